@@ -42,7 +42,7 @@ from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms, replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.online import reward_warnings
-from gapft_harness.stages.train.stage import refused_kernels
+from gapft_harness.stages.train.stage import find_end_tokens, refused_kernels
 
 #: What a dry run ends with where the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
@@ -74,6 +74,8 @@ def describe(choice: Options, run_dir: Path | None) -> str:
     size = size_of(recipe, config)
     missing += [*of_model, *_no_gpu(recipe, sampler, size), *missing_packages(recipe, plugins)]
     missing += [*_sources(recipe, place), *filter(None, [refused_kernels(recipe, plugins)])]
+    ends, untrainable = _end_tokens(recipe, plugins, config)
+    missing += untrainable
     run, with_trained, refused = _there(recipe, place, plugins, choice.include_paths)
     missing += filter(None, [refused])
     lines = [
@@ -81,7 +83,7 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, experiments, place, task),
+        *_stages(recipe, experiments, place, task, ends),
         "",
         "# what it takes",
         *list_requirements(with_trained, experiments, problems, task, size, place, run, refused),
@@ -218,8 +220,40 @@ def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
     return []
 
 
+def _end_tokens(
+    recipe: Recipe, plugins: Plugins, config: Path | None
+) -> tuple[list[str], list[str]]:
+    """Tell what token ends a trained response, and why the model cannot be trained, if it can't.
+
+    Args:
+        config: the folder on this machine that holds the model's config.
+    """
+    from gapft_harness.training.model import ModelNotLoaded
+
+    if config is None:
+        return [], []
+    try:
+        found = find_end_tokens(recipe, plugins)
+    except ModelNotLoaded:  # said of its config, or of its tokenizer by whoever loads it
+        return [], []
+    except GapftError as error:
+        return [], [str(error)]
+    names: dict[str, list[str]] = {}
+    for condition, end in found.items():
+        told = "none is supervised" if end is None else f"{end.text!r} ({end.id})"
+        names.setdefault(told, []).append(condition)
+    return [
+        f"        end token: {told}" + (f" in {', '.join(of)}" if len(names) > 1 else "")
+        for told, of in names.items()
+    ], []
+
+
 def _stages(
-    recipe: Recipe, experiments: Sequence[Experiment], run_dir: str, task: Mapping[str, Any]
+    recipe: Recipe,
+    experiments: Sequence[Experiment],
+    run_dir: str,
+    task: Mapping[str, Any],
+    ends: Sequence[str],
 ) -> list[str]:
     k, dumped = recipe.search.k, recipe.model_dump(mode="json")
     slots, exposures, steps = foreseen(recipe)
@@ -252,6 +286,7 @@ def _stages(
         f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
         f"{len(recipe.seeds)} seeds) -> {run_dir}/{layout.ADAPTERS}/",
         *_prompts(recipe),
+        *ends,
         *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
         *(f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet" for name in recipe.further),

@@ -108,7 +108,7 @@ def list_requirements(
         "problems": [", ".join(counts)],
         "responses": [] if unread else responses,
         "steps": _steps(recipe, problems.get("pool"), known),
-        "memory": [_memory(size, found)],
+        "memory": [_memory(recipe, size, found)],
         "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
         "done": [f"REFUSED: {refused}"] if refused else _done(recipe, experiments, run, run_dir),
     }
@@ -176,23 +176,45 @@ def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, A
         return str(error).replace("{", "{{").replace("}", "}}")
 
 
-def _memory(size: Size | None, estimate: Estimate | None) -> str:
-    """What training needs, and what is free."""
-    import torch
+def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None) -> str:
+    """Tell what training needs, how much of it at once, and what is free."""
+    from gapft_harness.training.memory import fit_at_once, free_memory
 
-    from gapft_harness.training.memory import free_memory
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    free = f"{free_memory(device) / _GB:.3g} GB are free on {device}"
+    device = _device(recipe)
+    available = free_memory(device)
+    free = f"{available / _GB:.3g} GB are free on {device}"
     if size is None:
         return f"not known, the model's config is not on this machine; {free}"
     if estimate is None:
         whence = "by the model's name" if size.model is None else "of a kind that is not counted"
         return f"about {size.weights / _GB:.3g} GB for the weights, {whence}; {free}"
-    return (
-        f"training: about {estimate.counted / _GB:.3g} GB for base and adapter, at most "
-        f"{estimate.total / _GB:.3g} GB where sequences have training.max_length tokens; {free}"
+    executor = recipe.executor
+    here = executor.processes if device.type == "cpu" else 1
+    count = min(executor.workers, len(arms(recipe)))
+    fitting = fit_at_once(estimate, available, device, here, shared_base=False)
+    most = f"at most {estimate.total / _GB:.3g} GB where sequences have training.max_length tokens"
+    at_once = f", of which {count * here} train at once" if count * here > 1 else ""
+    fewer = (
+        f"; with such sequences memory allows {max(1, fitting)} of {count} workers"
+        if fitting < count and not executor.address
+        else ""
     )
+    return (
+        f"training: about {estimate.counted / _GB:.3g} GB a process for base and adapter, "
+        f"{most}{at_once}; {free}{fewer}"
+    )
+
+
+def _device(recipe: Recipe) -> Any:
+    """Return the device that this machine would train on."""
+    import torch
+
+    from gapft_harness.training.devices import asked_device
+
+    try:
+        return asked_device(recipe.model.args.get("device"))
+    except GapftError:  # a mistake that is reported elsewhere
+        return torch.device("cpu")
 
 
 def _estimate(recipe: Recipe, task: Mapping[str, Any], size: Size) -> Estimate | None:
@@ -209,15 +231,19 @@ def _estimate_of(
     recipe: Recipe, settings: Training, task: Mapping[str, Any], size: Size
 ) -> Estimate | None:
     from gapft_harness.training.memory import estimate
-    from gapft_harness.training.passes import Member
+    from gapft_harness.training.output_layer import is_last
+    from gapft_harness.training.passes import MAX_TOKENS, Member
 
     longest = settings.max_length
     learned = min(longest - 1, _longest_response(recipe, task) or longest)
     sequence = Fitted("", (0,) * (longest - learned), (0,) * learned, False, False)
-    count = settings.max_tokens // longest if settings.padding_free else settings.micro_batch
+    device = _device(recipe)
+    ceiling = settings.max_tokens or MAX_TOKENS[device.type]
+    count = max(1, ceiling // longest) if settings.padding_free else settings.micro_batch
     shards = recipe.executor.processes if recipe.executor.fsdp else 1
     try:
-        return estimate(size.model, settings, [[Member(sequence, 1.0)] * count], shards)
+        passes = [[Member(sequence, 1.0)] * count]
+        return estimate(size.model, settings, passes, shards, is_last(size.model), device)
     except (GapftError, AttributeError, ValueError):
         return None
 

@@ -45,7 +45,7 @@ from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import arms, trained_conditions
 from gapft_harness.stages.train.job import check_trackers
-from gapft_harness.stages.train.stage import require_kernels
+from gapft_harness.stages.train.stage import require_trainable
 
 
 def resolve_recipe(choice: Options) -> Recipe:
@@ -264,7 +264,7 @@ def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[st
         checked = STAGES if recipe else stages
         with _discarding(run), opened(run, choice, display, [*checked]) as context:
             if "train" in stages:
-                require_kernels(run, context.plugins)
+                require_trainable(context)
 
             def end() -> None:
                 if recipe and stages == ["search"]:

@@ -397,6 +397,8 @@ class TrainingJob:
         progress: call with (steps done, steps in all).
         tracking: the recipe's trackers; open them before the first step, in the first process.
         searched: for trainers that are registered with ``needs_problems=True``; else None.
+        chat_template: whether prompts were rendered through the tokenizer's chat template; a
+            response then ends with the token that the template ends an assistant's turn with.
     """
 
     arm: Arm
@@ -411,6 +413,7 @@ class TrainingJob:
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
     tracking: Tracking = field(default_factory=Tracking)
     searched: SearchedPool | None = None
+    chat_template: bool = False
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]

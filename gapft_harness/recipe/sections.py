@@ -135,8 +135,11 @@ class Training(RecipeSection):
         description="concatenate a step's sequences in one forward pass instead of padding them; "
         "`micro_batch` then only counts for the size of a step",
     )
-    max_tokens: int = Field(
-        16384, ge=2, description="maximum of tokens in one forward pass without padding"
+    max_tokens: int | None = Field(
+        None,
+        ge=2,
+        description="maximum of tokens in one forward pass without padding; default: 16,384, on a "
+        "CPU 1,024 (a longer sequence is a pass alone)",
     )
     update_groups: int | None = Field(
         None,
@@ -190,7 +193,7 @@ class Training(RecipeSection):
 
     @model_validator(mode="after")
     def _one_fits(self) -> Training:
-        if self.padding_free and self.max_tokens < self.max_length:
+        if self.padding_free and self.max_tokens and self.max_tokens < self.max_length:
             raise ValueError(
                 f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
                 f"{self.max_length} tokens; raise max_tokens or lower max_length"

@@ -35,7 +35,13 @@ from gapft_harness.training.groups import (
 )
 from gapft_harness.training.ledger import OPTIMIZER
 from gapft_harness.training.memory import give_back
-from gapft_harness.training.model import add_lora, check_targets, load_base, without_weights
+from gapft_harness.training.model import (
+    add_lora,
+    check_targets,
+    load_base,
+    load_end_token,
+    without_weights,
+)
 from gapft_harness.training.plan import budget, training_prompt
 from gapft_harness.training.rewards import Rewards, reward_verifier
 
@@ -97,6 +103,8 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         "seed": job.arm.seed,
         "base_sha256": found,
         "base_model": job.model_args["pretrained"],
+        "end_id": trainer.end.id,
+        "end_token": trainer.end.text,
         "updates": trainer.state.global_step,
         **group_facts(trainer.groups),
         "reward": {"verifier": verifier.name, "params": dict(verifier.params)},
@@ -190,6 +198,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
     Attributes:
         groups: what was drawn.
         told: of each update what TRL logs.
+        end: the token that ends a response.
     """
 
     def __init__(
@@ -213,12 +222,18 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         }
         self._given: list[list[float | None]] = []
         name = job.model_args.get("tokenizer") or job.model_args["pretrained"]
+        tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+        self.end = load_end_token(job.model_args, job.chat_template)
+        # TRL ends responses at these, and at the tokenizer's end of sequence
+        own = model.generation_config.eos_token_id
+        own = own if isinstance(own, list) else [] if own is None else [own]
+        model.generation_config.eos_token_id = sorted({self.end.id, *own})
         super().__init__(
             model=model,
             reward_funcs=self._reward,
             args=config,
             train_dataset=Dataset.from_dict({"prompt": list(plan)}),
-            processing_class=AutoTokenizer.from_pretrained(name, padding_side="left"),
+            processing_class=tokenizer,
             callbacks=[_Told(self)],
         )
         self.remove_callback(PrinterCallback)

@@ -19,12 +19,21 @@ import yaml
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
+from gapft_harness.core.records import Arm
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.train import stage
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
+from gapft_harness.training import lora
+from gapft_harness.training.model import load_base
+from gapft_harness.training.plan import sequences
 from tests.command import gapft, succeed
+from tests.recording_run import Here
 from tests.training.examples import same_weights
 from tests.training.letters import prepare
+from tests.training.literal import literal_training
 
 pytestmark = pytest.mark.xdist_group("train_command")
 
@@ -119,6 +128,56 @@ def assert_same(expected: Path, found: Path) -> None:
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
     same_weights(expected, found)
+
+
+@pytest.mark.parametrize(
+    ("training", "dtype", "tolerance"),
+    [
+        ({"micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
+        ({"padding_free": True, "micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
+        ({"normalization": "sequence_mean"}, "float32", 1e-5),
+        ({"padding_free": True, "normalization": "sequence_mean"}, "bfloat16", 0.02),
+        ({}, "bfloat16", 0.02),
+    ],
+    ids=str,
+)
+def test_the_command_trains_as_a_literal_loop_does(
+    selected: Path, tmp_path: Path, training: dict[str, Any], dtype: str, tolerance: float
+) -> None:
+    """Of 80 exposures in steps of 18 the last has 8."""
+    training = {**training, "dtype": dtype}
+    adapter = train(selected, tmp_path / "run", training)
+    run = RunDirectory.open(tmp_path / "run")
+    settings, log = run.recipe.training, log_of(adapter)
+    fitted = {
+        s.slot: s
+        for s in sequences(read_examples(run.sealed(f"selections/{ARM}.parquet")), settings)
+    }
+    base = load_base(
+        {"pretrained": run.recipe.model.args["pretrained"]},
+        settings.model_copy(update={"padding_free": False}),
+    )
+    steps = [[fitted[slot] for slot in line["examples"]] for line in log]
+    for line, (loss, norm, _) in zip(log, literal_training(base, steps, settings, 2), strict=True):
+        assert line["loss"] == pytest.approx(loss, rel=tolerance)
+        assert line["grad_norm"] == pytest.approx(norm, rel=10 * tolerance)
+
+
+@pytest.mark.parametrize(("free", "groups"), [(100e9, 2), (0.6e9, 1), (0.1e9, 1)])
+def test_as_many_workers_train_as_memory_has_room_for(
+    selected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, groups: int
+) -> None:
+    """A process with torch alone has 0.4 GB, the model of this test next to nothing."""
+    monkeypatch.setattr(lora, "free_memory", lambda device: int(free))
+    run = RunDirectory.open(copy_with(selected, tmp_path / "run", {}, workers=2))
+    said: list[str] = []
+    plugin = [str(selected / "plugin.py")]
+    context = Context(run, Here(), plugin, say=said.append)
+    arms = [Arm("gapft", 13), Arm("gapft", 13, "order")]
+    assert len(stage._even_groups(context, arms)) == groups
+    assert [("1 of 2 workers" in line, "GB are free" in line) for line in said] == [
+        (True, True)
+    ] * (2 - groups)
 
 
 #: On any free port: by default every launcher of a machine takes the same one.

@@ -37,6 +37,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     ids_of_text,
     ignored_message,
     split_generation_config,
+    turn_ends,
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
@@ -361,6 +362,7 @@ class HfSampler:
             )
         if settings.chat_template:
             check_chat_template(self._lm.tokenizer, settings)
+        self._lm.own_end_ids |= turn_ends(self._lm.tokenizer, settings)
         self._lm.start_ids = start_ids(self._lm.tokenizer, settings)
         ignored = self._lm.ignored_generation_config
         if ignored:

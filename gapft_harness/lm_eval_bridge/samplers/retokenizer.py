@@ -9,7 +9,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import Request, SamplerSettings
-from gapft_harness.lm_eval_bridge.samplers.endings import end_ids
+from gapft_harness.lm_eval_bridge.samplers.endings import end_ids, turn_ends
 
 
 class Retokenizer:
@@ -34,6 +34,7 @@ class Retokenizer:
         self._add_bos = args.get("add_bos_token")
         if settings.chat_template:
             check_chat_template(self._tokenizer, settings)
+        self._turn_ends = turn_ends(self._tokenizer, settings)
         self.start_ids = start_ids(self._tokenizer, settings)
 
     def render(self, request: Request) -> str:
@@ -76,8 +77,8 @@ class Retokenizer:
         return text
 
     def special_ids(self, texts: Sequence[str]) -> list[int]:
-        """The ids of those texts that are one special token each, sorted."""
-        return end_ids(self._tokenizer, (), texts)
+        """The ids of the chat template's end and of texts that are one special token, sorted."""
+        return end_ids(self._tokenizer, self._turn_ends, texts)
 
     def _ids(self, texts: list[str], special: bool) -> list[tuple[int, ...]]:
         if not texts:

@@ -28,7 +28,7 @@ from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
 from gapft_harness.hooks.registered import TrackerTraits, TrainerTraits, own_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
-from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -163,6 +163,37 @@ def train_arms(
     return found
 
 
+def count_trainings_at_once(
+    run_path: str,
+    arms: Sequence[Sequence[Any]],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Count how many of some arms' trainings fit into this machine's memory side by side.
+
+    Args:
+        arms: as ``train_arms`` takes them. Those of a trainer that is not as documented are left
+            out, as nothing is known of the memory it needs.
+
+    Returns:
+        ``count``, None where nothing is known, and ``why`` in words.
+    """
+    run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
+    jobs = [
+        _job(run, arm, lambda done, total: None, Tracking(), False, None)
+        for arm in (Arm(*named) for named in arms)
+        if plugins.get("trainer", run.recipe.training_of(arm.condition).trainer)
+        .declared(TrainerTraits)
+        .as_documented
+    ]
+    if not jobs:
+        return {"count": None, "why": ""}
+    from gapft_harness.training.lora import fit_side_by_side
+
+    count, why = fit_side_by_side(jobs, run.recipe.executor.processes)
+    return {"count": count, "why": why}
+
+
 def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
     """The trainer's facts of those arms whose adapter is there, by name.
 
@@ -252,6 +283,7 @@ def _job(
         progress=progress,
         tracking=followed,
         searched=searched,
+        chat_template=sampler_settings(recipe).chat_template,
     )
 
 

@@ -41,6 +41,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     ids_of_text,
     ignored_message,
     split_generation_config,
+    turn_ends,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import check_dtype, check_pretrained
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
@@ -188,6 +189,7 @@ class VllmSampler:
                 f"{f' with the adapter {adapter.path}' if adapter else ''}: {reason(error)}"
             ) from error
         self._own_end_ids |= as_ids(self._lm.tokenizer.eos_token_id)
+        self._own_end_ids |= turn_ends(self._lm.tokenizer, settings)
         if self._ignored:
             logger.warning(ignored_message(arguments["pretrained"], self._ignored))
         self._settings = settings
