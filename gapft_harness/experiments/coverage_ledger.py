@@ -8,7 +8,7 @@ model would fall on S and rise on U.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -340,8 +340,8 @@ class LedgerPart(api.Part):
             if other != api.SOURCE:
                 rows = [point for point in rows if point.number in (0, len(point.curve.k) - 1)]
             name = condition_name(other)
-            columns = [*_titled(LEDGER, name)]
-            blocks.append(api.Frame(columns, rows).table(_note(found, name)))
+            table = api.Frame(LEDGER, rows).table(_note(found, name), fill={"AGAINST": name})
+            blocks.append(table)
         ends = api.Frame(_STATES, [*_by_state(found)])
         blocks.append(
             ends.table(
@@ -397,13 +397,6 @@ def _curve(
 def _points_of(of: LedgerCurve) -> Iterator[LedgerPoint]:
     if of.curve is not None:
         yield from (LedgerPoint(of, of.curve, number) for number in range(len(of.curve.k)))
-
-
-def _titled(
-    columns: Sequence[api.Column[LedgerPoint]], name: str
-) -> Iterator[api.Column[LedgerPoint]]:
-    for column in columns:
-        yield column if column.title != "AGAINST" else replace(column, title=name)
 
 
 #: A condition at one k: its point on all problems, and by state where it has any.

@@ -345,12 +345,12 @@ class OnlinePart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
     ) -> Iterator[api.Section]:
         """The paper's table, what was drawn, and which groups of the search are flat."""
-        rows = _rule_rows(inputs, findings, found)
+        rows, name = _rule_rows(inputs, findings, found), condition_name(found.reference)
         yield api.Section(
             "Online training at equal updates",
             [
                 api.Text(_result(rows[1:], found)),
-                api.Frame(_titled(found.reference), rows).table(_rule_note(inputs)),
+                api.Frame(CONTROL, rows).table(_rule_note(inputs), fill={"REFERENCE": name}),
                 api.Frame((_NAME, *_FLATNESS), found.drawn[1:]).table(_FLAT_NOTE),
                 api.Frame((_NAME, *_COST), found.drawn).table(_COST_NOTE),
                 api.Frame(SAMPLED, found.sampled).table(_sampled_note(inputs, found)),
@@ -433,14 +433,6 @@ def _other_change(
     if (turned := by_names.get((reference, name))) is not None:
         return -turned.delta, Interval(-turned.interval.high, -turned.interval.low)
     return None
-
-
-def _titled(reference: str) -> list[api.Column[RuleRow]]:
-    """The columns with the reference's name in their headings."""
-    name = condition_name(reference)
-    return [
-        replace(of, title=of.title.replace("REFERENCE", name)) if of.title else of for of in CONTROL
-    ]
 
 
 def _result(rows: Sequence[RuleRow], found: OnlineFindings) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
@@ -58,8 +58,7 @@ def document(
     lead = _lead(of.task, of.split, len(of.ids), of.k, of.judge)
     sections = [_gap(lead, notes(of, found), of.k, next(iter(found.values())))]
     if len(found) > 1:
-        table = Frame(filter_columns(of.k), [*found.items()]).table(f"{_CHOSEN} {_GAP}")
-        sections.append(Section("By filter", [table]))
+        sections.append(Section("By filter", [_by(FILTERS, of.k, found, f"{_CHOSEN} {_GAP}")]))
     return Document(
         title=f"The gap of {of.task}",
         sections=[*sections, _pay(prospects)],
@@ -89,8 +88,7 @@ def run_document(
     lead = _lead(run.task, split, count, run.k, judge)
     sections = [_gap(lead, run_notes(run, found), run.k, found[split])]
     if len(found) > 1:
-        table = Frame(split_columns(run.k), [*found.items()]).table(_GAP)
-        sections.append(Section("By split", [table]))
+        sections.append(Section("By split", [_by(SPLITS, run.k, found, _GAP)]))
     return Document(
         title=f"The gap of {run.task}",
         sections=[*sections, _pay(prospects), Section("Costs", [_costs(costs)])],
@@ -262,33 +260,10 @@ FilterRow = tuple[str, GapFindings]
 _BY = "by this filter, of this split"
 
 
-def filter_columns(k: int | str) -> tuple[Column[FilterRow], ...]:
-    """The chosen filter beside the others."""
-    return (
-        Column("", "which of the task's reads the answer", lambda row: row[0], "filter"),
-        *_by(k),
-    )
-
-
-def split_columns(k: int | str) -> tuple[Column[FilterRow], ...]:
-    """Pool and audit."""
-    return (Column("", "of the run", lambda row: row[0], "split"), *_by(k))
-
-
-def _by(k: int | str) -> tuple[Column[FilterRow], ...]:
-    return (
-        Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
-        Column("", _BY, _at(lambda one: one.pass_at[0].value), "Pass@1", percent),
-        Column("", _BY, _at(lambda one: one.pass_at[-1].value), f"Pass@{k}", percent),
-        Column("", _BY, _at(lambda one: one.gains[-1].value), "gap (points)", points),
-        Column(
-            "", _BY, _at(lambda one: one.gains[-1].interval), "95% interval", points_interval,
-            missing="",
-        ),
-        Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", whole),
-        Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", whole),
-        Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", whole),
-    )  # fmt: skip
+def _by(
+    columns: Sequence[Column[FilterRow]], k: int, found: Mapping[str, GapFindings], note: str
+) -> Table:
+    return Frame(columns, [*found.items()]).table(note, fill={"Pass@K": f"Pass@{k}"})
 
 
 def _at(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
@@ -296,7 +271,27 @@ def _at(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
     return lambda row: value(row[1]) if row[1].pass_at else None
 
 
-FILTERS, SPLITS = filter_columns("K"), split_columns("K")
+_FOUND: tuple[Column[FilterRow], ...] = (
+    Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
+    Column("", _BY, _at(lambda one: one.pass_at[0].value), "Pass@1", percent),
+    Column("", _BY, _at(lambda one: one.pass_at[-1].value), "Pass@K", percent),
+    Column("", _BY, _at(lambda one: one.gains[-1].value), "gap (points)", points),
+    Column(
+        "", _BY, _at(lambda one: one.gains[-1].interval), "95% interval", points_interval,
+        missing="",
+    ),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", whole),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", whole),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", whole),
+)  # fmt: skip
+FILTERS: tuple[Column[FilterRow], ...] = (
+    Column("", "which of the task's reads the answer", lambda row: row[0], "filter"),
+    *_FOUND,
+)
+SPLITS: tuple[Column[FilterRow], ...] = (
+    Column("", "of the run", lambda row: row[0], "split"),
+    *_FOUND,
+)
 
 
 def _costs(costs: Costs) -> Table:

@@ -33,8 +33,8 @@ class Column(Generic[Row]):
         meaning: for the reference; empty: it says what it is, or is as in every report.
         value: of a row, exact: a text, a number, None where it is undefined, or several of them,
             which a CSV file has in one cell, or under ``names`` in a cell each.
-        title: its heading on the page and in LaTeX; None: it is not shown there. What a run fills
-            in, such as a condition's name, the reference has in capitals.
+        title: its heading on the page and in LaTeX; None: it is not shown there. What a table
+            fills in, such as a condition's name, is in capitals.
         shown: how a value is written there; None is ``missing``.
         unstable: whether a row's value rests on few problems and is marked.
         names: of its columns in a CSV file, where they are others than ``key``.
@@ -104,11 +104,19 @@ class Frame(Generic[Row]):
         words: int = 1,
         summary: str = "",
         links: Mapping[str, str] | None = None,
+        fill: Mapping[str, str] | None = None,
     ) -> Table:
-        """For the page, the terminal and LaTeX; see ``blocks.Table``."""
+        """For the page, the terminal and LaTeX; see ``blocks.Table``.
+
+        Args:
+            fill: of words in titles what takes their place.
+        """
         shown = [(column.title, column) for column in self.columns if column.title is not None]
         rows = [[column.cell(row) for _, column in shown] for row in self.rows]
-        return Table([title for title, _ in shown], rows, words, note, summary, links or {})
+        titles = [title for title, _ in shown]
+        for word, name in (fill or {}).items():
+            titles = [title.replace(word, name) for title in titles]
+        return Table(titles, rows, words, note, summary, links or {})
 
 
 def reference(columns: Iterable[Column[Any]]) -> list[str]:

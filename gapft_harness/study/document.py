@@ -474,7 +474,7 @@ def _shared(of: StudyFindings) -> list[Block]:
         "points, beside those of a reference with a larger budget. Where the reference gains "
         "little, the share says little; a dash: it gains nothing."
     )
-    return [Frame(share_columns(lead), rows).table(note, words=2)]
+    return [Frame(SHARES, rows).table(note, words=2, fill={"CONDITION": lead})]
 
 
 CellShare = tuple[CellFindings, str, Share]
@@ -492,26 +492,16 @@ def _gain_in(cell: CellFindings, condition: str) -> Fraction:
 _LARGER = "larger-budget condition; GapFT's distinct problems over its"
 
 
-def share_columns(lead: str) -> tuple[Column[CellShare], ...]:
-    """Of a study about this condition."""
-    return (
-        Column("cell", _CELL, lambda row: row[0].name, "cell"),
-        Column("reference", "", lambda row: row[2].full),
-        Column("", _LARGER, lambda row: condition_name(row[2].full), "reference"),
-        Column(
-            "share_of_problems",
-            _LARGER,
-            lambda row: row[2].problems,
-            "share of its problems",
-            percent,
-        ),
-        Column("", _GAIN, lambda row: _gain_in(row[0], row[1]), f"gain of {lead}", _two),
-        Column("", _GAIN, lambda row: _gain_in(row[0], row[2].full), "its gain", _two),
-        Column("share_of_gain", _GAIN, lambda row: row[2].gain, "share of it", percent),
-    )
-
-
-SHARES = share_columns("CONDITION")
+SHARES: tuple[Column[CellShare], ...] = (
+    Column("cell", _CELL, lambda row: row[0].name, "cell"),
+    Column("reference", _LARGER, lambda row: row[2].full, "reference", condition_name),
+    Column(
+        "share_of_problems", _LARGER, lambda row: row[2].problems, "share of its problems", percent
+    ),
+    Column("", _GAIN, lambda row: _gain_in(row[0], row[1]), "gain of CONDITION", _two),
+    Column("", _GAIN, lambda row: _gain_in(row[0], row[2].full), "its gain", _two),
+    Column("share_of_gain", _GAIN, lambda row: row[2].gain, "share of it", percent),
+)
 
 
 def spent(of: StudyFindings) -> list[Block]:
@@ -527,7 +517,8 @@ def spent(of: StudyFindings) -> list[Block]:
         "steps; the first L is of the study's first condition, mean over seeds, as in the paper. "
         "Within a row n, N and J are the same; tokens are reported, not enforced."
     )
-    return [Frame(spent_columns(condition_name(of.study.lead)), rows).table(note, words=2)]
+    lead = condition_name(of.study.lead)
+    return [Frame(SPENT, rows).table(note, words=2, fill={"CONDITION": lead})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,22 +545,17 @@ _L = "over conditions of one budget"
 _OWN_L = "processed tokens of the first condition, mean over seeds"
 
 
-def spent_columns(lead: str) -> tuple[Column[Spent], ...]:
-    """Of a study about this condition."""
-    return (
-        Column("", _CELL, lambda row: row.cell.name, "cell"),
-        Column("", _CELL, lambda row: group_name(row.group), "conditions"),
-        Column("", "", lambda row: row.budget.n, "n", whole),
-        Column("", "", lambda row: row.budget.exposures, "N", whole),
-        Column("", _OWN_L, lambda row: row.processed, f"L of {lead}", rounded),
-        Column("", _L, lambda row: tokens(row.group)[0], "L, fewest", whole),
-        Column("", _L, lambda row: tokens(row.group)[1], "L, most", whole),
-        Column("", _L, lambda row: tokens(row.group)[2], "spread of L", percent),
-        Column("", "", lambda row: row.budget.steps, "J", whole),
-    )
-
-
-SPENT = spent_columns("CONDITION")
+SPENT: tuple[Column[Spent], ...] = (
+    Column("", _CELL, lambda row: row.cell.name, "cell"),
+    Column("", _CELL, lambda row: group_name(row.group), "conditions"),
+    Column("", "", lambda row: row.budget.n, "n", whole),
+    Column("", "", lambda row: row.budget.exposures, "N", whole),
+    Column("", _OWN_L, lambda row: row.processed, "L of CONDITION", rounded),
+    Column("", _L, lambda row: tokens(row.group)[0], "L, fewest", whole),
+    Column("", _L, lambda row: tokens(row.group)[1], "L, most", whole),
+    Column("", _L, lambda row: tokens(row.group)[2], "spread of L", percent),
+    Column("", "", lambda row: row.budget.steps, "J", whole),
+)
 
 
 def provenance(of: StudyFindings) -> list[Section]:

@@ -460,13 +460,13 @@ def _conditions(found: ScalingFindings) -> api.Table:
     columns = [column for column in CONDITIONS if column.title != "environments"]
     if _several(found):
         columns = [*CONDITIONS]
-    columns[-1] = above(_share(found.tolerance))
     return api.Frame(columns, [*found.conditions.items()]).table(
         "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
         f"scale {_scale(FIXED)}, and of the adapters as trained (scale 1); in percentage points, "
         "mean over environments with 95% intervals. Scales chosen: in brackets how many "
         "checkpoints chose each. Last column: checkpoints of which ρ_G on the audit is above the "
         "tolerance, as trained and at the chosen scale.",
+        fill={"SHARE": _share(found.tolerance)},
     )
 
 
@@ -485,17 +485,9 @@ def against(what: str, title: str) -> api.Column[ConditionRow]:
     return api.Column("", _AGAINST, said, f"against {title}")
 
 
-def above(share: str) -> api.Column[ConditionRow]:
-    """Adapters that lose more than the tolerance."""
-
-    def said(row: ConditionRow) -> str:
-        scaling = row[1]
-        return (
-            f"{wording.whole(scaling.above_before)} → {wording.whole(scaling.above_after)} of "
-            f"{wording.whole(scaling.checkpoints)}"
-        )
-
-    return api.Column("", "adapters that lose more of G on the audit", said, f"ρ_G above {share}")
+def _above_tolerance(row: ConditionRow) -> str:
+    before, after, of = row[1].above_before, row[1].above_after, row[1].checkpoints
+    return f"{wording.whole(before)} → {wording.whole(after)} of {wording.whole(of)}"
 
 
 CONDITIONS: tuple[api.Column[ConditionRow], ...] = (
@@ -505,7 +497,9 @@ CONDITIONS: tuple[api.Column[ConditionRow], ...] = (
     against("source", "source"),
     against("fixed", f"{FIXED:g}"),
     against("trained", "1"),
-    above("SHARE"),
+    api.Column(
+        "", "adapters that lose more of G on the audit", _above_tolerance, "ρ_G above SHARE"
+    ),
 )
 
 
