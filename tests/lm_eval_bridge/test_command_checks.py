@@ -23,11 +23,6 @@ def mistake(capsys):
     return run
 
 
-def test_an_unknown_task_names_the_nearest(mistake):
-    message = mistake("--tasks", "gapft_demo,gapft_dmeo")
-    assert message.startswith("--tasks: unknown task 'gapft_dmeo'; did you mean 'gapft_demo'? ")
-
-
 def test_an_unknown_task_may_be_near_one_of_lm_evals_own(mistake):
     assert "did you mean lm-eval's 'gsm8k'?" in mistake("--tasks", "gsm8kk")
 
