@@ -17,7 +17,7 @@ from lm_eval.api.instance import Instance
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
-from gapft_harness.lm_eval_bridge.code_eval import answer, is_ours, rests_on_ours
+from gapft_harness.lm_eval_bridge.code_eval import is_ours, rests_on_ours
 from gapft_harness.lm_eval_bridge.discovery import open_task
 from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, scored
 
