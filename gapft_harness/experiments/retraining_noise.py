@@ -65,7 +65,7 @@ def audit_replicate(
     seed: int,
     variant: str,
     plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = api.report_nothing,
 ) -> dict[str, Any]:
     """Decodes the audit problems greedily with a replicate's adapter, and verifies the answers.
 
@@ -73,8 +73,7 @@ def audit_replicate(
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed, variant)
-    file, purpose = replicate_file(arm), f"audit/{arm.original.name}"  # decoded as the arm was
-    return api.decode_split(run, arm, "audit", file, purpose, plugin_files, progress)
+    return api.decode_split(run, arm, "audit", replicate_file(arm), plugin_files, progress)
 
 
 class RetrainingNoise(api.Experiment):
