@@ -53,6 +53,7 @@ from gapft_harness.hooks.protocols import (
     RegisterSelector,
     RegisterTrainer,
     RegisterVerifier,
+    ReportGeneration,
     ReportProgress,
     Request,
     ResponseRule,
@@ -66,6 +67,7 @@ from gapft_harness.hooks.protocols import (
     TrainingJob,
     Verifier,
     beyond_context,
+    report_nothing,
 )
 from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.hooks.specs import hookimpl
@@ -252,6 +254,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Request",  # a prompt and the responses wanted for it
     "Generated",  # the answer to a request
     "Generation",  # one response of it
+    "ReportGeneration",  # called by it with responses finished and tokens generated so far
     "beyond_context",  # the answer to a prompt that does not fit the model's context
     "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
     "LmEvalSampler",  # any lm-eval model, by its text
@@ -375,6 +378,7 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "agreements",  # responses under both rules, and those without an answer, by condition
     "decode_split",  # for jobs: decode_arm on any split, problems or adapter
     "ReportProgress",  # called by a job with what is done, and all
+    "report_nothing",  # its default, for a job that is called directly
     "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
     "forest",  # differences with their intervals, on axes
     "forests",  # a figure of them, in panels

@@ -23,17 +23,37 @@ class Seen:
         )  # fmt: skip
         self.display = Display(console, clock=lambda: self.now)
 
-    def tell(self, at: float, label: str, done: int, total: int | None) -> str:
+    def tell(
+        self, at: float, label: str, done: int, total: int | None, tokens: int = 0, note: str = ""
+    ) -> str:
         """A report at that second; what was printed because of it."""
         self.now = at
         before = len(self._text.getvalue())
-        self.display.job(label, done, total)
+        self.display.job(label, done, total, tokens, note)
         return self._text.getvalue()[before:]
 
     def bar(self) -> str:
         """The words beside the bar."""
         (task,) = self.display._progress.tasks
         return str(task.fields["words"])
+
+
+def test_tokens_move_before_any_response_is_finished() -> None:
+    seen = Seen()
+    seen.tell(0, "search pool", 100, 400)
+    seen.tell(10, "search pool", 100, 400, 250)
+    assert seen.bar() == "100 of 400 responses, 25 tokens a second"
+    seen.tell(20, "search pool", 120, 400, 600)
+    assert (
+        seen.bar() == "120 of 400 responses, 1.0 a second, 30 tokens a second, about 4.7 min to go"
+    )
+
+
+def test_a_note_is_shown_at_once_and_once() -> None:
+    seen = Seen()
+    assert "memory ran out" in seen.tell(1, "search pool", 3, 400, 9, "memory ran out")
+    assert seen.tell(2, "search audit", 3, 400, 9, "memory ran out") == ""
+    assert "another" in seen.tell(3, "search audit", 3, 400, 9, "another")
 
 
 def test_what_an_earlier_command_did_makes_no_one_faster() -> None:

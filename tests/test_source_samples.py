@@ -49,7 +49,7 @@ class Options:
     def __init__(self, settings, adapter):
         self._who = adapter.arm.name if adapter else "source"
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         return [
             Generated(tuple(r.prompt.encode()), tuple(self._say(r, i) for i in r.indices))
             for r in requests

@@ -98,7 +98,7 @@ def opened(
         check_sources(run)
     executor = CheckedExecutor(
         plugins.get("executor", run.recipe.executor.name),
-        plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files),
+        plugins.executor(run.recipe.executor.for_executor(), choice.plugin_files),
     )
     with display, contextlib.closing(executor):
         context = Context(
@@ -115,6 +115,8 @@ def opened(
             choice.alone,
             choice.searching,
         )
+        if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
+            display.say(run.recipe.executor.describe_processes())
         _hold(context, choice.include_paths)
         if origins := plugins.origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))

@@ -62,7 +62,7 @@ def sample_audit(
     seed: int,
     samples: int,
     plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = api.report_nothing,
 ) -> dict[str, Any]:
     """Draws samples of the audit problems with an arm's adapter, and verifies them.
 
@@ -70,9 +70,8 @@ def sample_audit(
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    purpose = f"coverage/{arm.name}"
     return api.decode_split(
-        run, arm, "audit", ledger_file(arm), purpose, plugin_files, progress, samples=samples
+        run, arm, "audit", ledger_file(arm), plugin_files, progress, samples=samples
     )
 
 

@@ -156,7 +156,12 @@ class Gathering:
         for placed in batch:
             of_problem.setdefault(placed[0].id, []).append(placed)
         requests = [
-            Request(members[0][0].id, members[0][0].prompt, tuple(index for _, index, _ in members))
+            Request(
+                members[0][0].id,
+                members[0][0].prompt,
+                tuple(index for _, index, _ in members),
+                (0,) * len(members),
+            )
             for members in of_problem.values()
         ]
         prompts = tokenizer.prompt_ids([tokenizer.render(request) for request in requests])
@@ -177,7 +182,7 @@ class Gathering:
             for name, members in of_problem.items()
             if not self.choice.judge
         }
-        journal.append(f"import {self.taken}", 0, requests, generated, verdicts)
+        journal.append(f"import {self.taken}", requests, generated, verdicts)
         self.taken += len(batch)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import ReportProgress
+from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.recipe.recipe import sampler_settings
@@ -42,7 +42,7 @@ def import_split(
     choice: Mapping[str, Any],
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Takes one split's responses from files, where ``search`` would generate them.

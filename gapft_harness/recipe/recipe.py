@@ -388,6 +388,7 @@ def sampler_settings(recipe: Recipe) -> SamplerSettings:
         model_args=model_args(recipe),
         chat_template=recipe.model.chat_template,
         system_instruction=recipe.model.system_instruction,
-        threads=recipe.executor.threads,
+        threads=recipe.executor.threads_each,
+        processes=recipe.executor.sharing,
         start_tokens=recipe.model.start_tokens,
     )

@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from gapft_harness.core.cgroups import threads_per_process, usable_cores
+
 
 class RecipeSection(BaseModel):
     """Unknown keys are errors; values do not change."""
@@ -388,11 +390,16 @@ class ExecutorChoice(RecipeSection):
     workers: int = Field(
         1, ge=1, description="processes that run jobs in parallel; a cluster ignores it"
     )
-    threads: int = Field(1, ge=1, description="CPU threads of each process")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="CPU threads of each process; default: the cores that the command may use, "
+        "divided by `workers`, at least 1 and at most OMP_NUM_THREADS; 1 on a cluster",
+    )
     shards: int = Field(
         1,
         ge=1,
-        description="jobs that a split's search is divided into; with `hf` samples depend on it",
+        description="jobs that a split's search is divided into; it changes no sample",
     )
     address: str | None = Field(
         None,
@@ -418,6 +425,30 @@ class ExecutorChoice(RecipeSection):
         description="optimizer steps between two checkpoints of a training; default: none, a "
         "training that was killed starts its arm again",
     )
+
+    @property
+    def threads_each(self) -> int:
+        """CPU threads of each worker process."""
+        if self.threads is not None:
+            return self.threads
+        return threads_per_process(self.workers) if self.address is None else 1
+
+    def for_executor(self) -> dict[str, Any]:
+        """Return the section as executors receive it, with the number of threads."""
+        return {**self.model_dump(), "threads": self.threads_each}
+
+    def describe_processes(self) -> str:
+        """Say how many processes and threads compute."""
+        threads = f"{self.threads_each} CPU thread{'s' if self.threads_each > 1 else ''}"
+        if self.address is not None:
+            return f"each job has {threads}"
+        workers = f"{self.workers} worker process{'es' if self.workers > 1 else ''}"
+        return f"{workers} with {threads} each, on {usable_cores():g} cores"
+
+    @property
+    def sharing(self) -> int:
+        """Worker processes that share a machine's memory, as far as is known."""
+        return self.workers if self.address is None else 1
 
 
 class AuditChoice(RecipeSection):

@@ -278,6 +278,8 @@ class RunDirectory:
     def timed(self, stage: str) -> Iterator[None]:
         """Adds a stage's wall seconds to the manifest (several sittings add up), and its day.
 
+        With the worker processes and threads of the last sitting.
+
         The day is that of the last sitting which sealed something: one that found all there
         changes no date.
         """
@@ -287,6 +289,8 @@ class RunDirectory:
             day = datetime.now(UTC).date().isoformat()
             entry = manifest["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
+            executor = self.recipe.executor
+            entry |= {"workers": executor.workers, "threads": executor.threads_each}
             if manifest["files"] != before:
                 entry["day"] = day
 

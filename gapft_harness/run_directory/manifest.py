@@ -13,7 +13,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, NotRequired, TypedDict, cast
 
 from gapft_harness.core.errors import UnknownPluginError, UserError
 from gapft_harness.core.extras import installed
@@ -118,10 +118,14 @@ class StageFacts(TypedDict):
     Attributes:
         seconds: wall time, over all sittings.
         day: in UTC, as ``2026-11-23``, on which it last sealed a file.
+        workers: worker processes of the last sitting.
+        threads: CPU threads of each.
     """
 
     seconds: float
     day: str
+    workers: NotRequired[int]
+    threads: NotRequired[int]
 
 
 class Manifest(TypedDict, total=False):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.turn_end import find_turn_end
-from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.hooks.protocols import Generation, SamplerSettings
 
 #: Entries of a model's generation_config that say nothing of how tokens are drawn.
 _HARMLESS = frozenset({"transformers_version", "_from_model_config", "use_cache"})
@@ -63,6 +63,32 @@ def ids_of_text(ids: Sequence[int], text: str, decode: Callable[[Sequence[int]],
         else:
             low = middle + 1
     return list(ids[:low])
+
+
+def finished(
+    ids: Sequence[int],
+    ends: Collection[int],
+    stops: Sequence[str],
+    decode: Callable[[Sequence[int]], str],
+) -> Generation:
+    """Make a response of generated ids: what an end token or a stop string ends is cut off.
+
+    Args:
+        ids: all that was generated; what follows an end token does not count.
+        ends: end tokens.
+        stops: stop strings; lm-eval cuts a text at the first of each, one after another.
+        decode: gives the text of ids, special tokens left out.
+    """
+    from lm_eval.models.utils import postprocess_generated_text
+
+    end = next((place for place, token in enumerate(ids) if token in ends), None)
+    own = list(ids[:end])
+    whole = decode(own)
+    text = postprocess_generated_text(whole, list(stops), None)
+    is_cut = len(text) < len(whole)
+    if is_cut:
+        own = ids_of_text(own, text, decode)
+    return Generation(text, tuple(own), "stop" if is_cut or end is not None else "length")
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

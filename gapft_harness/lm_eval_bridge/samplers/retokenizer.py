@@ -153,7 +153,7 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
         )
     try:
         tokenizer.apply_chat_template(
-            chat_turns(Request("", "?", ()), settings.system_instruction),
+            chat_turns(Request("", "?", (), ()), settings.system_instruction),
             tokenize=False,
             add_generation_prompt=True,
             **(settings.model_args.get("chat_template_args") or {}),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import ReportProgress, Verifier
+from gapft_harness.hooks.protocols import ReportProgress, Verifier, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.run_directory import layout
@@ -29,7 +29,7 @@ def check_data(
     run_path: str,
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
     only: Sequence[Split] | None = None,
 ) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def match_subset(
     name: str,
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Writes the problems of a subset that are also in the audit of the task that it names.

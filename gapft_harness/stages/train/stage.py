@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import Job, ReportProgress
+from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.hooks.registered import ExecutorTraits, TrainerTraits
 from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
 from gapft_harness.recipe.sections import Training
@@ -148,7 +148,7 @@ def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
 def check_trainings(
     run_path: str,
     plugin_files: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
     """Check what trainings will need of the base, before anything is generated.
 
