@@ -126,7 +126,7 @@ def _interval(line: Line) -> str:
     return "–" if interval is None else wording.points_interval(interval)
 
 
-def _share_interval(line: Line) -> str:
+def _format_share_interval(line: Line) -> str:
     interval = line.one.interval
     return "–" if interval is None else wording.percent_interval(interval)
 
@@ -143,7 +143,7 @@ LOG: tuple[Column[Line], ...] = (
 ALONE: tuple[Column[Line], ...] = (
     Column("after", "", lambda line: line.one.after),
     Column("", "share by the rule", lambda line: line.one.after, "is right", percent),
-    Column("", "share by the rule", _share_interval, "95% interval"),
+    Column("", "share by the rule", _format_share_interval, "95% interval"),
 )
 RULES: tuple[Column[Line], ...] = (
     Column("", _RULE, lambda line: line.one.before, "was right", percent),
