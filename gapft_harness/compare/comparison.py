@@ -193,7 +193,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             told = join_kinds(model.name, first, rows, figures, own, choice)
             of_kinds += [note for note in told if note not in of_kinds]
             runs.append((model, rows))
-    figures = _on_scale(first, [rows for _, rows in runs], figures)
+    figures = _put_on_scale(first, [rows for _, rows in runs], figures)
     joined = join(first, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
@@ -272,7 +272,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     )
 
 
-def _on_scale(
+def _put_on_scale(
     before: Rows, after: Sequence[Rows], figures: Mapping[str, Figure]
 ) -> dict[str, Figure]:
     """Return the figures with the scale on which the rows of all runs are.

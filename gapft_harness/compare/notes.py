@@ -31,8 +31,8 @@ def notes(
     """Yields a sentence each, as a warning where it may change the meaning of the figures."""
     yield from _same_logs(before, after)
     yield from _chosen(choice, figures, before)
-    yield from _without_number(figures, before, after)
-    yield from _logarithms(figures, before)
+    yield from _note_missing_numbers(figures, before, after)
+    yield from _note_logarithms(figures, before)
     lower = _named(figures, [task for task, higher in directions.items() if higher is False])
     if lower:
         yield Text(f"{lower} is better when lower: a negative difference is a gain")
@@ -99,7 +99,7 @@ def _chosen(choice: CompareChoice, figures: Mapping[str, Figure], before: Rows) 
             yield Text(f"{taken}; --{option} chooses another: {rest}")
 
 
-def _without_number(
+def _note_missing_numbers(
     figures: Mapping[str, Figure], before: Rows, after: Mapping[str, Sequence[Selected]]
 ) -> Iterator[Text]:
     """Documents that are left out because they have no number, counted log by log."""
@@ -118,7 +118,7 @@ def _without_number(
             )
 
 
-def _logarithms(figures: Mapping[str, Figure], before: Rows) -> Iterator[Text]:
+def _note_logarithms(figures: Mapping[str, Figure], before: Rows) -> Iterator[Text]:
     """What is compared in place of a perplexity."""
     values = np.frombuffer(before.values, dtype=np.float64)
     tasks = np.array([before.task(row) for row in range(len(values))])

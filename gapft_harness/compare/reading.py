@@ -91,7 +91,7 @@ class Rows:
 
     def place(self, row: int) -> str:
         """File and line, for a message."""
-        return self.logs[self.log[row]].entry(self.lines[row])
+        return self.logs[self.log[row]].name_entry(self.lines[row])
 
     def document(self, row: int) -> str:
         """lm_eval's number of a row's document, for a message."""
@@ -173,7 +173,7 @@ class _Numbers:
             UserError: the metric is no number there.
         """
         self.known.update(dict.fromkeys(row.named))
-        value = row.number(self.metric)
+        value = row.read_number(self.metric)
         if value is None and (self.metric in row.fields or not row.named):
             self.unscored += 1
             self.first = self.first or row

@@ -28,11 +28,11 @@ class VerifierWithoutThoughts(Owned):
             return _describe_rules(getattr(self._made, name, None))
         found = super().__getattr__(name)
         if name in (*_OF_BATCHES, *_OF_ONE) and callable(found):
-            return _without_thoughts(found, batch=name in _OF_BATCHES)
+            return _hide_thoughts(found, batch=name in _OF_BATCHES)
         return found
 
 
-def _without_thoughts(method: Callable[..., Any], *, batch: bool) -> Callable[..., Any]:
+def _hide_thoughts(method: Callable[..., Any], *, batch: bool) -> Callable[..., Any]:
     """Wrap a method so that its first argument has no thoughts."""
 
     @functools.wraps(method)

@@ -57,7 +57,7 @@ def inspect_rows(log: Log) -> Iterator[LogRow]:
         samples = [*epochs]
         number, place, first = samples[0]
         document = _key(first, by_document, place)[1]
-        names = _metrics_of(header, first)
+        names = _list_metrics(header, first)
         scores = {
             name: [_number(sample, *names[name]) for _, _, sample in samples] for name in names
         }
@@ -90,7 +90,7 @@ def inspect_task(path: Path) -> str:
     return str(_header(path).eval.task)
 
 
-def _metrics_of(header: EvalLog, sample: EvalSample) -> dict[str, tuple[str, str | None]]:
+def _list_metrics(header: EvalLog, sample: EvalSample) -> dict[str, tuple[str, str | None]]:
     """Return the scorer of each metric, and the key of its entry in a score that is a dictionary.
 
     A sample may lack scores that others have: the log's results name them all.

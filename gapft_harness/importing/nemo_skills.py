@@ -62,21 +62,21 @@ def nemo_skills_rows(log: Log) -> Iterator[LogRow]:
         document = {name: record[name] for name in _PROBLEM if name in record}
         yield LogRow.of(
             *(log, line, document or record, [text_of(record, "generation", place)]),
-            metrics={name: _told_by(record, name) for name in _TELLING if name in record},
+            metrics={name: _read_field(record, name) for name in _TELLING if name in record},
             target=record.get("expected_answer"),
             arguments={"gen_args_0": {"arg_0": record.get("problem")}},
         )
 
 
-def _told_by(record: dict[str, Any], name: str) -> Any:
+def _read_field(record: dict[str, Any], name: str) -> Any:
     """Return what a field says of the generation: whether it is right, or None or its value."""
     value = record[name]
     if name == "judgement":
-        return _judgement(value) if isinstance(value, str) else None
+        return _read_judgement(value) if isinstance(value, str) else None
     return value
 
 
-def _judgement(text: str) -> bool | None:
+def _read_judgement(text: str) -> bool | None:
     """Return what a judge answered behind its marker; None: it did not. All but yes is no."""
     said = _MARKER.split(text)
     return said[-1].lower().startswith("yes") if len(said) > 1 else None
@@ -96,7 +96,7 @@ def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Ve
     if name != "judgement":
         return verdict_of(value, name, place), name
     text = text_of(record, name, place)
-    if (passed := _judgement(text)) is None:
+    if (passed := _read_judgement(text)) is None:
         raise UserError(
             f"{place}: judgement is {text!r:.60}; expected 'Judgement:' in it, with Yes or No "
             "behind; name another field (--metric), or have the task's verifier judge (--judge)"

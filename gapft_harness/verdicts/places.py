@@ -66,7 +66,7 @@ class Log:
         """The task's version, None where nobody knows."""
         return self.facts.get("versions", {}).get(self.task)
 
-    def entry(self, number: int) -> str:
+    def name_entry(self, number: int) -> str:
         """Name an entry of the log for a message: file and line, or Inspect's sample."""
         return f"{self.path}, {_ENTRIES.get(self.kind, 'line')} {number}"
 
@@ -80,7 +80,7 @@ class Log:
             told = named[0].get("higher_is_better") if named else None
         return told if isinstance(told, bool) else None
 
-    def reported(self, metric: str, filter: str) -> float | None:
+    def find_reported(self, metric: str, filter: str) -> float | None:
         """Return the number that lm_eval's results file has for a metric; None: it has none."""
         numbers = self.facts.get("results", {}).get(self.task)
         value = numbers.get(f"{metric},{filter}") if isinstance(numbers, dict) else None
@@ -199,7 +199,7 @@ def runs_of(
         return [_run(_logs_in(path, plugin_files), tasks, latest, plugin_files)]
     if not glob.has_magic(argument):
         raise UserError(f"{argument}: no such file or folder")
-    matches = _matches(argument)
+    matches = _match_pattern(argument)
     files = [match for match in matches if match.is_file()]
     groups = [_logs_in(match, plugin_files) for match in matches if match.is_dir()]
     for _, together in groupby(files, key=lambda file: file.parent):
@@ -224,7 +224,7 @@ def log_at(path: Path, plugin_files: Sequence[str] = ()) -> Log:
     if reader is not None and tells is not None:
         with reader.blamed():
             task = tells(path)
-    results = _results_of(path)
+    results = _find_results(path)
     facts = {} if results is None else _read_facts(results, results.stat().st_mtime_ns)
     return Log(path, task, facts, reader, results)
 
@@ -252,10 +252,10 @@ def _model(argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequ
 
 def _is_there(argument: str) -> bool:
     """Whether an argument is a path, or a pattern that matches one, whatever signs it holds."""
-    return os.path.exists(argument) or (glob.has_magic(argument) and bool(_matches(argument)))
+    return os.path.exists(argument) or (glob.has_magic(argument) and bool(_match_pattern(argument)))
 
 
-def _matches(pattern: str) -> list[Path]:
+def _match_pattern(pattern: str) -> list[Path]:
     """Return what a pattern matches; a folder with brackets in its name stands for itself."""
     parts = Path(pattern).parts
     known = ""
@@ -342,7 +342,7 @@ def _short(part: str) -> str:
     return f"{named['task']} {named['date']}" if named else part
 
 
-def _results_of(path: Path) -> Path | None:
+def _find_results(path: Path) -> Path | None:
     """Return lm_eval's results file of the same date, if it is beside a log."""
     named = _LOG_NAME.fullmatch(path.name)
     date = named["date"] if named else ""
@@ -357,11 +357,11 @@ def _read_facts(path: Path, _: int) -> dict[str, Any]:
     facts = {key: value for key in _FACTS if isinstance(value := content.get(key), dict)}
     configs = content.get("configs")
     if isinstance(configs, dict):
-        facts["configs"] = {task: _metric_list(config) for task, config in configs.items()}
+        facts["configs"] = {task: _read_metric_list(config) for task, config in configs.items()}
     return facts
 
 
-def _metric_list(config: Any) -> list[dict[str, Any]]:
+def _read_metric_list(config: Any) -> list[dict[str, Any]]:
     """Return the metrics of a task's configuration: all else of it is large."""
     entries = config.get("metric_list") if isinstance(config, dict) else None
     return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []

@@ -127,7 +127,7 @@ class LogRow:
     @property
     def place(self) -> str:
         """File and line, for a message."""
-        return self.log.entry(self.line)
+        return self.log.name_entry(self.line)
 
     @property
     def filter(self) -> str:
@@ -222,7 +222,7 @@ class LogRow:
         """Whether anything says how good the responses are: a metric, or verdicts."""
         return bool({*self.named} - {UNGRADED}) or self.statuses is not None
 
-    def number(self, metric: str) -> float | None:
+    def read_number(self, metric: str) -> float | None:
         """Return a metric as a number; None if the document has none: null, NaN, or not measured.
 
         Raises:
@@ -251,7 +251,7 @@ class LogRow:
             raise UserError(
                 f"{self.place}: no metric {metric!r}; {did_you_mean(metric, self.metrics)}"
             )
-        value = self.number(metric)
+        value = self.read_number(metric)
         if value is None:
             raise self.number_error(metric, "expected a number for each document")
         return value

@@ -65,7 +65,7 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
     known = values[~np.isnan(values)]
     if not known.size:
         return Scale()
-    reported = log.reported(metric, filter)
+    reported = log.find_reported(metric, filter)
     low, high = float(known.min()), float(known.max())
     if low == high < 0 and reported in (None, low) and metric != _PERPLEXITY:
         raise UserError(
@@ -117,7 +117,7 @@ def check_mean(log: Log, metric: str, filter: str, values: Sequence[float]) -> N
     Raises:
         UserError: they have another.
     """
-    reported = log.reported(metric, filter)
+    reported = log.find_reported(metric, filter)
     if reported is None or not values:
         return
     mean = math.fsum(values) / len(values)

@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from math_verify.errors import TimeoutException
 
-from gapft_harness.verification.quantities import comparable
+from gapft_harness.verification.quantities import make_comparable
 from gapft_harness.verification.written_math import clean_response, complete_number
 
 
@@ -44,7 +44,7 @@ def compare(pair: list[str]) -> AnswersCompared:
     gold, answer, *whole = pair
     if whole:
         return _compare_whole(gold, answer)
-    if (pair_of_latex := comparable(gold, answer)) is None:
+    if (pair_of_latex := make_comparable(gold, answer)) is None:
         return AnswersCompared(status="fail", reason="")
     gold, answer = pair_of_latex
     try:

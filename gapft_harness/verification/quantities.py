@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 #: Other signs of minus than ASCII's.
 MINUS_SIGNS = str.maketrans({"−": "-", "﹣": "-", "－": "-"})
@@ -101,54 +101,54 @@ def read_quantity(latex: str) -> Quantity | None:
         return None
     if wrapped := _WRAPPED.fullmatch(text):
         text = wrapped[1].strip()
-    found = _QUANTITY.fullmatch(text)
-    if found is None or (found["sign"] and found["second"]):
+    match = _QUANTITY.fullmatch(text)
+    if match is None or (match["sign"] and match["second"]):
         return None
-    digits = found["number"].replace(found["sep"] or "\0", "")
-    sign = "-" if "-" in (found["sign"], found["second"]) else ""
-    before, after = _plain_unit(found["before"] or ""), _plain_unit(found["after"] or "")
+    digits = match["number"].replace(match["sep"] or "\0", "")
+    sign = "-" if "-" in (match["sign"], match["second"]) else ""
+    before, after = _strip_latex(match["before"] or ""), _strip_latex(match["after"] or "")
     words, factor = after.split(), 1
-    while words and (of_word := FACTORS.get(singular(words[0]))):
-        factor *= of_word
+    while words and (word_factor := FACTORS.get(to_singular(words[0]))):
+        factor *= word_factor
         del words[0]
     if words[:1] == ["per"] and before:
         before, words = "", [before, *words]
-    unit = known_unit(before) or known_unit(" ".join(words)) or before or " ".join(words)
-    droppable = not (found["bare"] and len(after) == 1)
-    if not known_unit(unit):
-        apart = found.start("after") > found.end("number")
-        if found["bare"] and factor == 1 and (len(after) < 3 or not apart):
+    unit = find_unit(before) or find_unit(" ".join(words)) or before or " ".join(words)
+    droppable = not (match["bare"] and len(after) == 1)
+    if not find_unit(unit):
+        apart = match.start("after") > match.end("number")
+        if match["bare"] and factor == 1 and (len(after) < 3 or not apart):
             return None  # a product of variables, such as 2xy
-        droppable = _NOT_UNITS.isdisjoint(map(singular, words))
+        droppable = _NOT_UNITS.isdisjoint(map(to_singular, words))
     return Quantity(f"{sign}{digits}", unit, factor, droppable)
 
 
-def _plain_unit(written: str) -> str:
+def _strip_latex(written: str) -> str:
     r"""Return a unit without LaTeX: ``\text{cm}^2`` becomes ``cm^2``."""
-    text = re.sub(rf"{TEXT}\{{|[{{}}\\~]", " ", written)
-    text = text.replace("²", "^2").replace("³", "^3").replace("pounds", "£")
+    text = written.replace("\\pounds", "£").replace("²", "^2").replace("³", "^3")
+    text = re.sub(rf"{TEXT}\{{|[{{}}\\~]", " ", text)
     return re.sub(r"\s*([/^])\s*", r"\1", " ".join(text.split()))
 
 
-@cache
-def known_unit(words: str) -> str:
+@lru_cache(maxsize=1024)
+def find_unit(words: str) -> str:
     """Return the one spelling of a known unit, or ""."""
     lowered = words.lower() if len(words) > 1 else words
-    if (unit := _UNITS.get(lowered) or _UNITS.get(singular(lowered))) is not None:
+    if (unit := _UNITS.get(lowered) or _UNITS.get(to_singular(lowered))) is not None:
         return unit
     for word, power in (("square ", "2"), ("sq ", "2"), ("cubic ", "3"), ("cu ", "3")):
-        if lowered.startswith(word) and (base := known_unit(lowered.removeprefix(word))):
+        if lowered.startswith(word) and (base := find_unit(lowered.removeprefix(word))):
             return f"{base}^{power}"
     base, caret, power = lowered.partition("^")
     if caret:
-        return f"{found}^{power}" if (found := known_unit(base)) else ""
+        return f"{known}^{power}" if (known := find_unit(base)) else ""
     over, slash, under = lowered.replace(" per ", "/").partition("/")
-    if slash and (first := known_unit(over)) and (second := known_unit(under)):
+    if slash and (first := find_unit(over)) and (second := find_unit(under)):
         return _UNITS.get(f"{first}/{second}", f"{first}/{second}")
     return ""
 
 
-def singular(word: str) -> str:
+def to_singular(word: str) -> str:
     """Return a word in small letters, without the full stop or the s at its end."""
     lowered = word.lower().rstrip(".")
     return lowered[:-1] if len(lowered) > 3 and lowered.endswith("s") else lowered
@@ -159,7 +159,7 @@ _RATIO = re.compile(r"\d\s*:\s*\d")
 _FRACTION = re.compile(r"/|\\[dtc]?frac")
 
 
-def comparable(gold: str, answer: str) -> tuple[str, str] | None:
+def make_comparable(gold: str, answer: str) -> tuple[str, str] | None:
     r"""Return gold answer and answer as mathematics can compare them; None if they must differ.
 
     They differ if both have a known unit and not the same, if one has a percent sign and the other
@@ -172,13 +172,13 @@ def comparable(gold: str, answer: str) -> tuple[str, str] | None:
     if len(ratios) == 1 and not _FRACTION.search(gold + answer):
         return None
     wanted, given = read_quantity(gold), read_quantity(answer)
-    if wanted is None or given is None or _is_product(gold):
-        return _compared_alone(wanted, gold), _compared_alone(given, answer)
+    if wanted is None or given is None or _match_product(gold):
+        return _spell_alone(wanted, gold), _spell_alone(given, answer)
     units = {wanted.unit, given.unit}
     droppable = wanted.droppable and given.droppable
-    if len(units) > 1 and not droppable and not (known_unit(wanted.unit) or known_unit(given.unit)):
+    if len(units) > 1 and not droppable and not (find_unit(wanted.unit) or find_unit(given.unit)):
         return None
-    if len(units) > 1 and "" not in units and (_PERCENT in units or all(map(known_unit, units))):
+    if len(units) > 1 and "" not in units and (_PERCENT in units or all(map(find_unit, units))):
         return None
     if not droppable:
         return gold, answer
@@ -189,16 +189,16 @@ def comparable(gold: str, answer: str) -> tuple[str, str] | None:
     return wanted.latex, given.latex
 
 
-def _compared_alone(quantity: Quantity | None, text: str) -> str:
+def _spell_alone(quantity: Quantity | None, text: str) -> str:
     """Return an answer that is compared with another expression than a number."""
-    if product := _is_product(text):
+    if product := _match_product(text):
         return r" \cdot ".join([product[1], *product[2]])  # math-verify drops some letters
     if quantity is None or not quantity.droppable or quantity.unit == _PERCENT:
         return text
     return quantity.latex
 
 
-def _is_product(text: str) -> re.Match[str] | None:
+def _match_product(text: str) -> re.Match[str] | None:
     """Match a number with letters that are variables, as ``2ab`` or ``2m``, and not ``2km``."""
-    found = _PRODUCT.fullmatch(text)
-    return None if found and len(found[2]) > 1 and known_unit(found[2]) else found
+    match = _PRODUCT.fullmatch(text)
+    return None if match and len(match[2]) > 1 and find_unit(match[2]) else match

@@ -15,9 +15,9 @@ from gapft_harness.verification.quantities import (
     MINUS_SIGNS,
     NUMBER,
     TEXT,
-    known_unit,
+    find_unit,
     read_quantity,
-    singular,
+    to_singular,
 )
 
 _EMPHASIS = re.compile(r"(?P<run>\*{1,3}|_{1,3}|`{1,2})(?=\S)(?P<text>(?:(?!(?P=run)).)+)(?P=run)")
@@ -28,10 +28,10 @@ def tidy_answer(latex: str) -> str:
     """Return an answer on one line, without Markdown around it and its sentence's full stop."""
     text = " ".join(latex.split()).rstrip(_STOPS)
     for _ in range(3):
-        found = _EMPHASIS.fullmatch(text) if len(text) <= LONGEST else None
-        if found is None:
+        match = _EMPHASIS.fullmatch(text) if len(text) <= LONGEST else None
+        if match is None:
             break
-        text = found["text"].strip().rstrip(_STOPS)
+        text = match["text"].strip().rstrip(_STOPS)
     return text
 
 
@@ -70,9 +70,9 @@ def clean_response(text: str) -> str:
     text = _STRUCK.sub("", text.replace(_MATH, " "))
     pieces = _split_mathematics(_SPACED_MINUS.sub("-", text).translate(MINUS_SIGNS))
     words = "".join(_MATH if is_math else piece for is_math, piece in pieces)
-    words = "\n".join(map(_without_emphasis, words.split("\n")))
+    words = "\n".join(map(_strip_emphasis, words.split("\n")))
     words = _SPACED_RATIO.sub(":", _GROUPED.sub(_hide_malformed, words))
-    words = _TUPLE.sub(lambda found: f"${found[0]}$", words)
+    words = _TUPLE.sub(lambda match: f"${match[0]}$", words)
     lines = words.rstrip().split("\n")
     ends = len(lines) if _OPENED.search(words) is None else 0  # else the last line is mathematics
     lines = [_mark_expression(line, last=n == ends) for n, line in enumerate(lines, 1)]
@@ -84,7 +84,7 @@ def clean_response(text: str) -> str:
 def _split_mathematics(text: str) -> list[tuple[bool, str]]:
     """Split a text into mathematics and words; a dollar sign of an amount of money is left out."""
     tokens = [*_TOKEN.finditer(text)]
-    closing = _closing_tokens(tokens)
+    closing = _find_closing_tokens(tokens)
     pieces: list[tuple[bool, str]] = []
     position, number = 0, 0
     while number < len(tokens):
@@ -104,9 +104,9 @@ def _split_mathematics(text: str) -> list[tuple[bool, str]]:
     return [*pieces, (False, text[position:])]
 
 
-def _closing_tokens(tokens: list[re.Match[str]]) -> list[int | None]:
+def _find_closing_tokens(tokens: list[re.Match[str]]) -> list[int | None]:
     """Return for each opening token the number of the token that closes it, if there is one."""
-    found: list[int | None] = [None] * len(tokens)
+    closing: list[int | None] = [None] * len(tokens)
     following: dict[str, int] = {}
     for number in range(len(tokens) - 1, -1, -1):
         word = tokens[number][0]
@@ -115,9 +115,9 @@ def _closing_tokens(tokens: list[re.Match[str]]) -> list[int | None]:
                 following.pop(kind, None)
             continue
         if word in _CLOSING:
-            found[number] = following.get(_CLOSING[word])
+            closing[number] = following.get(_CLOSING[word])
         following[word] = number
-    return found
+    return closing
 
 
 def _is_mathematics(inside: str, behind: str) -> bool:
@@ -129,7 +129,7 @@ def _is_mathematics(inside: str, behind: str) -> bool:
     return _WORD.search(_LATEX_WORDS.sub("", inside)) is None
 
 
-def _without_emphasis(line: str) -> str:
+def _strip_emphasis(line: str) -> str:
     """Remove pairs of asterisks or underscores around words; ``2*3`` and ``x_1`` keep theirs."""
     opened: dict[str, re.Match[str]] = {}
     removed: list[re.Match[str]] = []
@@ -147,15 +147,15 @@ def _without_emphasis(line: str) -> str:
     return "".join([*parts, line[position:]])
 
 
-def _hide_malformed(found: re.Match[str]) -> str:
+def _hide_malformed(match: re.Match[str]) -> str:
     """Mark digits with commas that are no number, such as ``1,2345``, so that none is read."""
-    return found[0] if _WELL_FORMED.fullmatch(found[0]) else f"#{found[0]}"
+    return match[0] if _WELL_FORMED.fullmatch(match[0]) else f"#{match[0]}"
 
 
-def _margin(line: str) -> int:
+def _measure_margin(line: str) -> int:
     """Return where a line begins behind the mark of a list item, heading or quotation."""
-    found = _MARGIN.match(line)
-    return found.end() if found else 0
+    match = _MARGIN.match(line)
+    return match.end() if match else 0
 
 
 def _mark_expression(line: str, *, last: bool) -> str:
@@ -163,7 +163,7 @@ def _mark_expression(line: str, *, last: bool) -> str:
     label = _LABEL.match(line)
     if label is None and not last:
         return line
-    start = label.end() if label else _margin(line)
+    start = label.end() if label else _measure_margin(line)
     expression = line[start:].strip().rstrip(_STOPS)
     left, equals, _ = expression.partition("=")
     if not _BARE.fullmatch(expression) or (equals and not re.search("[A-Za-z]", left)):
@@ -204,9 +204,9 @@ def complete_number(text: str, number: str) -> str:
     if not _DIGITS.fullmatch(number):
         return tidy_answer(number)
     places = [
-        found
-        for found in _IN_TEXT.finditer(text)
-        if float(found[0].replace(found["sep"] or "\0", "")) == float(number)
+        match
+        for match in _IN_TEXT.finditer(text)
+        if float(match[0].replace(match["sep"] or "\0", "")) == float(number)
     ]
     if not places:
         return number
@@ -214,12 +214,12 @@ def complete_number(text: str, number: str) -> str:
     if (before := text[start - 1 : start]) and before in "€£¥₹¢":
         return f"{before}{number}"
     attached = _ATTACHED.match(text, end)
-    if attached and not known_unit(attached[0].rstrip("23")):
+    if attached and not find_unit(attached[0].rstrip("23")):
         return f"{number}{attached[0]}"
     behind = _BEHIND.match(text, end)
     unit = behind["unit"] if behind else ""
     if unit in ("%", "\\%"):
         return rf"{number}\%"
-    if singular(unit) in FACTORS or (known_unit(unit) and unit not in _SENTENCE):
+    if to_singular(unit) in FACTORS or (find_unit(unit) and unit not in _SENTENCE):
         return rf"{number}\text{{ {unit}}}"
     return number

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from gapft_harness.plugins.verifiers.math import Math
-from gapft_harness.verification.quantities import comparable, read_quantity
+from gapft_harness.verification.quantities import make_comparable, read_quantity
 from gapft_harness.verification.written_math import clean_response, tidy_answer
 
 #: Gold answer -> contents of a box that give it, contents that do not.
@@ -59,6 +59,7 @@ BOXES: dict[str, tuple[list[str], list[str]]] = {
                        [r"5\text{ cm}", r"5\text{ m}^2", r"5\text{ cm}^3"]),
     r"\$42": (["42", r"\$42", "42 dollars", "USD 42"], ["€42", r"42\text{ cents}", "£42"]),
     "60 mph": (["60", r"60\text{ miles per hour}"], [r"60\text{ km/h}", "60 km/h"]),
+    "5 pounds": (["5", "5 lb", r"5\text{ lbs}", "5 pounds"], ["6 pounds"]),
     "7000000": ([r"7\text{ million}", r"\$7 \text{ million}", "7,000,000"], ["7", "7 billion"]),
     # ratios and pairs
     "3:1": (["3:1", "3 : 1"], ["3", "3:2", "1:3"]),
@@ -142,7 +143,7 @@ def test_a_dressed_number_is_the_number(number: Any, dress: str, mark: str, mone
 @given(numbers, numbers, dresses)
 @settings(max_examples=60)
 def test_two_numbers_stay_apart_in_the_same_dress(one: Any, other: Any, dress: str) -> None:
-    pair = comparable(dress.format(one), dress.format(other))
+    pair = make_comparable(dress.format(one), dress.format(other))
     assert pair is not None
     assert (pair[0] == pair[1]) == (f"{one}" == f"{other}")
 
