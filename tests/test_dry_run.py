@@ -134,8 +134,9 @@ def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
         "at most 200 a matched adapter, of 12 adapters (n is at most the pool's 400 problems)"
     )
     assert re.match(
-        r"training: about 0\.00\d+ GB for base and adapter, at most [\d.]+ GB where", said["memory"]
+        r"training: about 0\.00\d+ GB .*base and adapter, at most [\d.]+ GB where", said["memory"]
     )
+    assert "of which 2 train at once" in said["memory"]
     assert re.match(
         r"at most about [\d.]+ GB \(responses of 32 tokens, 12 adapters\)", said["disk"]
     )
@@ -275,3 +276,25 @@ def test_without_scaling_there_is_no_such_stage() -> None:
     text = describe(Options("demo"), "r")
     assert "scale " not in text
     assert "calibration" not in text
+
+
+def test_workers_that_train_at_once_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the demo policy it is the libraries that count, 0.4 GB in each process."""
+
+    def memory(free: float) -> str:
+        monkeypatch.setattr("gapft_harness.training.memory.free_memory", lambda device: int(free))
+        short = [*("training.max_length=64", "executor.workers=4")]
+        return takes(describe(Options("demo", overrides=short), "r"))["memory"]
+
+    assert "of 4 workers" not in memory(100e9)
+    assert "memory allows 2 of 4 workers" in memory(1.2e9)
+    assert "memory allows 1 of 4 workers" in memory(0.1e9)
+
+
+def test_the_token_that_a_response_ends_with_is_named() -> None:
+    of_each = ["conditions.uniform.training.supervise_eos=false"]
+    text = describe(Options("demo", overrides=of_each), "r").partition("# what it takes")[0]
+    (supervised, none) = (line for line in text.splitlines() if "end token: " in line)
+    assert "'</s>' (2)" in supervised
+    assert "uniform" in none
+    assert "uniform" not in supervised

@@ -28,6 +28,7 @@ BENCHMARKS = (
     "sandbox_scale",
     "ray_grid",
     "training_speed",
+    "training_cpu",
     "online_step",
     "bank",
     "coverage_ledger",
