@@ -111,6 +111,7 @@ def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
     assert said["steps"] == (
         "at most 200 a matched adapter, of 12 adapters (n is at most the pool's 400 problems)"
     )
+    assert "of which 2 train at once" in said["memory"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -239,3 +240,25 @@ def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(NoSuchTaskError, match="unknown task 'gapft_dmo'; did you mean") as caught:
         describe(Options("demo", task="gapft_dmo"), None)
     assert caught.value.exit_status == 2
+
+
+def test_workers_that_train_at_once_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the demo policy it is the libraries that count, 0.4 GB in each process."""
+
+    def memory(free: float) -> str:
+        monkeypatch.setattr("gapft_harness.training.memory.free_memory", lambda device: int(free))
+        short = [*("training.max_length=64", "executor.workers=4")]
+        return takes(describe(Options("demo", overrides=short), "r"))["memory"]
+
+    assert "of 4 workers" not in memory(100e9)
+    assert "memory allows 2 of 4 workers" in memory(1.2e9)
+    assert "memory allows 1 of 4 workers" in memory(0.1e9)
+
+
+def test_the_token_that_a_response_ends_with_is_named() -> None:
+    of_each = ["conditions.uniform.training.supervise_eos=false"]
+    text = describe(Options("demo", overrides=of_each), "r").partition("# what it takes")[0]
+    (supervised, none) = (line for line in text.splitlines() if "end token: " in line)
+    assert "'</s>' (2)" in supervised
+    assert "uniform" in none
+    assert "uniform" not in supervised

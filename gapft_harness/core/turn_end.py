@@ -23,11 +23,11 @@ class TurnEnd:
     Attributes:
         token: the id of the first token there that is special or was added to the vocabulary; None
             if there is none.
-        text: all of it.
+        text: all of it; None if the template leaves the answer out.
     """
 
     token: int | None
-    text: str
+    text: str | None
 
 
 def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None) -> TurnEnd:
@@ -38,21 +38,20 @@ def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None
         template_args: further arguments of the template.
 
     Raises:
-        UserError: the template raises, or leaves the assistant's answer out.
+        UserError: the template raises.
     """
     chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
-    where = f"model.chat_template: the template of {tokenizer.name_or_path!r}"
-    remedy = "repair the template, or set model.chat_template: false"
     try:
         rendered = tokenizer.apply_chat_template(chat, tokenize=False, **(template_args or {}))
     except Exception as error:  # a template may raise anything
         why = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
-            f"{where} cannot render a user's and an assistant's turn ({why}); {remedy}"
+            f"model.chat_template: the template of {tokenizer.name_or_path!r} cannot render a "
+            f"user's and an assistant's turn ({why}); repair it, or set model.chat_template: false"
         ) from error
     _, answer, text = str(rendered).rpartition(_ANSWER)
     if not answer:
-        raise UserError(f"{where} leaves out what the assistant says; {remedy}")
+        return TurnEnd(None, None)
     ends = set(tokenizer.all_special_ids)
     ends |= {id for id, token in tokenizer.added_tokens_decoder.items() if token.content.strip()}
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -86,11 +85,16 @@ def find_end_token(
         end = find_turn_end(tokenizer, template_args)
         if end.token is not None:
             return end.token
+        where = f"model.chat_template: the template of {tokenizer.name_or_path!r}"
+        if end.text is None:
+            raise UserError(
+                f"{where} leaves out what the assistant says, so it does not tell how a response "
+                f"ends; repair it, {without}"
+            )
         if end.text.strip():
             raise UserError(
-                f"model.chat_template: the template of {tokenizer.name_or_path!r} ends an "
-                f"assistant's turn with {end.text!r}, which has no special token; expected one "
-                f"token that ends a response. Add it to the tokenizer, {without}"
+                f"{where} ends an assistant's turn with {end.text!r}, which has no special token; "
+                f"expected one token that ends a response. Add it to the tokenizer, {without}"
             )
     eos = tokenizer.eos_token_id
     if eos is not None and (eos in own_ends or not own_ends):

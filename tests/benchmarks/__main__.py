@@ -27,6 +27,7 @@ BENCHMARKS = (
     "sandbox_scale",
     "ray_grid",
     "training_speed",
+    "training_cpu",
     "online_step",
     "coverage_ledger",
     "batched_adapters",

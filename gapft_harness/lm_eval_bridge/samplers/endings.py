@@ -41,7 +41,7 @@ def turn_ends(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
     Nothing where prompts are not rendered through a chat template, or it has no such token.
 
     Raises:
-        UserError: the template raises, or leaves the assistant's answer out.
+        UserError: the template raises.
     """
     if not settings.chat_template or tokenizer.chat_template is None:
         return frozenset()
