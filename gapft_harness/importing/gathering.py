@@ -156,8 +156,9 @@ class Gathering:
         for placed in batch:
             of_problem.setdefault(placed[0].id, []).append(placed)
         requests = [
-            Request(members[0][0].id, members[0][0].prompt, tuple(index for _, index, _ in members))
+            Request(problem.id, problem.prompt, tuple(i for _, i, _ in members), (), problem.turns)
             for members in of_problem.values()
+            for problem in [members[0][0]]
         ]
         prompts = tokenizer.prompt_ids([tokenizer.render(request) for request in requests])
         texts = [row.text for members in of_problem.values() for _, _, row in members]

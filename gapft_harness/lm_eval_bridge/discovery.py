@@ -24,7 +24,7 @@ from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_p
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
-    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+    from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout, LoadedTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,19 @@ class NoSuchTaskError(UserError):
     """No machine has a task of that name: nothing that is missing here, but a mistake."""
 
 
-def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
+def load_task(
+    name: str, include_paths: Sequence[Path] = (), chat: ChatLayout | None = None
+) -> LoadedTask:
     """Finds a task and opens it.
 
     Looked for among the bundled tasks, those of installed packages and ``include_paths`` first;
     only a name found in none of them is looked for among lm-eval's own (seconds instead of
     milliseconds).
+
+    Args:
+        name: the task's name.
+        include_paths: folders with task YAML.
+        chat: how prompts are laid out as chats; None: they are plain text.
 
     Raises:
         NoSuchTaskError: the name is unknown or a group's.
@@ -76,7 +83,7 @@ def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
         raise NoSuchTaskError(
             f"{name!r} is a group of tasks; name one of them: {_members(manager, name)}"
         )
-    return _build(manager, name, paths)
+    return _build(manager, name, paths, chat)
 
 
 def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
@@ -161,7 +168,9 @@ def _unread(file: Path | str, error: Exception) -> str:
     return f"{file}: {describe(error)}"
 
 
-def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask:
+def _build(
+    manager: TaskManager, name: str, paths: Sequence[Path], chat: ChatLayout | None
+) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
     from gapft_harness.lm_eval_bridge.task_file.data import naming_setting
     from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
@@ -183,7 +192,7 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask
     except Exception as error:
         raise UserError(_reason(error, config, where)) from error
     folders = [path for path in paths if path in Path(file).resolve().parents]
-    return LoadedTask(task, folders[0] if folders else None)
+    return LoadedTask(task, folders[0] if folders else None, chat)
 
 
 def _config(file: Path | str, where: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     check_chat_settings,
     check_chat_template,
     first_line,
+    render_chat,
     start_ids,
     started,
 )
@@ -425,10 +427,9 @@ class HfSampler:
     def _render(self, request: Request) -> str:
         if not self._settings.chat_template:
             return request.text
-        rendered: str = self._lm.apply_chat_template(
-            chat_turns(request, self._settings.system_instruction), add_generation_prompt=True
-        )
-        return rendered
+        arguments = {"tokenize": False, **self._lm.chat_template_args}
+        apply = partial(self._lm.tokenizer.apply_chat_template, **arguments)
+        return render_chat(apply, chat_turns(request, self._settings.system_instruction))
 
 
 def _answer(rows: list[TokenRow]) -> Generated:

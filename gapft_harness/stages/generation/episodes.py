@@ -96,8 +96,9 @@ def alive(
     for (problem, response), told in zip(asked, episodes.feedback(texts, golds), strict=True):
         if told is not None:
             last = Attempt(response.text, response.token_ids, response.finish_reason, told)
+            attempts = (*response.attempts, last)
             requests.append(
-                Request(problem.id, problem.prompt, (response.index,), (*response.attempts, last))
+                Request(problem.id, problem.prompt, (response.index,), attempts, problem.turns)
             )
     return requests
 

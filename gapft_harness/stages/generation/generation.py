@@ -251,7 +251,7 @@ class _Round:
         if self.phase.unsolved:
             assert verifier is not None
             members, judged = unsolved(members, journal, verifier)
-        return [Request(p.id, p.prompt, self.phase.indices) for p in members], judged
+        return [Request(p.id, p.prompt, self.phase.indices, turns=p.turns) for p in members], judged
 
 
 def _chunk_key(
