@@ -277,6 +277,15 @@ def test_one_odd_answer_among_many_is_let_pass(folder: Path) -> None:
     task.check_golds(load_verifier("boxed_math"), "audit")
 
 
+@pytest.mark.parametrize("name", ["pool", "audit"])
+def test_a_data_file_with_other_fields_is_named(folder: Path, name: str) -> None:
+    (folder / f"{name}.jsonl").write_text('\n{"problem": "1 + 1?", "solution": "2"}\n')
+    message = told(folder)
+    assert f"{folder / name}.jsonl, line 2" in message
+    for words in (str(folder / "sums.yaml"), "doc_to_text", "'question'", "problem, solution"):
+        assert words in message
+
+
 def test_examples_that_cannot_be_drawn_are_told(folder: Path) -> None:
     edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 6")
     assert "num_fewshot is 6, but there are only 5 examples beside a problem its" in told(folder)
