@@ -16,6 +16,7 @@ from pathlib import Path
 from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
+from gapft_harness.plugins.verifiers.reasoning_gym import marked, unwrapped
 from gapft_harness.report.explorer.packing import _Heads
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Case
@@ -69,6 +70,7 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "output, as LiveCodeBench": (LONG, lambda text: _printed(text, lcb=True)),
     "value": (LONG, _returned),
     "failure": (LONG, _failed),
+    "marked answer": (LONG, lambda text: unwrapped(marked(text), "1")),
     "program": (LONG, last_program),
     "program, as LiveCodeBench": (LONG, last_program_lcb),
     "box": (LONG, lambda text: BoxedMath(workers=1).settle(text, "1")),
