@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gapft_harness.core.records import Attempt, Decoding
+from gapft_harness.core.records import Attempt, Decoding, Turn
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import Generated, Request
 
@@ -16,12 +16,13 @@ def request_for(
     prompt: str,
     indices: Sequence[int],
     attempts: Sequence[Attempt] = (),
+    turns: Sequence[Turn] = (),
     *,
     seed: int = 0,
 ) -> Request:
     """Make a request as ``generate`` makes one of a pool's problem."""
     seeds = SampleStreams(seed, "search", "pool").seeds_of(problem_id, len(attempts) + 1, indices)
-    return Request(problem_id, prompt, tuple(indices), seeds, tuple(attempts))
+    return Request(problem_id, prompt, tuple(indices), seeds, tuple(attempts), tuple(turns))
 
 
 def unreported(finished: int, tokens: int, note: str = "") -> None:

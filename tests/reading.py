@@ -17,6 +17,7 @@ from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
+from gapft_harness.plugins.verifiers.reasoning_gym import marked, unwrapped
 from gapft_harness.report.explorer.packing import _Heads
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Case
@@ -75,6 +76,7 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "thoughts": (LONG, remove_thoughts),
     "mathematics": (LONG, clean_response),
     "number": (LONG, lambda text: read_quantity(tidy_answer(text))),
+    "marked answer": (LONG, lambda text: unwrapped(marked(text), "1")),
     "program": (LONG, last_program),
     "program, as LiveCodeBench": (LONG, last_program_lcb),
     "box": (LONG, lambda text: BoxedMath(workers=1).settle(text, "1")),

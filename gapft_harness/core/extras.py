@@ -12,6 +12,7 @@ _EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "peft", "accelerate", "safetensors"), "hf"),
     "vllm": "vllm",
     "trl": "online",
+    "reasoning_gym": "reasoning-gym",
 }
 
 

@@ -37,6 +37,9 @@ CONTEXT = "context"
 #: What a verifier compares a response with: any JSON value, a string for most tasks.
 Gold = Any
 
+#: One turn of a chat, as chat templates take it: its ``role`` and ``content``.
+Turn = Mapping[str, str]
+
 
 def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
     """The state of one problem.
@@ -72,12 +75,15 @@ class Problem:
         prompt: what the task renders, before any chat template.
         gold: what the task's verifier compares with.
         document: the benchmark's own record, for reports and stratified selection.
+        turns: with a chat template, the chat that a model is shown in place of ``prompt``: system
+            turn, few-shot examples, the problem, and what the answer begins with. Else empty.
     """
 
     id: str
     prompt: str
     gold: Gold
     document: Mapping[str, Any] = field(default_factory=dict)
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from gapft_harness.core.records import (
     Problem,
     Response,
     State,
+    Turn,
     Verdict,
 )
 from gapft_harness.core.streams import Stream
@@ -178,6 +179,8 @@ class Request:
         attempts: in an episode, what has gone before: after the prompt, each attempt is the
             model's turn and its feedback the user's. A sampler must take them in; one that has no
             chat template generates on ``text``.
+        turns: the chat that a chat template renders (``Problem.turns``). Where the last turn is
+            the assistant's, the response continues it. Empty: the prompt is the user's only turn.
     """
 
     problem_id: str
@@ -185,6 +188,7 @@ class Request:
     indices: tuple[int, ...]
     seeds: tuple[int, ...]
     attempts: tuple[Attempt, ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     @property
     def text(self) -> str:

@@ -157,12 +157,14 @@ class Gathering:
             of_problem.setdefault(placed[0].id, []).append(placed)
         requests = [
             Request(
-                members[0][0].id,
-                members[0][0].prompt,
+                problem.id,
+                problem.prompt,
                 tuple(index for _, index, _ in members),
                 (0,) * len(members),
+                turns=problem.turns,
             )
             for members in of_problem.values()
+            for problem in [members[0][0]]
         ]
         prompts = tokenizer.prompt_ids([tokenizer.render(request) for request in requests])
         texts = [row.text for members in of_problem.values() for _, _, row in members]

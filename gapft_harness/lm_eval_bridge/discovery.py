@@ -24,7 +24,7 @@ from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_p
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
-    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+    from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout, LoadedTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,19 @@ class NoSuchTaskError(UserError):
     """No machine has a task of that name: nothing that is missing here, but a mistake."""
 
 
-def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
-    """Find a task and open it for the stages; arguments and errors as of ``open_task``."""
+def load_task(
+    name: str, include_paths: Sequence[Path] = (), chat: ChatLayout | None = None
+) -> LoadedTask:
+    """Find a task and open it for the stages.
+
+    Args:
+        name: as of ``open_task``, whose errors it has.
+        include_paths: as of ``open_task``.
+        chat: how prompts are laid out as chats; None: they are plain text.
+    """
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
 
-    return LoadedTask(*open_task(name, include_paths))
+    return LoadedTask(*open_task(name, include_paths), chat)
 
 
 def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path | None]:
@@ -57,6 +65,10 @@ def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path 
     Looked for among the bundled tasks, those of installed packages and ``include_paths`` first;
     only a name found in none of them is looked for among lm-eval's own (seconds instead of
     milliseconds).
+
+    Args:
+        name: the task's name.
+        include_paths: folders with task YAML.
 
     Returns:
         lm-eval's task, and the folder of ``include_paths`` that it was found in, if any.

@@ -118,7 +118,8 @@ class GapTask(GenerationTask):
         """A split's problems and what was dropped from it.
 
         Raises:
-            UserError: the task's data have no such split.
+            UserError: the task's data have no such split, or its first record lacks a field that
+                ``doc_to_text`` names.
         """
         if name not in self.dataset:
             raise unknown_split(self.config, name, self.dataset)
@@ -127,6 +128,14 @@ class GapTask(GenerationTask):
         if self.config.process_docs is not None:
             documents = processed(self.config, documents)
         documents = numbered(documents, f"{self.DATASET_PATH}, {name}")
+        template = self.config.doc_to_text
+        if isinstance(template, str) and self.prompt is None and len(documents):
+            try:
+                with naming_key(self.config):
+                    require_fields(template, documents[0])
+                    self._rendered(template, documents[0])
+            except UserError as error:
+                raise UserError(f"{documents.place(0)}: {error}") from error
         return SplitData(documents, *(() if read is None else (read.dropped, read.published)))
 
     def training_docs(self) -> Documents | None:

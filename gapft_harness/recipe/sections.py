@@ -257,6 +257,11 @@ class Model(RecipeSection):
     )
     chat_template: bool = Field(False, description="render prompts through the chat template")
     system_instruction: str | None = Field(None, description="system turn of the chat template")
+    fewshot_as_multiturn: bool = Field(
+        True,
+        description="with a chat template, each few-shot example is a user's and an assistant's "
+        "turn, as with lm_eval's `--apply_chat_template`; false: all in the user's turn",
+    )
     start_tokens: int | None = Field(
         None,
         ge=1,

@@ -245,6 +245,21 @@ def test_earlier_attempts_are_turns_of_the_chat_or_follow_the_prompt(model):
     assert tokenizer.decode(answer.prompt_ids) == "Why?One.\n\nNo.\n\nTwo.\n\nNo!\n\n"
 
 
+def test_turns_of_the_task_are_rendered_and_the_last_one_is_left_open(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    turns = (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "It is"},
+    )
+    chat = replace(settings(model), chat_template=True, system_instruction="Not this.")
+    for sampler in (HfSampler(chat, None), LmEvalSampler(*of_lm_eval(chat))):
+        asked = [request_for("a", "Why? It is", (0,), turns=turns)]
+        [answer] = generate_all(sampler, asked, SAMPLED)
+        expected = "<s><system>Be brief.\n<user>Why?\n<assistant>It is"
+        assert tokenizer.decode(answer.prompt_ids) == expected
+
+
 def of_lm_eval(chat: SamplerSettings):
     return replace(chat, backend="dummy", model_args=chat.model_args), None, Retokenizer(chat)
 

@@ -171,6 +171,31 @@ def test_a_chat_is_sent_as_turns_and_rendered_by_the_server(server):
     ]
 
 
+BEGUN = (
+    *({"role": "user", "content": "One?"}, {"role": "assistant", "content": "It is one."}),
+    *({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "It is"}),
+)
+
+
+def test_a_turn_that_the_task_begins_is_continued_or_refused(server, model, encode):
+    begun = [request_for("a", "Why? It is", (0,), turns=BEGUN)]
+    completion = replace(with_tokenizer(server, model), chat_template=True)
+    generate_all(ServerSampler(completion, None), begun, SAMPLED)
+    rendered = "<user>One?\n<assistant>It is one.\n<user>Why?\n<assistant>It is"
+    assert server.requests[-1]["prompt"] == [1, *encode(rendered)]
+    chat = settings(server, chat=True)
+    sampler = ServerSampler(chat, None)
+    asked = len(server.requests)
+    with pytest.raises(UserError, match="gen_prefix"):
+        generate_all(sampler, begun, SAMPLED)
+    assert len(server.requests) == asked
+    server.ways = Ways(extended=True, encode=encode)
+    generate_all(ServerSampler(chat, None), begun, SAMPLED)
+    sent = server.requests[-1]
+    assert sent["messages"] == [*BEGUN]
+    assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
+
+
 def test_a_completion_is_sent_as_ids_rendered_here(server, model, encode):
     chat = replace(with_tokenizer(server, model), chat_template=True)
     [got] = generate_all(

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     check_chat_settings,
     check_chat_template,
     first_line,
+    render_chat,
     start_ids,
     started,
 )
@@ -301,10 +303,9 @@ class HfSampler:
     def _render(self, request: Request) -> str:
         if not self._settings.chat_template:
             return request.text
-        rendered: str = self._lm.apply_chat_template(
-            chat_turns(request, self._settings.system_instruction), add_generation_prompt=True
-        )
-        return rendered
+        arguments = {"tokenize": False, **self._lm.chat_template_args}
+        apply = partial(self._lm.tokenizer.apply_chat_template, **arguments)
+        return render_chat(apply, chat_turns(request, self._settings.system_instruction))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which lm-eval's model generates."""

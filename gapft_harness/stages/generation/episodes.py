@@ -102,7 +102,9 @@ def alive(
             index = (response.index,)
             seeds = streams.seeds_of(problem.id, attempt, index)
             so_far = (*response.attempts, last)
-            requests.append(Request(problem.id, problem.prompt, index, seeds, so_far))
+            requests.append(
+                Request(problem.id, problem.prompt, index, seeds, so_far, problem.turns)
+            )
     return requests
 
 

@@ -273,7 +273,13 @@ class _Round:
             assert verifier is not None
             members, judged = unsolved(members, journal, verifier)
         asked = [
-            Request(p.id, p.prompt, indices, streams.seeds_of(p.id, self.attempt, indices))
+            Request(
+                p.id,
+                p.prompt,
+                indices,
+                streams.seeds_of(p.id, self.attempt, indices),
+                turns=p.turns,
+            )
             for p in members
         ]
         return asked, judged

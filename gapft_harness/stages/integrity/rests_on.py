@@ -232,7 +232,8 @@ def changed(where: str | Path, lines: Sequence[str]) -> UserError:
 def _digest(problems: Sequence[Problem]) -> dict[str, Any]:
     digest = hashlib.sha256()
     for problem in sorted(problems, key=lambda problem: problem.id):
-        digest.update(canonical([problem.id, problem.prompt, problem.gold]).encode() + b"\n")
+        fields = [problem.id, problem.prompt, problem.turns, problem.gold]
+        digest.update(canonical(fields).encode() + b"\n")
     return {"problems": len(problems), "sha256": digest.hexdigest()}
 
 

@@ -200,8 +200,12 @@ def load_problems(
 
 def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.discovery import load_task
+    from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 
-    return load_task(recipe.data.task, [Path(path) for path in include_paths])
+    model = recipe.model
+    chat = ChatLayout(model.system_instruction, model.fewshot_as_multiturn)
+    paths = [Path(path) for path in include_paths]
+    return load_task(recipe.data.task, paths, chat if model.chat_template else None)
 
 
 def settled(
@@ -226,6 +230,12 @@ def _judge(
 ) -> tuple[dict[str, Any], Verifier]:
     """The task's facts, and its verifier."""
     decoding = task.decoding(recipe.search)
+    attempts = recipe.episode.attempts or task.episode.attempts
+    if attempts > 1 and task.begins_answers:
+        raise UserError(
+            f"{task.where}: gen_prefix would begin only the first of an episode's {attempts} "
+            "attempts; set episode.attempts: 1, or remove gen_prefix from the task"
+        )
     override = recipe.verifier
     renamed = override.name is not None and override.name != task.verifier
     name = override.name or task.verifier
@@ -251,7 +261,7 @@ def _judge(
             "until": list(decoding.until),
         },
         "episode": {
-            "attempts": recipe.episode.attempts or task.episode.attempts,
+            "attempts": attempts,
             "executions": recipe.episode.executions or task.episode.executions,
         },
     }

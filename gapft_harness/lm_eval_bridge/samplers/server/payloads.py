@@ -13,6 +13,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     Retokenizer,
     chat_turns,
     check_chat_settings,
+    continues_answer,
 )
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.checks import EXTENSIONS
@@ -79,6 +80,9 @@ class Payloads:
             decoding: how it is decoded; greedy is temperature 0.
             seed: its sample's.
             extended: whether the server takes the fields of ``EXTENSIONS``.
+
+        Raises:
+            UserError: the chat ends within the assistant's turn, and the server would close it.
         """
         kwargs = generation_kwargs(decoding)
         kwargs.pop("top_k", None)
@@ -96,6 +100,14 @@ class Payloads:
                 payload["stop_token_ids"] = self._retokenizer.special_ids(decoding.until)
             if self._arguments.chat:
                 payload["chat_template_kwargs"] = dict(self._arguments.chat_template_args)
+        if self._arguments.chat and continues_answer(prompt):
+            if not extended:
+                raise UserError(
+                    "the task begins answers with gen_prefix, and this server only takes chats "
+                    "that end with the user's turn; use the backend local-completions, or remove "
+                    "gen_prefix from the task"
+                )
+            payload |= {"add_generation_prompt": False, "continue_final_message": True}
         return _without_empty(payload)
 
 
