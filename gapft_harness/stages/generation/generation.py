@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.identities import canonical
 from gapft_harness.core.records import GREEDY, Adapter, Decoding, Problem, Verdict
 from gapft_harness.core.streams import SampleStreams, derive
 from gapft_harness.hooks.manager import Plugins
@@ -290,7 +291,11 @@ def _chunk_key(
 ) -> str:
     """Names a round by all that its responses depend on, but for the machine."""
     weights = (source.get("weights_sha256"), source.get("adapter"))
-    prompts = [part for problem in members for part in (problem.id, problem.prompt)]
+    prompts = [
+        part
+        for problem in members
+        for part in (problem.id, problem.prompt, *map(canonical, problem.turns))
+    ]
     later = "" if attempt == 1 else f"/{attempt}"
     return f"{phase.name}/{derive(repr(phase.decoding), repr(weights), *prompts):016x}{later}"
 
