@@ -19,6 +19,7 @@ import torch
 from gapft_harness.core.cgroups import free_in_cgroups
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.sections import Training
+from gapft_harness.training.attention import is_dense
 from gapft_harness.training.objective import FLOAT32_AT_ONCE, logits_at_once
 from gapft_harness.training.passes import Member
 
@@ -97,9 +98,10 @@ def estimate(
     layers = _layers(model)
     active = _active(model.config.get_text_config())
     per_layer = [_kept_by(layer, settings, width, active, device) for layer in layers]
-    whole = sum(per_layer)
+    whole, kept_layers = sum(per_layer), len(layers)
     if settings.gradient_checkpointing:  # each layer's input, and one layer while it is done again
         whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
+        kept_layers = 1
     vocabulary = model.get_output_embeddings().weight.shape[0]
     largest_pass = (0, 0)
     for members in passes:
@@ -110,7 +112,8 @@ def estimate(
         made = min(count, logits_at_once(device)) if head_is_last else 2 * count
         float32 = 2 * 4 * min(count, FLOAT32_AT_ONCE)
         gathered = supervised * _hidden(model)
-        needed = (tokens * whole, 2 * (made + gathered) * width + float32)
+        shares = kept_layers * _attention_shares(model, members, settings, device) * width
+        needed = (tokens * whole + shares, 2 * (made + gathered) * width + float32)
         largest_pass = max(largest_pass, needed, key=sum)
     activations, logits = largest_pass
     base = _weights(model, model, settings, width)
@@ -303,6 +306,16 @@ def _kept_by_adapter(settings: Training, width: int, device: torch.device) -> in
     if settings.dropout:
         return 4 + (4 if on_cpu else 1)
     return 4 if width != 4 else 0
+
+
+def _attention_shares(
+    model: Any, members: Sequence[Member], settings: Training, device: torch.device
+) -> int:
+    """Count the attention weights that one layer keeps, where they are computed by products."""
+    heads = getattr(model.config.get_text_config(), "num_attention_heads", 0)
+    dtype = getattr(torch, settings.dtype)
+    lengths = [member.sequence.tokens for member in members] if settings.padding_free else []
+    return sum(heads * length**2 for length in lengths if is_dense(length, dtype, device))
 
 
 def _active(config: Any) -> float:
