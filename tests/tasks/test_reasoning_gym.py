@@ -221,6 +221,7 @@ def test_listed_examples_of_the_word_problems_are_shown_and_pass() -> None:
         ({"generators": {"gsm_symbolic": {"difficulty": 2}}}, ("<= self.difficulty",)),
         ({"generators": {"lcm": {"max_value": "nine"}}}, ("generators.lcm", "TypeError")),
         ({"generators": {"lcm": {"weight": 0}}}, ("generators.lcm.weight",)),
+        ({"generators": {"lcm": {"weight": True}}}, ("generators.lcm.weight",)),
         ({"generators": {"lcm": {"seed": 1}}}, ("generators.lcm.seed", "dataset_kwargs.seed")),
         ({"generators": {"lcm": {"size": 1}}}, ("generators.lcm.size", "dataset_kwargs.pool")),
         ({"generators": {"lcm": 3}}, ("generators.lcm", "3")),

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -108,17 +109,18 @@ def _weights(generators: Any) -> dict[str, float]:
         )
     weights = {}
     for name, given in generators.items():
-        if not isinstance(given, Mapping | None):
+        if not isinstance(name, str) or not isinstance(given, Mapping | None):
             raise UserError(
                 f"generators.{name}: found {given!r:.60}, expected an object of settings; {{}} "
                 "takes the defaults"
             )
         weight = (given or {}).get("weight", 1)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not weight > 0:
+        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not number or not 0 < weight < math.inf:
             raise UserError(
                 f"generators.{name}.weight: found {weight!r:.60}, expected a number above 0"
             )
-        weights[str(name)] = float(weight)
+        weights[name] = float(weight)
     return weights
 
 
@@ -156,11 +158,12 @@ def _rank(problem: Document) -> str:
     return hashlib.sha256(problem["question"].encode()).hexdigest()
 
 
-def _split(name: str, problems: Sequence[Document]) -> Any:
-    # By hash, so that the first of a split are of all generators.
-    ordered = sorted(problems, key=_rank)
-    places = [f"reasoning_gym {row['generator']}, {name}, problem {n}" for n, row in
-              enumerate(ordered, start=1)]  # fmt: skip
+def _split(name: str, problems: Sequence[Document]) -> Callable[[], SplitData]:
+    ordered = sorted(problems, key=_rank)  # the first of a split are of all generators
+    places = [
+        f"Reasoning Gym, {row['generator']}, {name}, problem {number}"
+        for number, row in enumerate(ordered, start=1)
+    ]
     return lambda: SplitData(Documents(ordered, places))
 
 
@@ -199,7 +202,8 @@ def _different_problems(order: Order) -> list[Document]:
         return []
     for number in itertools.count():
         for dataset, entry in _chunk(order, number):
-            if entry["question"] in found:
+            question = entry["question"].strip()
+            if question in found:
                 repeats += 1
                 if repeats >= max(_REPEATS, _REPEATS_EACH * len(found)):
                     raise UserError(
@@ -209,7 +213,7 @@ def _different_problems(order: Order) -> list[Document]:
                     )
                 continue
             repeats = 0
-            found[entry["question"]] = _problem(order, dataset, entry)
+            found[question] = _problem(order, dataset, entry)
             if len(found) == order.count:
                 return list(found.values())
     raise AssertionError  # the loop above has no end
@@ -236,8 +240,6 @@ def _chunk(order: Order, number: int) -> Iterator[tuple[Any, Document]]:
         dataset = create_dataset(order.generator, seed=seed, size=_CHUNK, **order.settings)
         for index in range(_CHUNK):
             yield dataset, dict(dataset[index])
-    except UserError:
-        raise
     except Exception as error:
         raise UserError(
             f": its settings are refused ({_reason(error)}); found {json.dumps(order.settings)}"
@@ -280,7 +282,7 @@ def _problem(order: Order, dataset: Any, entry: Mapping[str, Any]) -> Document:
         )
     gold = {"generator": order.generator, "settings": order.settings, **restored}
     return {
-        "question": restored["question"],
+        "question": entry["question"].strip(),
         "answer": answer,
         "generator": order.generator,
         "gold": gold,
