@@ -73,9 +73,9 @@ def test_slots_exposures_and_steps(sets: list[str], expected: str) -> None:
 
 
 def test_steps_of_conditions_with_settings_of_their_own_are_lines_of_their_own() -> None:
-    own = "conditions={gapft: null, few: {selector: gapft, n: 30, replay: 2, training: {%s}}}"
+    own = "conditions={gapft: null, few: {selector: gapft, n: 30, training: {%s}}}"
     lines = describe(
-        Options("demo", overrides=[own % "repetitions: 1", "budget.n=64", "training.rank=4"]), None
+        Options("demo", overrides=[own % "repetitions: 1", "budget.n=64", "budget.replay=2"]), None
     ).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("steps "))
     at, own_line = lines[start : start + 2]

@@ -169,11 +169,10 @@ def test_responses_drawn_online_end_there_too(
         decoding=Decoding(True, 4, (), 1.0, 1.0, 0),
         verifier=verifier,
         states={e.problem_id: "S" for e in chosen},
-        k=1,
     )
     one = job(
         folder, tmp_path / "online", chosen, trainer="grpo", update_groups=1,
-        grpo={"prompts_per_update": 1, "group_size": 2, "empty_updates": "count"},
+        grpo={"prompts_per_update": 1, "group_size": 2},
     )  # fmt: skip
     monkeypatch.setattr(grpo.Rewards, "of", lambda self, groups: [[1.0, 0.0] for _ in groups])
     facts = grpo.train_grpo(replace(one, searched=pool, chat_template=True))

@@ -25,7 +25,6 @@ from gapft_harness.run_directory.directory import (
     splits_of,
 )
 from gapft_harness.stages.experiment import Decodes, Experiment
-from gapft_harness.stages.selection.budgets import divided
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.training.plan import Fitted, count_steps
 
@@ -158,7 +157,7 @@ def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> list[s
 
 
 def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, Any]) -> str:
-    wanted, training, replay = recipe.slots(name), recipe.training_of(name), recipe.replay(name)
+    wanted, training, replay = recipe.slots(name), recipe.training_of(name), recipe.budget.replay
     if not isinstance(wanted, int) and (wanted, recipe.k(name)) == (
         recipe.budget.n,
         recipe.search.k,
@@ -166,11 +165,11 @@ def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, A
         wanted = known.get("n") or wanted
     try:
         if isinstance(wanted, int):
-            steps = count_steps(training.repetitions * sum(divided(wanted, replay)), training)
+            steps = count_steps(training.repetitions * (wanted + replay), training)
             return f"{steps:,} {{each}} (n = {wanted:,})"
         if pool is None:
             return "known after search"
-        most = count_steps(training.repetitions * sum(divided(pool, replay)), training)
+        most = count_steps(training.repetitions * (pool + replay), training)
         return f"at most {most:,} {{each}} (n is at most the pool's {pool:,} problems)"
     except GapftError as error:
         return str(error).replace("{", "{{").replace("}", "}}")

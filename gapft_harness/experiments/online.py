@@ -86,7 +86,6 @@ def _plan(recipe: api.Recipe, condition: str) -> str:
         f"reward {of.reward}",
         f"temperature {of.temperature:g}",
         f"KL {of.beta:g}" if of.beta else "no KL",
-        f"clipping {of.epsilon:g}",
         f"loss {of.loss}",
         f"learning rate {settings.learning_rate:g}",
     ]

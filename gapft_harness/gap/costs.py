@@ -78,10 +78,8 @@ def _training(run: SearchedRun, seeds: int) -> Spent:
         if not isinstance(wanted, int):
             sizes = pool.window(0, condition.k or pool.k).sizes
             wanted = sizes["S"] + (sizes["G"] if wanted == "verified" else 0)
-        replay = budget["replay"] if condition.replay is None else condition.replay
         repetitions = {**run.recipe["training"], **condition.training}["repetitions"]
-        slots = wanted + (replay if isinstance(replay, int) else 0)  # a share is of the n
-        exposures += slots * repetitions
+        exposures += (wanted + budget["replay"]) * repetitions
     tokens = seeds * exposures * pool.example
     if run.trained is None:
         return Spent(tokens)

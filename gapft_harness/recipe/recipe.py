@@ -268,9 +268,7 @@ class Recipe(RecipeSection):
         return found
 
     def _training_fault(self, condition: str) -> str:
-        settings, n, replay = self.training_of(condition), self.slots(condition), 0
-        if isinstance(more := self.replay(condition), int):
-            replay = more
+        settings, n = self.training_of(condition), self.slots(condition)
         if settings.start_tokens is not None and self.model.start_tokens is None:
             return (
                 f"start_tokens is {settings.start_tokens}, and nothing says what the generator "
@@ -279,7 +277,7 @@ class Recipe(RecipeSection):
         groups = settings.update_groups
         if groups is None or not isinstance(n, int):
             return ""
-        exposures = settings.repetitions * (n + replay)
+        exposures = settings.repetitions * (n + self.budget.replay)
         if exposures >= groups:
             return ""
         return (
@@ -309,15 +307,10 @@ class Recipe(RecipeSection):
         """The K below that of the search that conditions have, ascending."""
         return sorted({self.k(name) for name in self.conditions} - {self.search.k})
 
-    def replay(self, condition: str | None) -> int | float:
-        """The replay of a condition: further slots, or a share of its n slots."""
-        of = self.conditions.get(condition or "")
-        return self.budget.replay if of is None or of.replay is None else of.replay
-
     def settled(self, condition: Condition) -> dict[str, Any]:
         """All that a condition's training sets and adapters are made by, defaults among it.
 
-        The budget is not here, and of the replay only what is said: see ``trained_by``.
+        The budget is not here: see ``trained_by``.
         """
         training = _trained(self.training, condition.training).model_dump(mode="json")
         said = condition.model_dump(mode="json")

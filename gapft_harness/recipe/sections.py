@@ -43,11 +43,6 @@ class Grpo(RecipeSection):
         description="leave groups whose rewards are all equal out of the loss, after they are "
         "drawn; nothing is drawn in their place",
     )
-    empty_updates: Literal["count", "stop"] = Field(
-        "count",
-        description="an update whose groups are all flat counts as one, or ends the arm with an "
-        "error",
-    )
     reward: Literal["task", "permissive"] = Field(
         "task",
         description="1 for a response that passes the task's verifier, or the more permissive one "
@@ -73,9 +68,6 @@ class Grpo(RecipeSection):
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass")
     top_k: int = Field(0, ge=0, description="top-k cut; 0 means none")
     beta: float = Field(0.0, ge=0, description="weight of the KL term against the source")
-    epsilon: float = Field(0.2, gt=0, lt=1, description="clipping of the probability ratio below")
-    epsilon_high: float | None = Field(None, gt=0, description="clipping above; default: as below")
-    iterations: int = Field(1, ge=1, description="updates on the same responses")
     loss: Literal["dapo", "bnpo", "grpo", "dr_grpo"] = Field(
         "dapo",
         description="divisor of the loss: response tokens of the update, of each forward pass, "

@@ -54,14 +54,14 @@ class TaskFacts(TypedDict, total=False):
 class TakenFacts(TypedDict):
     """Where a training set of another run comes from: its folder, whose set, the file's hash.
 
-    ``k`` and ``replay`` are those that it was chosen by there: a condition's own before the run's.
+    ``k`` and ``replay`` are those that it was chosen by there: K of its condition, or of the run.
     """
 
     run: str
     arm: str
     sha256: str
     k: int
-    replay: int | float
+    replay: int
 
 
 class BudgetFacts(TypedDict, total=False):

@@ -60,7 +60,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
 
     Raises:
         UserError: settings that GRPO cannot have, a task that it cannot draw for, or no prompts.
-        GapftError: too many responses without a reward, or an empty update where the recipe stops.
+        GapftError: too many responses without a reward.
     """
     start = time.monotonic()
     settings, searched = Training.model_validate(dict(job.settings)), job.searched
@@ -160,14 +160,12 @@ def _config(
         per_device_train_batch_size=of.forward,
         gradient_accumulation_steps=of.update // of.forward,
         num_generations=of.group_size,
-        num_iterations=of.iterations,
+        num_iterations=1,  # one update a draw: the ratio of its loss is 1, and nothing is clipped
         max_completion_length=of.max_tokens or job.searched.decoding.max_gen_toks,
         temperature=of.temperature,
         top_p=of.top_p,
         top_k=of.top_k,
         beta=of.beta,
-        epsilon=of.epsilon,
-        epsilon_high=of.epsilon_high,
         loss_type=of.loss,
         scale_rewards=of.scale_rewards,
         learning_rate=settings.learning_rate,
@@ -275,10 +273,10 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             )
         if self._grpo.mask_flat:
             output |= masked(output, flat, size)
-        self._stop_if_hopeless(all(flat))
+        self._stop_if_hopeless()
         return output
 
-    def _stop_if_hopeless(self, empty: bool) -> None:
+    def _stop_if_hopeless(self) -> None:
         facts = group_facts(self.groups)
         if facts["unjudged"] / facts["responses"] > self._grpo.max_unjudged:
             raise GapftError(
@@ -286,12 +284,6 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
                 f"no reward by draw {facts['draws']}: the verifier raised or took longer than "
                 f"{self._grpo.reward_seconds:g} s; fix it, or raise training.grpo.reward_seconds "
                 "or training.grpo.max_unjudged"
-            )
-        if empty and self._grpo.empty_updates == "stop":
-            raise GapftError(
-                f"{self._job.arm.name}: all groups of draw {facts['draws']} are flat, so it "
-                "teaches nothing; raise training.grpo.group_size or "
-                "training.grpo.prompts_per_update, or set training.grpo.empty_updates: count"
             )
 
 

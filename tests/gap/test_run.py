@@ -268,11 +268,12 @@ def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
     assert found.deeper[32].seconds == pytest.approx(150 * (32 * 20 + 10) / rate)
     assert found.arms == 6
     assert found.training.tokens == 6 * recovered(pool) * 8 * 50
-    own = {"gapft": None, "two": {"selector": "uniform", "k": 2, "n": "verified", "replay": 3}}
-    other = replace(run_of(pool=pool, audit=audit), recipe={**RECIPE, "conditions": own})
+    own = {"gapft": None, "two": {"selector": "uniform", "k": 2, "n": "verified"}}
+    recipe = {**RECIPE, "conditions": own, "budget": {"n": "recovered", "replay": 3}}
+    other = replace(run_of(pool=pool, audit=audit), recipe=recipe)
     early = int(pool.passed[:, :2].any(axis=1).sum())
-    assert cost(other).training.tokens == 3 * (recovered(pool) + early + 3) * 8 * 50, (
-        "of a condition its own K, n and replay count"
+    assert cost(other).training.tokens == 3 * (recovered(pool) + 3 + early + 3) * 8 * 50, (
+        "of a condition its own K and n count"
     )
     assert found.training.seconds == pytest.approx(found.training.tokens * 4 / 1000)
     assert found.audit.tokens == 6 * 50 * 10
