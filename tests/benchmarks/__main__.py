@@ -21,6 +21,8 @@ BENCHMARKS = (
     "noise",
     "study_report",
     "generation",
+    "large_vocabulary",
+    "real_models",
     "dummy_search",
     "scale",
     "rejudge",
