@@ -293,7 +293,10 @@ class Search(RecipeSection):
     )
     seed: int = Field(0, ge=0, description="seed of all samples of the run")
     chunk: int = Field(
-        64, ge=1, description="problems per journalled chunk, the unit of resumption"
+        16,
+        ge=1,
+        description="problems per journalled chunk, the unit of resumption; eight times as many "
+        "where each gets a single response",
     )
     stop: Literal["never", "first_pass"] = Field(
         "never",

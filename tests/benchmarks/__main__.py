@@ -20,6 +20,8 @@ BENCHMARKS = (
     "curves",
     "study_report",
     "generation",
+    "large_vocabulary",
+    "real_models",
     "dummy_search",
     "scale",
     "rejudge",

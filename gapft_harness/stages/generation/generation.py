@@ -21,7 +21,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import canonical
-from gapft_harness.core.records import GREEDY, Adapter, Decoding, Problem, Verdict
+from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem, Verdict
 from gapft_harness.core.streams import SampleStreams, derive
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
@@ -80,6 +80,16 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
             f"{task['episode']['executions']}: whether samples are drawn would hang on the first "
             "execution, the label on the majority. Set episode.executions: 1, or search.stop: never"
         )
+
+
+def chunk_size(search: Search, phases: Sequence[Phase]) -> int:
+    """Count the problems of a chunk: ``search.chunk``, and more where each has one response.
+
+    A chunk of single responses has as many as one of a whole block of samples, so that batches are
+    full and a killed command loses about as much.
+    """
+    is_single = all(len(phase.indices) == 1 for phase in phases)
+    return search.chunk * BLOCK if is_single else search.chunk
 
 
 def unsolved(
@@ -335,7 +345,6 @@ def answer(
     Raises:
         UserError: another model or edition of rules than that of the run's other tables.
     """
-    settings = run.recipe.search
     journal = Journal(path.with_suffix(".jsonl"))
     with contextlib.closing(journal), closing_verifier(verifier):
         if not plugins.rejudges(task["verifier"]):
@@ -353,7 +362,7 @@ def answer(
                 journal,
                 streams=streams,
                 source=source,
-                chunk=settings.chunk,
+                chunk=chunk_size(run.recipe.search, phases),
                 progress=progress,
                 episodes=episodes,
                 verifier=verifier,

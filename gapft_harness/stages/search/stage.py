@@ -41,6 +41,7 @@ from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.generation.generation import (
     answer,
     check_early_stop,
+    chunk_size,
     decoding_from,
     greedy_phase,
     search_phases,
@@ -92,7 +93,6 @@ def search(
     problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
     require_same(run, rests)
     settings = run.recipe.search
-    problems, division = take_part(problems, one, settings.chunk, run.recipe.identity(plugins))
     if not layout.further(split):
         check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     choice = run.recipe.audits.get(layout.further(split))
@@ -101,6 +101,8 @@ def search(
     phases = [greedy_phase(greedy)]
     if split != CALIBRATION:
         phases = search_phases(greedy, settings, stops(settings, split))
+    chunk = chunk_size(settings, phases)
+    problems, division = take_part(problems, one, chunk, run.recipe.identity(plugins))
     return answer(
         run,
         task,
