@@ -31,11 +31,6 @@ Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 class Grpo(RecipeSection):
     """Online training by TRL's GRPOTrainer; what no paper says has TRL's default."""
 
-    prompts: Literal["pool", "examples", "G", "S", "U"] = Field(
-        "pool",
-        description="what is prompted with: all problems of the pool, those of the condition's "
-        "training set, or the pool's in one state of the source",
-    )
     prompts_per_update: int = Field(4, ge=1, description="prompts of one optimizer step")
     group_size: int = Field(8, ge=2, description="responses drawn for each prompt")
     mask_flat: bool = Field(
