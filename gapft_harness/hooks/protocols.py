@@ -343,11 +343,10 @@ class RegisterSelector(Protocol):
 
     ``budget="matched"``: must return exactly n examples. ``"own"``: n is the number of verified
     problems and any non-empty number is accepted, reported as a reference with another budget.
-    ``repeats=True``: may return one problem more than once. ``gold=True``: may return examples
-    whose response no verifier passed. ``responses="kept"``: returns problems with the response
-    that is kept for each; ``"verified"``: may return a problem with any of its verified responses
-    (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem, missed ones too, a
-    verified response of another, which is sealed as the example's ``origin``.
+    ``repeats=True``: may return one problem more than once. ``responses="kept"``: returns problems
+    with the response that is kept for each; ``"verified"``: may return a problem with any of its
+    verified responses (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem,
+    missed ones too, a verified response of another, which is sealed as the example's ``origin``.
     """
 
     def __call__(
@@ -357,7 +356,6 @@ class RegisterSelector(Protocol):
         *,
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
-        gold: bool = False,
         responses: Literal["kept", "verified", "borrowed"] = "kept",
     ) -> None: ...
 
