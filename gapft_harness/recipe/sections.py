@@ -20,7 +20,11 @@ from gapft_harness.core.cgroups import threads_per_process, usable_cores
 
 
 class RecipeSection(BaseModel):
-    """Unknown keys are errors; values do not change."""
+    """Base class of a section of a recipe, a pydantic model.
+
+    Each key is a field with type, bounds, default and description. Unknown keys are errors; values
+    are read strictly and do not change.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 

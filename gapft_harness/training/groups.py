@@ -57,7 +57,11 @@ def is_flat(rewards: Iterable[float | None]) -> bool:
 
 
 def read_groups(path: Path) -> Iterator[Group]:
-    """The groups of an adapter's folder, or nothing where its trainer wrote none."""
+    """Yield the groups that an online trainer drew, in order; nothing where it wrote none.
+
+    Args:
+        path: the adapter's folder.
+    """
     if not (path / GROUPS).is_file():
         return
     with (path / GROUPS).open(encoding="utf-8") as lines:
@@ -86,7 +90,10 @@ def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> 
 
 
 def group_facts(groups: Sequence[Group]) -> dict[str, Any]:
-    """What an arm's groups come to, for the manifest.
+    """Count what an arm's groups come to, for the manifest.
+
+    Args:
+        groups: all of the arm's.
 
     Returns:
         ``draws``, ``groups``, ``flat`` ones, ``masked`` ones, ``empty_draws`` (all of whose groups
