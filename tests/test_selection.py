@@ -101,10 +101,6 @@ def test_a_uniform_draw_is_uniform() -> None:
     assert all(abs(count - 1000) < 5 * 27.4 for count in counts.values()), counts
 
 
-def returning(value: Any) -> Any:
-    return lambda pool, n, rng: value(pool, n, rng)
-
-
 @pytest.mark.parametrize(
     ("select", "expected"),
     [
