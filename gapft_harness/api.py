@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import parse_object
@@ -24,8 +24,6 @@ from gapft_harness.core.records import (
     STATUSES,
     Adapter,
     Arm,
-    Attempt,
-    Budget,
     Decoding,
     Evidence,
     Example,
@@ -37,14 +35,13 @@ from gapft_harness.core.records import (
     Verdict,
 )
 from gapft_harness.core.streams import Stream
-from gapft_harness.core.text import read_lines, whole, whole_text
+from gapft_harness.core.text import read_lines, whole
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.hooks.protocols import (
     Executor,
     Generated,
     Generation,
     Job,
-    Progress,
     RegisterExecutor,
     RegisterLogReader,
     RegisterReportSection,
@@ -56,27 +53,17 @@ from gapft_harness.hooks.protocols import (
     ReportGeneration,
     ReportProgress,
     Request,
-    ResponseRule,
     Sampler,
-    SamplerFactory,
     SamplerSettings,
-    SearchedPool,
-    Selector,
-    TaskVerifier,
-    Trainer,
     TrainingJob,
-    Verifier,
     beyond_context,
     report_nothing,
 )
-from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.hooks.tracking import (
     RegisterTracker,
     TrackedArm,
     Tracker,
-    TrackerFactory,
-    Tracking,
 )
 
 if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its place here
@@ -101,8 +88,6 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.figures import style
     from gapft_harness.report.figures.contrasts import forest, forests
-    from gapft_harness.report.figures.style import WIDTH as FIGURE_WIDTH
-    from gapft_harness.report.figures.style import rows_alone
     from gapft_harness.report.findings.whole import Contrast
     from gapft_harness.report.findings.whole import Findings as ReportFindings
     from gapft_harness.report.frame import Column, Frame, Rows
@@ -117,16 +102,12 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.rendering import palette, wording
     from gapft_harness.report.rendering.blocks import (
         Block,
-        Bullets,
         Figure,
-        Markdown,
         Section,
         Stat,
-        Stats,
         Table,
         Text,
     )
-    from gapft_harness.report.rendering.palette import MUTED, series
     from gapft_harness.report.rendering.wording import (
         condition_name,
         listed,
@@ -139,22 +120,19 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, require
     from gapft_harness.run_directory.parquet import read_facts
     from gapft_harness.run_directory.tables import (
-        Judged,
         read_examples,
         read_judged,
         read_problems,
         read_states,
     )
     from gapft_harness.sandbox import (
-        InfrastructureError,
         Limits,
         Program,
         Result,
         Sandbox,
         Test,
-        TestResult,
     )
-    from gapft_harness.stages.audit import decode_arm, decode_split
+    from gapft_harness.stages.audit import decode_split
     from gapft_harness.stages.context import Context
     from gapft_harness.stages.experiment import Answered, Decodes, Experiment
     from gapft_harness.stages.experiment.adapters import OfAdapters
@@ -191,8 +169,6 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "hookimpl",  # marks the functions that register something
     # Errors
     "UserError",  # a mistake in what the user gave: printed without a traceback, exit status 2
-    "GapftError",  # another failure that a person can act on: exit status 1
-    "PluginError",  # a plugin that breaks its contract; the harness raises it
     "did_you_mean",  # ends such a message: the nearest known name, then all
     # Records that plugins receive and return
     "Verdict",  # of one response: pass, fail, timeout or error, with a reason
@@ -200,7 +176,6 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Pool",  # what a selector chooses from: problems solved, recovered and missed
     "Evidence",  # a problem of the pool: its state and the verified response kept for it
     "Response",  # one response: text, token ids, how it ended, earlier attempts
-    "Attempt",  # an earlier attempt of an episode, and what the model was told of it
     "Decoding",  # how responses are generated
     "Adapter",  # a trained adapter to generate with
     "Arm",  # a condition and a training seed
@@ -210,7 +185,6 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
     "CONTEXT",  # the finish_reason of a prompt that does not fit the model's context
     # Verifiers
-    "Verifier",  # what a factory gives: verify(responses, golds)
     "RegisterVerifier",  # the type of register in register_verifiers
     "once_each",  # judges equal pairs once
     "remove_thoughts",  # a response without <think> and its kin, as verifiers get it
@@ -228,8 +202,6 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Test",  # an input and what is expected
     "Limits",  # of one test: time, memory, output
     "Result",  # what became of a program
-    "TestResult",  # what became of one of its tests
-    "InfrastructureError",  # the sandbox failed, not the program
     "last_program",  # the last fenced program of a response
     "last_program_lcb",  # the same as LiveCodeBench's runner takes it
     "Suite",  # all tests of one problem
@@ -241,15 +213,11 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "NO_PROGRAM",  # what it is told of a response without a program
     "without_paths",  # takes this machine's folders out of a text
     # Selectors and response rules
-    "Selector",  # select(pool, n, rng)
     "RegisterSelector",  # the type of register in register_selectors
-    "ResponseRule",  # rule(passing)
     "RegisterResponseRule",  # the type of register in register_response_rules
     # Samplers
     "Sampler",  # what a factory gives: generate, describe, close
-    "SamplerFactory",  # factory(settings, adapter)
     "SamplerSettings",  # what a sampler is told of the recipe
-    "SamplerTraits",  # what a sampler declares of itself
     "RegisterSampler",  # the type of register in register_samplers
     "Request",  # a prompt and the responses wanted for it
     "Generated",  # the answer to a request
@@ -267,23 +235,17 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "find_model",  # refuses wrong arguments, and a server that lists no such model
     "SglangSampler",  # lm-eval's sglang model
     # Trainers and trackers
-    "Trainer",  # train(job)
     "TrainingJob",  # one arm to train
-    "SearchedPool",  # what an online trainer gets besides: problems, golds, decoding, verifier
-    "TaskVerifier",  # who judged the pool's responses, and how to load it
     "RegisterTrainer",  # the type of register in register_trainers
     "train_grpo",  # trains one arm online, as the bundled trainer does
     "train_lora",  # trains one arm as the bundled trainer does
     "train_together",  # trains several arms on a base that is loaded once
-    "Tracking",  # a training's trackers, as its trainer sees them
     "Tracker",  # what a factory gives: log, finish
-    "TrackerFactory",  # factory(arm)
     "TrackedArm",  # what a tracker is told of an arm
     "RegisterTracker",  # the type of register in register_trackers
     # Executors
     "Executor",  # what a factory gives: run, close
     "Job",  # one unit of work
-    "Progress",  # called with a job's label, what is done, and all
     "RegisterExecutor",  # the type of register in register_executors
     "LocalExecutor",  # worker processes on this machine
     "RayExecutor",  # Ray tasks
@@ -297,7 +259,6 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "read_lines",  # a file's lines with their numbers; what is no UTF-8 is named by its line
     "parse_object",  # a JSON object of a text, or an error that names its place
     "whole",  # a JSON value in which every text can be written as UTF-8
-    "whole_text",  # the same of one text
     "sha256",  # of a file, in hex
     "content_hash",  # of a JSON value, in hex
 ]
@@ -314,8 +275,6 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Differences",  # what gapft verify found: checked, differences, missing, gather()
     "layout",  # the paths of a run directory: layout.selection(arm), layout.decisions(arm), ...
     "unequal",  # sentences on values that are not those computed again
-    "decode_arm",  # for jobs: one greedy decode of each problem with an arm, verified and written
-    "Judged",  # a response with its verdict
     "read_problems",  # of problems.parquet, with the prompts' token ids
     "read_judged",  # of responses.parquet or a table of decisions
     "read_examples",  # of an arm's training set
@@ -329,15 +288,12 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Section",  # a heading and the blocks under it
     "Block",  # what stands in it: one of these
     "Text",  # a paragraph
-    "Bullets",  # a list of sentences
     "Stat",  # a number that stands out
-    "Stats",  # a row of them
     "Table",  # columns and rows of text
     "Column",  # one quantity of a declared table: key, meaning, value, title, how it is shown
     "Frame",  # rows under such columns: table(), csv() and entries() for results.json
     "Figure",  # a drawing by name, with a text for those who cannot see it
     "Figures",  # what Part.figures gives: names, each with a function that draws
-    "Markdown",  # Markdown text
     "condition_name",  # a condition as people read it
     "percent",  # a rate as people read it
     "points",  # a difference of rates in percentage points
@@ -345,17 +301,12 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "listed",  # words as a list in a sentence
     "wording",  # the module of these, with p values, spans, times
     "palette",  # the module of colours
-    "FIGURE_WIDTH",  # inches
-    "series",  # a condition's colour and marker, by its place in the recipe
-    "MUTED",  # the colour of what stands back
-    "rows_alone",  # axes whose rows are named on the left
     "Rows",  # of a CSV file; the first names the columns
     "Contrast",  # of two conditions: the difference, its interval, its parts by state
     "Condition",  # what a recipe says of one
     "conditions_of",  # the conditions of the recipe that a manifest keeps
     "Training",  # what a recipe says of it
     "budget",  # exposures, tokens and steps of a training set
-    "Budget",  # what it gives
     "State",  # G, S or U
     "SOURCE",  # the model before training, where a condition's name stands
     "Split",  # a split's name

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 from gapft_harness import api
+
+ROOT = Path(__file__).parents[1]
 
 #: What takes long to import, and what few plugins use.
 HEAVY = {
@@ -23,10 +29,59 @@ def test_importing_it_loads_nothing_heavy(module: str) -> None:
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
-def test_every_name_is_there() -> None:
-    for name in api.__all__:
-        if name != "VllmSampler":  # which needs vllm
-            assert getattr(api, name) is not None
+#: A plugin, an experiment or a page uses a name in one of these forms.
+_IN_CODE = r"\b{0}\b"
+_ON_A_PAGE = r"\bapi\.{0}\b|\bgapft_harness\.api import [^\n]*\b{0}\b"
+
+
+def _texts(*patterns: str) -> str:
+    return "\n".join(path.read_text() for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def test_every_name_is_used() -> None:
+    """By a bundled plugin, an experiment, the example plugin or the documentation."""
+    code = _texts(
+        "plugins/**/*.py", "gapft_harness/experiments/**/*.py", "tests/example_plugin/*.py"
+    )
+    pages = _texts("docs/*.md", "README.md")
+    unused = [
+        name
+        for name in api.__all__
+        if not re.search(_IN_CODE.format(name), code)
+        and not re.search(_ON_A_PAGE.format(name), pages)
+    ]
+    assert unused == []
+
+
+def _faults(value: FunctionType | type) -> list[str]:
+    """What of a function or class has no explanation: itself, or some of its parameters."""
+    text = value.__doc__ if isinstance(value, FunctionType) else vars(value).get("__doc__")
+    if not text:
+        return ["itself"]
+    if isinstance(value, type):
+        # The keys of a recipe and the methods of a protocol have their own explanations.
+        own = hasattr(value, "model_fields") or getattr(value, "_is_protocol", False)
+        if own or issubclass(value, Exception):
+            return []
+        text += value.__init__.__doc__ or ""  # type: ignore[misc]
+    return [
+        name
+        for name in inspect.signature(value).parameters
+        if not name.startswith("_") and not re.search(rf"^ +{name}: ", text, re.MULTILINE)
+    ]
+
+
+def test_every_name_is_there_and_its_docstring_explains_each_parameter() -> None:
+    """Constants and aliases of types have no docstring: api.py says what they are."""
+    names = set(api.__all__) - {"VllmSampler", "hookimpl"}  # needs vllm; pluggy's own
+    values = {name: getattr(api, name) for name in names}
+    explained = {
+        name: _faults(value)
+        for name, value in values.items()
+        if isinstance(value, FunctionType | type) and value.__module__ not in ("builtins", "typing")
+    }
+    assert {name: faults for name, faults in explained.items() if faults} == {}
+    assert {"Evidence", "decode_split", "WorkerPool"} <= explained.keys()
 
 
 def test_a_misspelt_name_is_told_the_nearest() -> None:

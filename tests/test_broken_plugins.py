@@ -18,7 +18,6 @@ from gapft_harness.core.records import Arm, Decoding, Verdict
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, SamplerSettings, TrainingJob
-from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.columns import columns
@@ -203,23 +202,6 @@ def test_what_a_selector_returns(tmp_path: Path, returned: str) -> None:
     loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
     with pytest.raises(PluginError) as caught:
         choose(*loaded.selector("mine"), pool(0, 4), 2, Arm("mine", 13))
-    blamed(caught, "selector", "register_selectors", path, True)
-
-
-@pytest.mark.parametrize("ids", ["('a',)", "(0.5,)", "[-1]", "None"])
-def test_token_ids_that_a_gold_selector_makes_up(tmp_path: Path, ids: str) -> None:
-    made_up = f"Response('S000', 0, 't', {ids}, 'stop', 0)"
-    code = f"def made(pool, n, rng):\n    return [Evidence('S000', 'S', {made_up}, (1,), 1, 0)]\n"
-    loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
-    selector, entry = loaded.selector("mine")
-    with pytest.raises(PluginError) as caught:
-        choose(
-            selector,
-            replace(entry, traits=SelectorTraits(gold=True)),
-            pool(0, 1),
-            1,
-            Arm("mine", 13),
-        )
     blamed(caught, "selector", "register_selectors", path, True)
 
 

@@ -89,7 +89,7 @@ def to_another(e: Evidence, other: Evidence, **more: Any) -> Evidence:
         ),
         (
             lambda p, n, r: [replace(p.solved[0], response=Response("x", 0, "", (1,), "stop", 0))],
-            "not its verified evidence; register it with gold=True",
+            "problem G000 that is not its verified evidence",
         ),
     ],
 )
@@ -125,14 +125,6 @@ def test_a_loan_must_be_declared(select: Any, expected: str) -> None:
 def test_what_is_lent_is_a_verified_response_as_it_is(select: Any, expected: str) -> None:
     with pytest.raises(PluginError, match=expected):
         chosen(select, pool(3, 3), 1, responses="borrowed")
-
-
-def test_what_no_verifier_passed_has_no_other_origin() -> None:
-    def made_up(p: Pool, n: int, r: Stream) -> list[Evidence]:
-        return [replace(p.missed[0], response=Response("x", 0, "", (1,), "stop", 0))]
-
-    (found,) = chosen(made_up, pool(3, 3), 1, gold=True)
-    assert to_example(found).origin == "U000"
 
 
 def test_an_old_table_reads_as_each_problems_own(task: LettersAndMore) -> None:

@@ -101,10 +101,6 @@ def test_a_uniform_draw_is_uniform() -> None:
     assert all(abs(count - 1000) < 5 * 27.4 for count in counts.values()), counts
 
 
-def returning(value: Any) -> Any:
-    return lambda pool, n, rng: value(pool, n, rng)
-
-
 @pytest.mark.parametrize(
     ("select", "expected"),
     [
@@ -132,11 +128,10 @@ def forged(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
     return [replace(e, response=other) for e in p.recovered[:n]]
 
 
-def test_an_unverified_response_must_be_declared() -> None:
-    source = pool(6, 4)
-    with pytest.raises(PluginError, match="not its verified evidence; register it with gold=True"):
-        choose(forged, mine(forged), source, 4, Arm("mine", 13))
-    assert len(choose(forged, mine(forged, gold=True), source, 4, Arm("mine", 13))) == 4
+@pytest.mark.parametrize("responses", ["kept", "verified", "borrowed"])
+def test_an_unverified_response_is_refused(responses: str) -> None:
+    with pytest.raises(PluginError, match="verified"):
+        choose(forged, mine(forged, responses=responses), pool(6, 4), 4, Arm("mine", 13))
 
 
 def test_declared_repeats_are_allowed() -> None:
@@ -157,10 +152,9 @@ def test_a_plugin_sees_a_generator_that_repeats() -> None:
     assert choose(shuffled, mine(shuffled), source, 9, Arm("mine", 21)) != first
 
 
-#: Problems whose right answer is a or e are solved in one decode, and a selector that repeats
-#: every token of a response.
+#: Problems whose right answer is a or e are solved in one decode, and a selector that takes the
+#: longest response that passed.
 _MORE = """
-from dataclasses import replace
 from pathlib import Path
 
 from gapft_harness import hookimpl
@@ -177,7 +171,7 @@ class Lenient:
 
 def wordy(pool, n, rng):
     return [
-        replace(e, response=replace(e.response, token_ids=e.response.token_ids * 2))
+        max(e.each_verified(), key=lambda other: len(other.response.token_ids))
         for e in pool.draw(pool.recovered, n, rng)
     ]
 
@@ -189,7 +183,7 @@ def register_verifiers(register):
 
 @hookimpl
 def register_selectors(register):
-    register("wordy", wordy, gold=True)
+    register("wordy", wordy, responses="verified")
 """
 
 
@@ -257,14 +251,14 @@ def test_more_replay_than_solved_problems_stops_before_anything_is_sealed(
 
 
 def test_tokens_beyond_the_tolerance_stop_before_anything_is_sealed(task: LettersAndMore) -> None:
-    """ "so it is o!!!" is 13 tokens, and one for the end: 6 · 8 · 14 and 6 · 8 · 27."""
+    """ "so it is o!!!" is 13 tokens, and one for the end: 6 · 8 · 14. The longest is 15."""
     keys: dict[str, Any] = {"conditions": ["gapft", "wordy"]}
     with pytest.raises(
-        UserError, match=r"gapft-seed13 and wordy-seed13 .*: 672 and 1296, 48.15% .* is 48.00%"
+        UserError, match=r"gapft-seed13 and wordy-seed13 .*: 672 and 768, 12.50% .* is 12.00%"
     ):
-        task.select(**keys, budget={"n": 6, "token_tolerance": 0.48})
+        task.select(**keys, budget={"n": 6, "token_tolerance": 0.12})
     assert not (task.folder / "r" / "selections").exists()
-    task.select(**keys, budget={"n": 6, "token_tolerance": 0.49})
+    task.select(**keys, budget={"n": 6, "token_tolerance": 0.13})
     assert (task.folder / "r" / "selections" / "wordy-seed13.parquet").exists()
 
 

@@ -41,7 +41,7 @@ def plugin(folder: Path, kind: str, declared: str) -> str:
         ("verifier", "rejudge='no'", "rejudge='no'; expected bool"),
         ("verifier", "rejudges=False", "unknown option 'rejudges'; did you mean 'rejudge'?"),
         ("selector", "budget=['own']", "budget=['own']; expected 'matched' or 'own'"),
-        ("selector", "gold=1", "gold=1; expected bool"),
+        ("selector", "repeats=1", "repeats=1; expected bool"),
         ("response rule", "stops_early=None", "stops_early=None; expected bool"),
         ("sampler", "operational='base_url'", "operational='base_url'; expected a list of texts"),
         ("sampler", "operational=[1]", "operational=[1]; expected a list of texts"),

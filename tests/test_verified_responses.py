@@ -145,7 +145,7 @@ def mine(**options: Any) -> Registered:
         (
             {"response": response("a", 0)},
             {"responses": "verified"},
-            "a response to problem a that is not its verified evidence; register it with gold=True",
+            "a response to problem a that is not its verified evidence",
         ),
         (
             {"response": response("b", 0)},

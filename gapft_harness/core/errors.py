@@ -24,7 +24,11 @@ class GapftError(Exception):
 
 
 class UserError(GapftError):
-    """A mistake in what the user gave: a file, a key, an option. Exit status 2, no traceback."""
+    """Report a mistake in what the user gave: a file, a key, an option.
+
+    The message names the place, what was found, what was expected and the remedy. The command line
+    prints it without a traceback and exits with 2.
+    """
 
     exit_status = 2
 
@@ -60,7 +64,11 @@ ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Ends an error message: the nearest known names, then all of them.
+    """Return the end of a message about an unknown name: the nearest known names, then all of them.
+
+    Args:
+        name: what was given.
+        known: the names that are valid.
 
     Returns:
         A sentence such as ``did you mean 'gapft'? known: gapft, replay``; starts with no space.

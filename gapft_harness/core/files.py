@@ -34,7 +34,11 @@ _SETTLED_NS = 2 * 10**9
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls ``write`` on a temporary neighbour of ``path`` and renames it into place.
+    """Call ``write`` on a temporary neighbour of ``path`` and rename it into place.
+
+    Args:
+        path: the file, which is complete or absent at any time.
+        write: gets the path to write to.
 
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
@@ -112,7 +116,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes JSON for people and programs: indented, keys in the order given, newline at end."""
+    """Write JSON for people and programs: indented, keys in the order given, newline at end.
+
+    Args:
+        path: the file, which is complete or absent at any time.
+        content: a JSON value.
+
+    Raises:
+        GapftError: as ``replace_file``.
+    """
     write_text(path, json_text(content))
 
 
@@ -149,7 +161,11 @@ def _looks(path: Path) -> list[_Look]:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file, or of a folder's files by relative name."""
+    """Return the SHA-256 of a file, or of a folder's files by relative name, in hex.
+
+    Args:
+        path: the file or folder.
+    """
     digest = hashlib.sha256()
     if path.is_dir():
         for file in sorted(p for p in path.rglob("*") if p.is_file()):

@@ -27,7 +27,11 @@ _DIGEST = re.compile(rf"(?:\A|-)([0-9a-f]{{{HASH_DIGITS}}})(?:#[0-9]+)?\Z")
 
 
 def content_hash(content: Any) -> str:
-    """SHA-256 in hex of any JSON value; the order of an object's keys does not matter."""
+    """Return the SHA-256 of a JSON value in hex; the order of an object's keys does not matter.
+
+    Args:
+        content: any JSON value.
+    """
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 

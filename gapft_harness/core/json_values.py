@@ -122,10 +122,14 @@ def parse(text: str, place: str) -> Any:
 
 
 def parse_object(text: str, place: str) -> dict[str, Any]:
-    """Reads a JSON object.
+    """Read a JSON object.
+
+    Args:
+        text: the JSON.
+        place: what messages begin with, such as a file and a line.
 
     Raises:
-        UserError: it is malformed, or another value; the message begins with ``place``.
+        UserError: it is malformed, or another value.
     """
     return as_object(parse(text, place), place)
 

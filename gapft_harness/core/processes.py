@@ -62,7 +62,10 @@ def die_with(parent: int) -> None:
 
 
 class Closing(ABC):
-    """Closes itself at the end of a ``with`` statement."""
+    """Base class of what holds processes or files: ``with`` calls ``close()`` at its end.
+
+    A verifier derived from it is closed by the harness when the stage ends.
+    """
 
     @abstractmethod
     def close(self) -> None:

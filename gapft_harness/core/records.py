@@ -55,7 +55,13 @@ def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of verifying one response. V = 1 for ``pass`` alone (Section 3.1)."""
+    """The outcome of verifying one response. V = 1 for ``pass`` alone (Section 3.1).
+
+    Attributes:
+        status: ``pass``; ``fail``; ``timeout``, no verdict in time; or ``error``, no verdict
+            for another reason. The last two count as V = 0 in every rate.
+        reason: a sentence on what was found, shown beside failed responses; may be empty.
+    """
 
     status: Status
     reason: str = ""
@@ -90,8 +96,15 @@ class Problem:
 class Decoding:
     """How responses are generated.
 
-    ``temperature``, ``top_p`` and ``top_k`` matter only where ``do_sample`` is true;
-    ``top_k = 0`` means no cut. ``until`` holds stop strings, ``max_gen_toks`` new tokens.
+    ``temperature``, ``top_p`` and ``top_k`` matter only where ``do_sample`` is true.
+
+    Attributes:
+        do_sample: whether tokens are drawn; else the most probable one is taken.
+        max_gen_toks: most new tokens of a response.
+        until: stop strings, which are removed from the response.
+        temperature: divides the logits; above 0.
+        top_p: the nucleus's mass, up to 1.
+        top_k: only so many most probable tokens are drawn from; 0: all.
     """
 
     do_sample: bool
@@ -160,8 +173,14 @@ class Evidence:
     For G its greedy response, for S a sample chosen by the frozen rule, for U none (Equation 6).
 
     Attributes:
+        problem_id: the problem's id in its task.
+        state: ``G``, ``S`` or ``U``.
+        response: the kept response; None in state U.
+        prompt_ids: the token ids of the prompt that the response was generated on.
         passing_samples: how many of the samples drawn passed; of K, c in the Pass@k estimator.
         first_success: number of the first passing sample (from 0), or None.
+        document: the benchmark's own record.
+        gold: what the task's verifier compares with.
         samples: those drawn: K, or fewer where search stopped early; None where nobody said.
         max_gen_toks: the length limit of the response; None where nobody said.
         read_verified: reads what ``each_verified`` gives; None: the kept response alone is known.
@@ -221,7 +240,13 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a selector chooses from. Each tuple is ordered by problem id."""
+    """What a selector chooses from. Each tuple is ordered by problem id.
+
+    Attributes:
+        solved: problems in state G, which the greedy decode solves.
+        recovered: problems in state S, which only some sample solves.
+        missed: problems in state U, which no decode solves; they have no response.
+    """
 
     solved: tuple[Evidence, ...]
     recovered: tuple[Evidence, ...]
@@ -277,6 +302,12 @@ class Example:
     """One training example as sealed in a selection: exact ids, nothing to re-render.
 
     Attributes:
+        problem_id: the problem whose prompt it has.
+        state: that problem's state under the source, ``G``, ``S`` or ``U``.
+        prompt_ids: the token ids of the prompt; they are not supervised.
+        response_ids: the token ids of the response, without an end token.
+        response_index: ``GREEDY`` or the sample's number, from 0.
+        first_success: number of the problem's first passing sample, or None.
         ended: the evidence's: an end-of-sequence token belongs behind the response.
         origin: the problem whose response it is; the example's own but in controls that give a
             problem the verified response of another.
@@ -301,6 +332,8 @@ class Arm:
     """One trained model of a comparison: a condition and a training seed.
 
     Attributes:
+        condition: the condition's name in the recipe.
+        seed: the training seed.
         variant: the name of a further audit that it is looked at on; without ``.`` and ``/``.
     """
 
@@ -321,7 +354,12 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A trained adapter to generate with: a PEFT folder and the arm it belongs to."""
+    """A trained adapter to generate with.
+
+    Attributes:
+        arm: the condition and the training seed that it was trained for.
+        path: its PEFT folder.
+    """
 
     arm: Arm
     path: str

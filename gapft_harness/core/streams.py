@@ -61,6 +61,10 @@ class SampleStreams:
 class Stream:
     """One purpose's randomness under one seed.
 
+    Attributes:
+        seed: the training seed.
+        purpose: a name such as ``select/uniform``; streams of two purposes are independent.
+
     >>> Stream(13, "select/uniform").key("a") == Stream(13, "select/uniform").key("a")
     True
     """

@@ -63,10 +63,13 @@ def opened(path: Path) -> BufferedReader | gzip.GzipFile:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields a file's lines with their numbers from 1, one in memory at a time.
+    """Yield a file's lines with their numbers from 1, one in memory at a time.
+
+    Args:
+        path: a file of UTF-8, which may be a gzip file.
 
     Raises:
-        UserError: as ``read_text``.
+        UserError: it cannot be read, or is not UTF-8; the message names the line.
     """
     try:
         with opened(path) as lines:
@@ -142,7 +145,11 @@ def whole_text(text: str) -> str:
 
 
 def whole(value: Json) -> Json:
-    """A JSON value whose texts are all as ``whole_text`` makes them."""
+    """Return a JSON value with U+FFFD in place of every lone surrogate, so that UTF-8 can hold it.
+
+    Args:
+        value: a text, or a value whose texts and keys are so mended at any depth.
+    """
     if isinstance(value, str):
         return whole_text(value)  # type: ignore[return-value]
     if isinstance(value, list):

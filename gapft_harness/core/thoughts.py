@@ -32,6 +32,9 @@ def remove_thoughts(response: str) -> str:
 
     Its time is linear in the response's length, and a second call changes nothing.
 
+    Args:
+        response: as the model wrote it.
+
     >>> remove_thoughts("<think>Is it 7?</think>\n\nIt is 5.")
     'It is 5.'
     >>> remove_thoughts("Is it 7? No.</think> It is 5.")

@@ -33,7 +33,11 @@ def weights_folder(arguments: Mapping[str, Any]) -> Path:
 
 
 def weights_hash(folder: Path) -> str:
-    """SHA-256 over the names and SHA-256 hashes of a folder's weight files, sorted by name."""
+    """Return the SHA-256 over names and SHA-256 hashes of a folder's weight files, by name.
+
+    Args:
+        folder: of a model or an adapter.
+    """
     digest = hashlib.sha256()
     for file in sorted({file for pattern in WEIGHTS for file in folder.glob(pattern)}):
         digest.update(f"{file.name} {sha256(file)}\n".encode())

@@ -463,20 +463,20 @@ def _draw(findings: api.ReportFindings, found: LedgerFindings) -> Figure:
         at.set_title(condition_name(of.condition), x=0)
     for at in axes[len(rows) :]:
         at.set_visible(False)
-    figure.supxlabel("k, samples", fontsize=9.5, color=api.MUTED)
-    figure.supylabel("Pass@k minus the source's, points", fontsize=9.5, color=api.MUTED)
+    figure.supxlabel("k, samples", fontsize=9.5, color=api.palette.MUTED)
+    figure.supylabel("Pass@k minus the source's, points", fontsize=9.5, color=api.palette.MUTED)
     return figure
 
 
 def _panel(axes: Axes, curve: CurveDifference) -> None:
     from matplotlib.ticker import NullLocator
 
-    colour, marker = api.series(0)
+    colour, marker = api.palette.series(0)
     if curve.low is not None and curve.high is not None:
         axes.fill_between(
             curve.k, 100 * curve.low, 100 * curve.high, color=api.palette.RIGHT_PALE, linewidth=0
         )
-    axes.axhline(0, color=api.MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    axes.axhline(0, color=api.palette.MUTED, linewidth=1, linestyle=(0, (4, 3)))
     axes.plot(curve.k, 100 * curve.difference, color=colour, marker=marker, markersize=4.5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(curve.k, [str(k) for k in curve.k])

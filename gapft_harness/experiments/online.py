@@ -81,7 +81,7 @@ def _plan(recipe: api.Recipe, condition: str) -> str:
     settings = recipe.training_of(condition)
     of = settings.grpo
     said = [
-        f"J updates of {of.prompts_per_update} prompts x {of.group_size} responses ({of.prompts})",
+        f"J updates of {of.prompts_per_update} prompts x {of.group_size} responses",
         "flat groups masked" if of.mask_flat else "flat groups not masked",
         f"reward {of.reward}",
         f"temperature {of.temperature:g}",

@@ -129,7 +129,7 @@ def _generation_fault(given: Any) -> str:
     if not isinstance(text, str):
         return f"a text that is none ({short(text)})"
     if fault := json_fault(text):
-        return f"a text that {fault} (gapft_harness.api.whole_text mends it)"
+        return f"a text that {fault} (gapft_harness.api.whole mends it)"
     for word, known in ((given.finish_reason, _FINISH_REASONS), (given.tokens_from, _TOKENS_FROM)):
         if not isinstance(word, str) or word not in known:
             name = "finish_reason" if known is _FINISH_REASONS else "tokens_from"

@@ -102,7 +102,14 @@ class ReportProgress(Protocol):
 
 
 def report_nothing(done: int, total: int, tokens: int = 0, note: str = "") -> None:
-    """Report no progress: the default of jobs, for direct calls."""
+    """Report no progress: the default of jobs, for direct calls.
+
+    Args:
+        done: ignored, as all that follow.
+        total: see ``ReportProgress``.
+        tokens: see ``ReportProgress``.
+        note: see ``ReportProgress``.
+    """
 
 
 class Executor(Protocol):
@@ -149,7 +156,13 @@ class Generation:
     """A sampler's answer to one request: one response's text and exact token ids.
 
     Where the prompt does not fit the model's context beside ``max_gen_toks`` new tokens, the text
-    and ids are empty and ``finish_reason`` is ``records.CONTEXT``; see ``beyond_context``.
+    and ids are empty and ``finish_reason`` is ``CONTEXT``; see ``beyond_context``.
+
+    Attributes:
+        text: the response, stop strings removed.
+        token_ids: the ids that make up ``text``, without an end token; empty without a tokenizer.
+        finish_reason: ``stop`` (also at a stop string), ``length``, ``unknown`` or ``CONTEXT``.
+        tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
     """
 
     text: str
@@ -160,7 +173,12 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """All responses to one prompt, in the order of the indices asked for."""
+    """All responses to one prompt.
+
+    Attributes:
+        prompt_ids: the token ids of the prompt as the model saw it; empty without a tokenizer.
+        generations: the responses, in the order of ``Request.indices``.
+    """
 
     prompt_ids: tuple[int, ...]
     generations: tuple[Generation, ...]
@@ -197,7 +215,11 @@ class Request:
 
 
 def beyond_context(request: Request) -> Generated:
-    """What a sampler answers to a prompt that does not fit: no ids, and empty responses."""
+    """Return the answer to a prompt that does not fit: no ids, and empty responses.
+
+    Args:
+        request: the prompt and the responses wanted for it.
+    """
     return Generated((), tuple(Generation("", (), CONTEXT) for _ in request.indices))
 
 
@@ -343,11 +365,10 @@ class RegisterSelector(Protocol):
 
     ``budget="matched"``: must return exactly n examples. ``"own"``: n is the number of verified
     problems and any non-empty number is accepted, reported as a reference with another budget.
-    ``repeats=True``: may return one problem more than once. ``gold=True``: may return examples
-    whose response no verifier passed. ``responses="kept"``: returns problems with the response
-    that is kept for each; ``"verified"``: may return a problem with any of its verified responses
-    (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem, missed ones too, a
-    verified response of another, which is sealed as the example's ``origin``.
+    ``repeats=True``: may return one problem more than once. ``responses="kept"``: returns problems
+    with the response that is kept for each; ``"verified"``: may return a problem with any of its
+    verified responses (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem,
+    missed ones too, a verified response of another, which is sealed as the example's ``origin``.
     """
 
     def __call__(
@@ -357,7 +378,6 @@ class RegisterSelector(Protocol):
         *,
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
-        gold: bool = False,
         responses: Literal["kept", "verified", "borrowed"] = "kept",
     ) -> None: ...
 

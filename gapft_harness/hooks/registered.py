@@ -54,7 +54,6 @@ class SelectorTraits(Traits):
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
-    gold: bool = False
     responses: Literal["kept", "verified", "borrowed"] = "kept"
 
     @property

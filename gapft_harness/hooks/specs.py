@@ -33,7 +33,7 @@ def register_verifiers(register: RegisterVerifier) -> None:
 
 @hookspec
 def register_selectors(register: RegisterSelector) -> None:
-    """``register(name, select, budget="matched", repeats=False, gold=False)``."""
+    """``register(name, select, budget="matched", repeats=False, responses="kept")``."""
 
 
 @hookspec

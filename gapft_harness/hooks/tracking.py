@@ -41,7 +41,7 @@ class TrackedArm:
 
 
 class Tracker(Protocol):
-    """Follows one arm. accelerate's trackers, once started, are such objects."""
+    """Follows one arm's training. accelerate's trackers, once started, are such objects."""
 
     def log(self, values: dict[str, Any], step: int) -> None:
         """Takes one optimizer step's figures, numbers by name. See docs/training.md."""

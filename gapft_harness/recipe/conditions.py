@@ -97,7 +97,11 @@ def as_mapping(value: Any) -> Any:
 
 
 def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
-    """The conditions of a recipe as a manifest has it."""
+    """Return the conditions of a recipe by name, in its order.
+
+    Args:
+        recipe: as a manifest has it.
+    """
     said = as_mapping(recipe["conditions"])
     return {name: named(name, of or {}) for name, of in said.items()}
 

@@ -20,7 +20,11 @@ from gapft_harness.core.cgroups import threads_per_process, usable_cores
 
 
 class RecipeSection(BaseModel):
-    """Unknown keys are errors; values do not change."""
+    """Base class of a section of a recipe, a pydantic model.
+
+    Each key is a field with type, bounds, default and description. Unknown keys are errors; values
+    are read strictly and do not change.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -31,11 +35,6 @@ Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 class Grpo(RecipeSection):
     """Online training by TRL's GRPOTrainer; what no paper says has TRL's default."""
 
-    prompts: Literal["pool", "examples", "G", "S", "U"] = Field(
-        "pool",
-        description="what is prompted with: all problems of the pool, those of the condition's "
-        "training set, or the pool's in one state of the source",
-    )
     prompts_per_update: int = Field(4, ge=1, description="prompts of one optimizer step")
     group_size: int = Field(8, ge=2, description="responses drawn for each prompt")
     mask_flat: bool = Field(

@@ -81,7 +81,12 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Frame(Generic[Row]):
-    """Rows under declared columns."""
+    """Rows under declared columns: ``table()``, ``csv()``, ``entries()`` for results.json.
+
+    Attributes:
+        columns: in order.
+        rows: anything that the columns' ``value`` functions take.
+    """
 
     columns: Sequence[Column[Row]]
     rows: Sequence[Row]

@@ -46,7 +46,16 @@ CALIBRATION: Split = "calibration"
 
 
 class RunDirectory:
-    """One run on disk. Open with ``create_or_open`` (the driver) or ``open`` (stages)."""
+    """One run on disk.
+
+    Experiments open one with ``RunDirectory.open(path)`` and read files with ``run.sealed(file)``,
+    which refuses one that was changed.
+
+    Args:
+        path: its folder.
+        recipe: what it was made by.
+        is_new: it was made by this command, which may remove it again.
+    """
 
     def __init__(self, path: Path, recipe: Recipe, *, is_new: bool = False) -> None:
         self.path = path
@@ -315,6 +324,14 @@ def stated(recipe: Recipe) -> tuple[Split, ...]:
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises a ``GapftError`` for an invariant of the harness itself that does not hold."""
+    """Raise a ``GapftError`` where sealed files contradict each other.
+
+    Args:
+        condition: what must hold.
+        message: names the files and what was found and expected.
+
+    Raises:
+        GapftError: it does not hold.
+    """
     if not condition:
         raise GapftError(message)

@@ -61,7 +61,11 @@ def write_batches(
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The facts a sealed table carries in its metadata."""
+    """Return what a sealed table says of itself in its metadata, such as how it was decoded.
+
+    Args:
+        path: the table.
+    """
     import pyarrow.parquet as pq
 
     facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[FACTS.encode()])

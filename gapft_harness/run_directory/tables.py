@@ -95,7 +95,11 @@ def write_problems(
 
 
 def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
-    """Yields problems and the prompt ids the generator saw, ordered by problem id."""
+    """Yield problems and the prompt ids that the generator saw, ordered by problem id.
+
+    Args:
+        path: a sealed ``problems.parquet``.
+    """
     for row in read_rows(path, _PROBLEMS_READ):
         gold, document, turns = (json.loads(row[name]) for name in ("gold", "document", "turns"))
         problem = Problem(row["problem_id"], row["prompt"], gold, document, tuple(turns))
@@ -163,7 +167,10 @@ def response_row(response: Response, verdict: Verdict, answer: str | None = None
 
 
 def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
-    """Yields (problem id, its responses ordered by index), ordered by problem id.
+    """Yield (problem id, its responses ordered by index), ordered by problem id.
+
+    Args:
+        path: a sealed table of responses or of decisions.
 
     Raises:
         GapftError: the table holds a verdict that is none.
@@ -247,7 +254,11 @@ def write_states(
 
 
 def read_states(path: Path) -> Iterator[ProblemState]:
-    """Yields a split's states, ordered by problem id."""
+    """Yield a split's states, ordered by problem id.
+
+    Args:
+        path: a sealed ``states.parquet``.
+    """
     for row in read_rows(path):
         yield ProblemState(**{name: row[name] for name in _STATE})
 
@@ -277,7 +288,11 @@ def write_examples(path: Path, examples: Sequence[Example], budget: Budget) -> N
 
 
 def read_examples(path: Path) -> list[Example]:
-    """Reads a sealed selection, in the selector's order."""
+    """Read a sealed selection, in the selector's order.
+
+    Args:
+        path: its table.
+    """
     return [
         Example(
             **row

@@ -65,15 +65,25 @@ def decode_split(
     adapter: Callable[[], AbstractContextManager[Adapter]] | None = None,
     samples: int = 0,
 ) -> dict[str, Any]:
-    """Decodes a sealed split's problems with an arm's adapter; takes up what is there already.
+    """Decode a sealed split's problems with an arm's adapter; take up what is there already.
 
     Args:
+        run: the run directory.
+        arm: whose adapter it is.
+        split: whose problems are decoded, such as ``audit``.
+        file: the table to write, relative to the run directory.
+        plugin_files: files given by ``--plugin``.
+        progress: called with (0, 0) before the model is loaded, then with responses done and all.
         only: gives the ids of the problems to decode; default: all of the split.
-        adapter: gives what to decode with; default: as ``decode_arm``.
-        samples: as ``decode_arm``.
+        adapter: gives what to decode with; default: the arm's sealed one, and of ``SOURCE`` none.
+        samples: in place of one greedy decode so many samples of each problem, drawn as the search
+            draws its own.
 
     Returns:
-        The facts of ``sealing.write_responses``.
+        The facts of ``sealing.write_responses``, which the table keeps (``read_facts``).
+
+    Raises:
+        UserError: a plugin was changed since the search.
     """
     path = run.path / file
     if path.exists():

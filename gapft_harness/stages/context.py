@@ -18,16 +18,19 @@ from gapft_harness.stages.selection.stage import arms
 
 @dataclass(frozen=True)
 class Context:
-    """What every stage gets.
+    """What every stage and every experiment gets.
 
     Attributes:
         run: the run directory; its lock is held.
         executor: runs search, training and audit jobs.
+        plugin_files: files given by ``--plugin``, for jobs to load.
+        include_paths: folders with task YAML, for jobs to search.
         splits: what the search stage searches.
         alone: these splits are all that the task is asked for; it need not have the others.
         searching: what searches a split in the model's place, as a job (``gapft import``).
         shard: the one shard that the search stage searches; None searches all, and merges them.
         conditions: what the report shows; none named shows all that the run has.
+        seeds: the training seeds that it shows; none named shows all.
         progress: called with what jobs report.
         say: called with a sentence people should see now: a warning, or what was dropped.
         made: what is made once for a context, by whoever makes it (its experiments).

@@ -7,12 +7,11 @@ responses drawn for one prompt at one time; it is flat if its rewards are all eq
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.sections import Grpo
@@ -58,7 +57,11 @@ def is_flat(rewards: Iterable[float | None]) -> bool:
 
 
 def read_groups(path: Path) -> Iterator[Group]:
-    """The groups of an adapter's folder, or nothing where its trainer wrote none."""
+    """Yield the groups that an online trainer drew, in order; nothing where it wrote none.
+
+    Args:
+        path: the adapter's folder.
+    """
     if not (path / GROUPS).is_file():
         return
     with (path / GROUPS).open(encoding="utf-8") as lines:
@@ -66,26 +69,6 @@ def read_groups(path: Path) -> Iterator[Group]:
             values = json.loads(line)
             values |= {key: tuple(values[key]) for key in ("rewards", "tokens")}
             yield Group(**values)
-
-
-def prompted(settings: Grpo, states: Mapping[str, State], examples: Collection[str]) -> list[str]:
-    """The problems that an arm is prompted with, by ``grpo.prompts``; ordered by id.
-
-    Raises:
-        UserError: there is none.
-    """
-    if settings.prompts == "pool":
-        found = sorted(states)
-    elif settings.prompts == "examples":
-        found = sorted(set(examples))
-    else:
-        found = sorted(id for id, state in states.items() if state == settings.prompts)
-    if not found:
-        raise UserError(
-            f"training.grpo.prompts: {settings.prompts}, and the pool has no such problem; "
-            "choose other prompts, or enlarge the pool"
-        )
-    return found
 
 
 def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> list[str]:
@@ -107,7 +90,10 @@ def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> 
 
 
 def group_facts(groups: Sequence[Group]) -> dict[str, Any]:
-    """What an arm's groups come to, for the manifest.
+    """Count what an arm's groups come to, for the manifest.
+
+    Args:
+        groups: all of the arm's.
 
     Returns:
         ``draws``, ``groups``, ``flat`` ones, ``masked`` ones, ``empty_draws`` (all of whose groups

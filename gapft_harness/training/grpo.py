@@ -31,7 +31,6 @@ from gapft_harness.training.groups import (
     is_flat,
     json_lines,
     prompt_plan,
-    prompted,
 )
 from gapft_harness.training.ledger import OPTIMIZER
 from gapft_harness.training.memory import give_back
@@ -59,7 +58,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         Facts for the manifest, also in ``training.json``.
 
     Raises:
-        UserError: settings that GRPO cannot have, a task that it cannot draw for, or no prompts.
+        UserError: settings that GRPO cannot have, or a task that it cannot draw for.
         GapftError: too many responses without a reward.
     """
     start = time.monotonic()
@@ -77,8 +76,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
             "searched; restore the weights, or start a new run directory"
         )
     updates = budget(job.examples, settings).steps
-    ids = prompted(settings.grpo, searched.states, {e.problem_id for e in job.examples})
-    plan = prompt_plan(ids, updates, settings.grpo, job.arm.seed)
+    plan = prompt_plan(sorted(searched.states), updates, settings.grpo, job.arm.seed)
     model = add_lora(
         devices.place(load_base(job.model_args, settings, devices.device)),
         settings,

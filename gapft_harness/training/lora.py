@@ -60,7 +60,18 @@ from gapft_harness.training.speed import Tell, followed
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
-    """Trains one arm's adapter; see ``train_together``."""
+    """Train one arm's adapter; see ``train_together``.
+
+    Args:
+        job: examples, settings, base model, output folder.
+
+    Returns:
+        Facts for the manifest, also in ``training.json``.
+
+    Raises:
+        UserError: as ``train_together``.
+        GapftError: as ``train_together``.
+    """
     (facts,) = train_together([job])
     return facts
 

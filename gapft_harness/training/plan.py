@@ -129,7 +129,11 @@ def table_hash(table: Sequence[Sequence[str]]) -> str:
 
 
 def budget(examples: Sequence[Example], settings: Training) -> Budget:
-    """The training budget of one arm (Equation 7), counted without its plan.
+    """Return the training budget of one arm (Equation 7), counted without its plan.
+
+    Args:
+        examples: the training set, an example for each slot.
+        settings: how the arm is trained.
 
     Raises:
         UserError: see ``sequences`` and ``count_steps``.

@@ -8,11 +8,17 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 
 
 def last_box(text: str) -> str | None:
-    r"""The content of the last ``\boxed`` or ``\fbox`` of ``text``.
+    r"""Return the content of the last ``\boxed`` or ``\fbox`` of a text.
 
     ``\boxed 5$`` counts, up to the dollar or the end of the line (two solutions of MATH are so
-    written). Empty for a last box that is never closed, as in a response cut at its length limit:
-    an earlier box is then not the answer. None if there is no box.
+    written).
+
+    Args:
+        text: a response, or a solution of the benchmark.
+
+    Returns:
+        The content; empty for a last box that is never closed, as in a response cut at its length
+        limit: an earlier box is then not the answer. None if there is no box.
     """
     start = None
     for match in _BOX.finditer(text):

@@ -41,10 +41,14 @@ _LABELS = {
 def failure_feedback(
     kind: str, number: int, public: int, test: Test, result: TestResult, shown: int = SHOWN
 ) -> str:
-    """The feedback on a program that failed a public test.
+    """Return what a model is shown of a program that failed a public test.
 
     Args:
+        kind: the suite's, ``stdin`` or ``function``.
         number: which public test failed, from 1.
+        public: how many public tests there are.
+        test: the failed test.
+        result: what became of it.
         shown: most characters of each part; the rest is cut, and the cut is said.
     """
     given, expected, got = _LABELS[kind]
@@ -74,10 +78,13 @@ def own_error(text: str) -> str:
 
 
 def without_paths(text: str) -> str:
-    """A text in which files of this installation stand by their names within it.
+    """Return a text in which files of this installation have their names within it.
 
     Of Python's own files that is so wherever it is installed. Where its prefix is ``/usr`` or
     ``/usr/local``, other paths below that stay as they are.
+
+    Args:
+        text: a reason or a traceback that a model or a report will show.
 
     >>> import json
     >>> without_paths(f"cannot import name 'x' from 'json' ({json.__file__})")

@@ -200,9 +200,17 @@ def once_each(
     responses: Sequence[str],
     golds: Sequence[Gold],
 ) -> list[T]:
-    """Calls ``judge`` with the distinct pairs, and deals what it says of them out to all.
+    """Call ``judge`` with the distinct pairs, and give each result to all pairs that are equal.
 
     Two golds are the same if their JSON is, whatever the order of keys.
+
+    Args:
+        judge: gets distinct responses and their golds; returns a result for each, in order.
+        responses: the texts, shape (R,).
+        golds: of each response what it is compared with, shape (R,).
+
+    Returns:
+        A result for each response, shape (R,).
 
     Raises:
         ValueError: there are not as many golds as responses.

@@ -36,10 +36,12 @@ def prepare() -> None:
 
 
 def compare(pair: list[str]) -> AnswersCompared:
-    """Compares ``[gold, answer]``, both LaTeX without delimiters or box.
+    """Compare ``[gold, answer]``, both LaTeX without delimiters or box, in a ``WorkerPool``.
 
-    ``[gold, response, "anywhere"]`` first takes the answer out of a whole response, by
-    math-verify's own extraction; no gold, "", takes it out and compares nothing.
+    Args:
+        pair: the two. ``[gold, response, "anywhere"]`` first takes the answer out of a whole
+            response, by math-verify's own extraction; no gold, "", takes it out and compares
+            nothing.
     """
     gold, answer, *whole = pair
     if whole:

@@ -45,6 +45,9 @@ def last_program(text: str) -> str | None:
     the indentation of the opening fence is taken off the program's lines, so that a program in a
     list item is read too.
 
+    Args:
+        text: a response.
+
     Returns:
         The program; empty if that block is never closed, as in a response cut at its length limit
         (an earlier block is then not the answer); None if there is no such block.
@@ -59,10 +62,14 @@ def last_program(text: str) -> str | None:
 
 
 def last_program_lcb(text: str) -> str | None:
-    """The program as LiveCodeBench's runner takes it, for comparison with published scores.
+    """Return the program as LiveCodeBench's runner takes it, for comparison with published scores.
 
-    What stands between the last two lines that hold three backticks anywhere (its
-    ``extract_code``); None where there are fewer than two such lines.
+    Args:
+        text: a response.
+
+    Returns:
+        What is between the last two lines that hold three backticks anywhere (its
+        ``extract_code``); None where there are fewer than two such lines.
     """
     lines = text.split("\n")
     fences = [number for number, line in enumerate(lines) if "```" in line]
@@ -123,7 +130,13 @@ class Suite:
 
 
 def importable(names: Sequence[str]) -> tuple[str, ...]:
-    """Modules that programs may import besides the standard library, as ``Sandbox`` takes them.
+    """Check modules that programs may import besides the standard library.
+
+    Args:
+        names: of modules, such as ``numpy``.
+
+    Returns:
+        The same, as ``Sandbox`` takes them.
 
     Raises:
         UserError: one of them is not installed here.
@@ -233,7 +246,10 @@ def check_call(test: Test, where: str) -> None:
 
 
 def check_calls(suite: Suite) -> None:
-    """``check_call`` for every test of a suite of functions.
+    """Check that every test of a suite of functions can be called (``check_call``).
+
+    Args:
+        suite: of kind ``function``.
 
     Raises:
         UserError: as ``check_call``; the message names the test.

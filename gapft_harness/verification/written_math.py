@@ -25,7 +25,11 @@ _STOPS = ".,; "
 
 
 def tidy_answer(latex: str) -> str:
-    """Return an answer on one line, without Markdown around it and its sentence's full stop."""
+    """Return an answer on one line, without Markdown around it and its sentence's full stop.
+
+    Args:
+        latex: an answer as a model wrote it, without its box.
+    """
     text = " ".join(latex.split()).rstrip(_STOPS)
     for _ in range(3):
         match = _EMPHASIS.fullmatch(text) if len(text) <= LONGEST else None

@@ -1,4 +1,4 @@
-"""Mixtures of recovered failures and solved problems, and coverage before repetition."""
+"""Mixtures of recovered failures and solved problems."""
 
 from __future__ import annotations
 
@@ -28,19 +28,7 @@ def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: float = 0.25) -> S
     return [*pool.draw(pool.recovered, n - solved, rng), *pool.draw(pool.solved, solved, rng)]
 
 
-def coverage_first(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Every recovered failure before any comes again; then again in the same order, until n.
-
-    With n up to their number it is gapft; beyond it ``uniform_with_replacement`` is its twin.
-    """
-    found = list(pool.draw(pool.recovered, min(n, len(pool.recovered)), rng))
-    if not found:
-        return pool.draw(pool.recovered, n, rng)  # which says that there are none
-    return [found[slot % len(found)] for slot in range(n)]
-
-
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the two."""
+    """Register the selector."""
     register("gapft_with_replay", gapft_with_replay)
-    register("coverage_first", coverage_first, repeats=True)

@@ -159,11 +159,11 @@ def draw(found, findings):
     from matplotlib.figure import Figure
 
     names = [*found["conditions"]]
-    figure = Figure(figsize=(api.FIGURE_WIDTH, 0.3 * len(names) + 0.8), layout="constrained")
+    figure = Figure(figsize=(api.style.WIDTH, 0.3 * len(names) + 0.8), layout="constrained")
     axes = figure.subplots()
-    axes.axvline(found["source"]["median"], color=api.MUTED, linewidth=0.9)
+    axes.axvline(found["source"]["median"], color=api.palette.MUTED, linewidth=0.9)
     for row, of in enumerate(found["conditions"].values()):
-        colour, marker = api.series(row)
+        colour, marker = api.palette.series(row)
         ends = of["trained_on"]["median"], of["given"]["median"]
         axes.plot(ends, [row, row], color=colour, linewidth=1.6)
         axes.plot(ends[0], row, marker, color=colour, markersize=9, mfc=axes.get_facecolor())
@@ -171,7 +171,7 @@ def draw(found, findings):
     axes.set_yticks(range(len(names)), [api.condition_name(name) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel("tokens of the median answer")
-    api.rows_alone(axes)
+    api.style.rows_alone(axes)
     return figure
 
 

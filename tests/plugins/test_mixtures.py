@@ -1,4 +1,4 @@
-"""Mixtures of states, and coverage before repetition."""
+"""Mixtures of states."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.errors import PoolTooSmallError, UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.evidence_states import gapft, replay
-from gapft_harness.plugins.selectors.mixtures import (
-    coverage_first,
-    gapft_with_replay,
-)
+from gapft_harness.plugins.selectors.mixtures import gapft_with_replay
 from tests.pools import pool
 
 RNG = Stream(13, "select/x")
@@ -40,18 +37,3 @@ def test_its_ends_are_gapft_and_replay() -> None:
 def test_a_share_that_is_none_is_refused(share: Any) -> None:
     with pytest.raises(UserError, match="share must be from 0 to 1"):
         gapft_with_replay(pool(2, 2), 2, RNG, share)
-
-
-@given(st.integers(1, 9), st.integers(1, 40))
-def test_no_failure_comes_again_before_all_have_come(recovered: int, n: int) -> None:
-    found = coverage_first(pool(3, recovered), n, RNG)
-    counts = Counter(e.problem_id for e in found)
-    assert len(found) == n
-    assert len(counts) == min(n, recovered)
-    assert max(counts.values()) - min(counts.values()) <= 1
-    assert {e.state for e in found} == {"S"}
-
-
-def test_a_pool_without_recovered_failures_is_too_small() -> None:
-    with pytest.raises(PoolTooSmallError):
-        coverage_first(pool(3, 0), 1, RNG)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gapft_harness.analysis.flat_groups import flat_groups, solved_share
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import State
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.training.groups import (
@@ -23,7 +22,6 @@ from gapft_harness.training.groups import (
     is_flat,
     json_lines,
     prompt_plan,
-    prompted,
     read_groups,
 )
 
@@ -62,23 +60,6 @@ def test_no_prompt_comes_again_before_all_have_come(
 
 
 STATES: dict[str, State] = {"a": "G", "b": "S", "c": "U", "d": "G"}
-
-
-@pytest.mark.parametrize(
-    ("prompts", "expected"),
-    [("pool", "abcd"), ("examples", "bd"), ("G", "ad"), ("S", "b"), ("U", "c")],
-)
-def test_prompts_are_the_pools_or_of_the_training_set_or_of_a_state(
-    prompts: Any, expected: str
-) -> None:
-    assert prompted(Grpo(prompts=prompts), STATES, ["d", "b", "b"]) == list(expected)
-
-
-def test_a_state_without_problems_is_refused() -> None:
-    with pytest.raises(UserError, match=r"training\.grpo\.prompts: U, and the pool has no such"):
-        prompted(Grpo(prompts="U"), {"a": "G"}, [])
-
-
 SETTINGS = Grpo(prompts_per_update=2, group_size=2, mask_flat=True)
 GROUPS = [
     Group(1, "a", "G", (1.0, 1.0), (3, 4), True),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.command import succeed
 from tests.training.letters import prepare
-from tests.verify.tampering import TEACHER
+from tests.verify.tampering import SELECTOR
 
 
 @pytest.fixture(scope="session")
@@ -18,14 +18,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("verify")
     command = prepare(folder)
     with (folder / "plugin.py").open("a") as plugin:
-        plugin.write(TEACHER)
+        plugin.write(SELECTOR)
     chosen = (
         "budget.replay=2",
         "budget.n=4",
         "training.schedule=cosine",
         "training.repetitions=8",
         "statistics.replicates=20",
-        "conditions=[gapft,uniform,all_verified,teacher]",
+        "conditions=[gapft,uniform,all_verified,drawn]",
     )
     overrides = [part for setting in chosen for part in ("--set", setting)]
     succeed(*command, "run", "--seed", 13, *overrides, cwd=folder)

@@ -14,29 +14,20 @@ from gapft_harness.core.files import sha256, write_json
 from gapft_harness.stages.verify.run import verify
 
 ARM = "gapft-seed13"
-#: An arm of a condition that is registered with ``gold=True``.
-GOLD = "teacher-seed13"
+#: An arm of the selector of the run's plugin.
+PLUGIN_ARM = "drawn-seed13"
 LOG = f"adapters/{ARM}/training_log.jsonl"
 
-#: A part of the run's plugin: responses that no verifier passed.
-TEACHER = """
+#: A part of the run's plugin.
+SELECTOR = """
 
-import dataclasses
-
-
-def teacher(pool, n, rng):
-    def backwards(evidence):
-        ids = evidence.response.token_ids[::-1]
-        return dataclasses.replace(
-            evidence, response=dataclasses.replace(evidence.response, token_ids=ids)
-        )
-
-    return [backwards(evidence) for evidence in pool.draw(pool.verified, n, rng)]
+def drawn(pool, n, rng):
+    return pool.draw(pool.verified, n, rng)
 
 
 @hookimpl
 def register_selectors(register):
-    register("teacher", teacher, gold=True)
+    register("drawn", drawn)
 """
 
 

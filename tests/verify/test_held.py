@@ -90,7 +90,7 @@ EDITS = [
     (POOL, swap('"answer": "a"', '"answer": "e"'), r"data, pool: 60 problems \("),
     (POOL, lambda text: text[:-9], r"pool\.jsonl: changed, and now: .*line 60.*torn"),
     ("plugin.py", swap("g in r", "g not in r"), r"plugin, verifier contains: its file: \w+ now"),
-    ("plugin.py", swap("token_ids[::-1]", "token_ids"), "plugin, selector teacher: its file: "),
+    ("plugin.py", swap("verified, n", "recovered, n"), "plugin, selector drawn: its file: "),
     ("plugin.py", lambda text: f"{text}# a remark\n", "plugin, verifier contains: its file: "),
     ("model/config.json", swap('"silu"', '"relu"'), r"model, .*config\.json: \w+ now, \w+ then"),
     ("model/tokenizer.json", lambda text: text + " ", r"model, .*tokenizer\.json: "),
@@ -176,7 +176,7 @@ def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
     made: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = [str(made / "plugin.py")]
-    parts = "plugins (selector teacher, verifier contains), model"
+    parts = "plugins (selector drawn, verifier contains), model"
     said = f"as they were searched: the files of task and data, {parts}"
     assert said in verify(run, plugin).checked
 
@@ -250,13 +250,13 @@ def test_where_task_data_and_model_are_not_it_is_said_and_no_more(made: Path, ru
     ):
         assert line in told
     assert f"not checked, for it is not here: {made}/tasks/audit.jsonl" in verified
-    assert "as they were searched: plugins (selector teacher, verifier contains)\n" in verified
+    assert "as they were searched: plugins (selector drawn, verifier contains)\n" in verified
 
 
 def test_plugins_that_are_not_given_are_named(made: Path, run: Path) -> None:
     assert held(made, run, plugin=False) == [
         f"not checked, for its plugin was not given (--plugin): {part}"
-        for part in ("selector teacher", "verifier contains")
+        for part in ("selector drawn", "verifier contains")
     ]
 
 
@@ -366,7 +366,7 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
         assert isinstance(done.exception, UserError), command
         assert missing in str(done.exception), command
     change_manifest(run, lambda m: m["plugins"]["verifier contains"].update({"from": "/no.py"}))
-    change_manifest(run, lambda m: m["plugins"]["selector teacher"].update({"from": "/no.py"}))
+    change_manifest(run, lambda m: m["plugins"]["selector drawn"].update({"from": "/no.py"}))
     with pytest.raises(UserError, match=r"/no[.]py, which is not there any more"):
         verify(run)
 

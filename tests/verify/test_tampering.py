@@ -15,7 +15,7 @@ from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
 from tests.verify.tampering import (
     ARM,
-    GOLD,
+    PLUGIN_ARM,
     change_config,
     change_facts,
     change_json,
@@ -158,7 +158,7 @@ def test_the_states_of_a_window_follow_from_its_samples(made: Path, run: Path) -
     [("name", "SGD"), ("betas", [0.5, 0.999]), ("eps", 1.0), ("momentum", 0.9)],
 )
 def test_another_optimizer_in_every_arm(made: Path, run: Path, key: str, value: object) -> None:
-    for arm in (ARM, "uniform-seed13", "all_verified-seed13", GOLD):
+    for arm in (ARM, "uniform-seed13", "all_verified-seed13", PLUGIN_ARM):
         change_facts(run, arm, lambda facts: facts["optimizer"].update({key: value}))
     found = differences(made, run)
     assert len(found) == 4
@@ -178,7 +178,7 @@ def test_another_optimizer_in_every_arm(made: Path, run: Path, key: str, value: 
     ],
 )
 def test_another_setting_in_every_arm(made: Path, run: Path, key: str, value: object) -> None:
-    for arm in (ARM, "uniform-seed13", "all_verified-seed13", GOLD):
+    for arm in (ARM, "uniform-seed13", "all_verified-seed13", PLUGIN_ARM):
         change_facts(run, arm, lambda facts: facts["settings"].update({key: value}))
     found = differences(made, run)
     assert len(found) == 4
@@ -214,22 +214,6 @@ def test_arms_of_other_attention_are_told_and_one_that_says_none_is_not(
     assert all("differ in attention: " in line for line in found)
 
 
-@pytest.mark.parametrize("column", ["response_ids", "prompt_ids", "ended"])
-def test_an_example_of_a_gold_condition(made: Path, run: Path, column: str) -> None:
-    """No verifier passed it, so its selector alone says what it must be."""
-
-    def change(rows: list[dict[str, Any]]) -> None:
-        value = rows[0][column]
-        rows[0][column] = not value if isinstance(value, bool) else value[::-1]
-
-    change_rows(run, f"selections/{GOLD}.parquet", change)
-    found = differences(made, run)
-    assert "is not the example that its selector chooses; differing: " + column in found[0]
-    assert any(
-        line.startswith(f"adapters/{GOLD}/training.json: sequences_sha256 is") for line in found
-    )
-
-
 def test_another_model_or_task_of_the_manifest(made: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest["source"].pop("weights_sha256"))
     assert any(
@@ -259,10 +243,10 @@ def test_a_run_of_another_version_is_told_so(made: Path, run: Path) -> None:
 
 def test_a_plugin_that_is_not_given_is_the_users_mistake(run: Path) -> None:
     with pytest.raises(
-        UserError, match=r"give --plugin .*plugin\.py .*: it has the selector 'teacher'"
+        UserError, match=r"give --plugin .*plugin\.py .*: it has the selector 'drawn'"
     ):
         verify(run)
     (run / f"decisions/{ARM}.parquet").unlink()
     missing, unknown = verify(run).differences
     assert missing == f"decisions/{ARM}.parquet: is sealed in the manifest and not there"
-    assert "it has the selector 'teacher'" in unknown
+    assert "it has the selector 'drawn'" in unknown

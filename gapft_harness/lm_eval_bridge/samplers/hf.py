@@ -67,7 +67,13 @@ _UNSUPPORTED = {
 
 
 def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks values that lm-eval does not, and sets the defaults of ``device`` and ``batch_size``.
+    """Check values that lm-eval does not, and set the defaults of ``device`` and ``batch_size``.
+
+    Args:
+        given: the recipe's ``model.args``.
+
+    Returns:
+        The arguments with these defaults.
 
     Raises:
         UserError: names the argument, what was found and what was expected.

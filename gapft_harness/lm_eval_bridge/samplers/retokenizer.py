@@ -19,6 +19,9 @@ class Retokenizer:
 
     Ids found this way need not be those that a generator produced (a text has many
     tokenizations); responses that carry them say ``tokens_from="retokenized"``.
+
+    Args:
+        settings: of the sampler; its ``tokenizer`` or else its ``pretrained`` is loaded.
     """
 
     def __init__(self, settings: SamplerSettings) -> None:

@@ -22,7 +22,14 @@ from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, generation
 
 
 class SglangSampler(LmEvalSampler):
-    """SGLang draws from a stream of its own: samples are independent, seeds change nothing."""
+    """lm-eval's ``sglang`` model, which draws from a stream of its own.
+
+    Its samples are independent; seeds change nothing.
+
+    Args:
+        settings: what the recipe says of generation.
+        adapter: must be None.
+    """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
         """Starts the engine, or makes ready to ask the server.

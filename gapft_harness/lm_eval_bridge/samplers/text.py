@@ -117,6 +117,7 @@ class LmEvalSampler:
         Args:
             settings: ``backend`` is the name of the lm-eval model.
             adapter: must be None; lm-eval has no common way to load one.
+            retokenizer: gives token ids; None: responses have none, and cannot be trained on.
 
         Raises:
             UserError: an adapter was given, a chat template without a tokenizer, an unknown
@@ -185,10 +186,13 @@ class LmEvalSampler:
 
 
 def dummy_sampler(settings: SamplerSettings, adapter: Adapter | None) -> LmEvalSampler:
-    """lm-eval's ``dummy``: one constant response to every prompt.
+    """Return lm-eval's ``dummy``: one constant response to every prompt.
 
-    Its ``pretrained`` need not exist. Where it is a folder, that model's tokenizer gives token
-    ids; where it is not, nothing is tokenized and neither torch nor transformers is imported.
+    Args:
+        settings: their ``pretrained`` need not exist. Where it is a folder, that model's tokenizer
+            gives token ids; where it is not, nothing is tokenized, and neither torch nor
+            transformers is imported.
+        adapter: must be None.
     """
     folder = Path(str(settings.model_args.get("pretrained", "")))
     has_tokenizer = bool(folder.name) and folder.is_dir()

@@ -57,7 +57,11 @@ def contrasts(findings: Findings) -> Figure:
 
 
 def forests(panels: Mapping[str, Sequence[ForestRow]]) -> Figure:
-    """Differences in panels by title; a filled marker's interval excludes zero."""
+    """Draw differences in panels; a filled marker's interval excludes zero.
+
+    Args:
+        panels: by title, rows as ``forest`` draws them; a panel without rows is left out.
+    """
     panels = {title: rows for title, rows in panels.items() if rows}
     heights = [len(rows) + 1.4 for rows in panels.values()]
     figure, grid = style.panels(0.27 * sum(heights) + 0.5, len(panels), height_ratios=heights)
@@ -73,7 +77,12 @@ def _row(findings: Findings, contrast: Contrast) -> ForestRow:
 
 
 def forest(axes: Axes, rows: Sequence[ForestRow]) -> None:
-    """Differences with their intervals, one below the other, and the same in numbers."""
+    """Draw differences with their intervals, one below the other, and the same in numbers.
+
+    Args:
+        axes: of matplotlib.
+        rows: from above, of each a label, a difference of rates and its interval.
+    """
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, (_, delta, interval) in enumerate(rows):
         interval_row(axes, y, delta, interval)

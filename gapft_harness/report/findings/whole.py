@@ -140,7 +140,15 @@ def differs(*conditions: ConditionFindings) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Condition ``a`` minus condition ``b`` (or the source), paired by seed and item."""
+    """Condition ``a`` minus condition ``b`` (or the source), paired by seed and item.
+
+    Attributes:
+        a: a condition's name.
+        b: another one, or ``SOURCE``.
+        delta: the difference of their Pass@1, a fraction; the mean over seeds.
+        terms: its parts by the source's state G, S and U, which add up to it.
+        resampled: its 95% interval and p value, from the bootstrap.
+    """
 
     a: str
     b: str
@@ -175,8 +183,13 @@ class Findings:
     """All results of a run.
 
     Attributes:
+        source: of the source model.
+        pool_states: how many problems of the pool are in each state.
+        conditions: by name, in the recipe's order.
+        contrasts: between conditions, and of each condition against the source.
         lead: the condition the report is about: ``gapft``, else the first that an experiment
             names, else the recipe's first; empty if none.
+        parts: the experiments with their findings; ``found(name)`` gives those of one.
         further: the same on other problems, by the names of the recipe's ``audits``.
         replicates: conditions that repeat the training of another.
     """

@@ -32,7 +32,14 @@ def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
 
 
 def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]:
-    """Where each arm's decisions on the audit stand; at scale 0 they are the source's own."""
+    """Return the table with each arm's decisions on the audit, relative to the run directory.
+
+    Args:
+        run_path: the run directory.
+        arms: the trained models.
+        adapters: ``trained``, or ``scaled``: at the scale that ``scaling`` chose. At scale 0 the
+            decisions are the source's own.
+    """
 
     def at(arm: Arm) -> str:
         scale = read_choice(run_path, arm)["scale"] if adapters == "scaled" else 1
@@ -42,7 +49,12 @@ def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]
 
 
 def stacked(arms: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
-    """What a condition's arms have, shape (S, P), by ascending seed."""
+    """Stack what a condition's arms have, shape (S, P), by ascending seed.
+
+    Args:
+        arms: by arm, shape (P,).
+        condition: the condition's name.
+    """
     seeds = sorted(arm.seed for arm in arms if arm.condition == condition)
     return np.array([arms[Arm(condition, seed)] for seed in seeds])
 
@@ -50,7 +62,12 @@ def stacked(arms: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
 def read_decided(
     run_path: Path, arms: Sequence[Arm], adapters: str
 ) -> dict[Arm, NDArray[np.bool_]]:
-    """By arm, shape (P,), whether its sealed greedy decode of the audit passes; see ``tables``.
+    """Read whether each arm's sealed greedy decode of the audit passes; by arm, shape (P,).
+
+    Args:
+        run_path: the run directory.
+        arms: the trained models.
+        adapters: ``trained`` or ``scaled``; see ``tables``.
 
     Raises:
         GapftError: they are of other problems than the audit's.

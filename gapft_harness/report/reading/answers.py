@@ -88,7 +88,12 @@ def read_answers(
 def answers_or_why(
     run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm] | Mapping[Arm, str]
 ) -> tuple[Answers | None, str]:
-    """The answers as of ``read_answers``; where they cannot be redistributed, None and the reason.
+    """Return the answers as of ``read_answers``, or None and the reason why there are none.
+
+    Args:
+        run_path: the run directory.
+        task: the manifest's section of that name.
+        arms: as ``read_answers`` takes them.
 
     Raises:
         GapftError: the tables are not of the same problems.

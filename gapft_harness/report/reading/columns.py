@@ -23,7 +23,12 @@ GOLD_SHOWN = 2000
 def columns(
     path: Path, names: Sequence[str], filters: list[tuple[str, str, Any]] | None = None
 ) -> dict[str, list[Any]]:
-    """Reads the named columns of a Parquet file, each as a list.
+    """Read the named columns of a Parquet file, each as a list.
+
+    Args:
+        path: a sealed table.
+        names: of the columns.
+        filters: as pyarrow takes them, such as ``[("index", "=", GREEDY)]``; None: all rows.
 
     Raises:
         GapftError: the file holds a verdict that is none.
@@ -38,13 +43,21 @@ def columns(
 
 
 def codes(statuses: Sequence[str]) -> NDArray[np.uint8]:
-    """Statuses as their codes, shape (P,)."""
+    """Return statuses of verdicts as their codes, shape (P,).
+
+    Args:
+        statuses: names of ``STATUSES``; a code is the name's position there.
+    """
     code = {str(name): number for number, name in enumerate(STATUSES)}
     return np.fromiter((code[s] for s in statuses), dtype=np.uint8, count=len(statuses))
 
 
 def count_codes(found: NDArray[np.uint8]) -> dict[str, int]:
-    """How many codes there are of each status."""
+    """Return how many codes there are of each status, by the status's name.
+
+    Args:
+        found: codes of verdicts, any shape (P,).
+    """
     counts = np.bincount(found, minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}
 

@@ -9,9 +9,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph of plain text. ``lead`` opens the report; ``warning`` is set apart.
+    """A paragraph of plain text.
 
-    ``links``, by their names, stand behind it on the page.
+    Attributes:
+        text: its sentences; nothing in it is read as markup.
+        role: ``body``; ``lead`` opens the report; ``note`` is small; ``warning`` is set apart.
+        links: addresses by their names, shown behind it on the page.
     """
 
     text: str
@@ -33,7 +36,13 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One number that stands out: what it is, the number, what belongs to it."""
+    """One number that stands out.
+
+    Attributes:
+        label: what it is.
+        value: the number, with its unit.
+        detail: what belongs to it, such as its interval; may be empty.
+    """
 
     label: str
     value: str
@@ -49,10 +58,15 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; every column but the first ``words`` ones holds numbers, aligned right.
+    """A table of texts.
 
-    With a ``summary`` the page shows that line alone until it is opened. ``links`` say of texts in
-    the first column where they lead.
+    Attributes:
+        columns: their headings.
+        rows: of each a text for every column.
+        words: every column but the first so many holds numbers, aligned right.
+        note: a sentence below it.
+        summary: the page shows this line alone until the table is opened; empty: it is open.
+        links: of texts in the first column where they lead.
     """
 
     columns: Sequence[str]
@@ -65,7 +79,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing by name; ``alt`` says what it shows to those who cannot see it."""
+    """A drawing, which ``Part.figures`` draws under the same name.
+
+    Attributes:
+        name: of its file.
+        alt: what it shows, for those who cannot see it.
+        caption: a sentence below it: axes, marks, intervals.
+    """
 
     name: str
     alt: str
@@ -136,7 +156,12 @@ Block = Text | Bullets | Stats | Table | Figure | Cases | Code | Markdown
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands under it. The first section of a report has no heading."""
+    """A heading and what stands under it.
+
+    Attributes:
+        title: the heading; the first section of a report has none.
+        blocks: in order.
+    """
 
     title: str
     blocks: Sequence[Block]

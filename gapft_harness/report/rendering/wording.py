@@ -25,7 +25,11 @@ _MINUS = "\N{MINUS SIGN}"
 
 
 def condition_name(name: str) -> str:
-    """``all_verified`` as ``all verified``; ``gapft`` and ``grpo`` as the paper writes them."""
+    """Return a condition as people read it: ``all verified``, ``GapFT``, ``GRPO``.
+
+    Args:
+        name: as in the recipe.
+    """
     return " ".join(_WRITTEN.get(word, word) for word in name.split("_"))
 
 
@@ -44,18 +48,33 @@ def own_setting(key: str, value: Any, k: int) -> str:
 
 
 def percent(rate: Fraction | float | None, digits: int = 1) -> str:
-    """A rate as ``68.1%``; a dash where it is undefined."""
+    """Return a rate as ``68.1%``; a dash where it is undefined.
+
+    Args:
+        rate: from 0 to 1; None: undefined.
+        digits: after the point.
+    """
     return "–" if rate is None else f"{_signless_zero(100 * float(rate), digits):.{digits}f}%"
 
 
 def points(change: Fraction | float, digits: int = 1) -> str:
-    """A difference of rates in percentage points, signed: ``+2.3``."""
+    """Return a difference of rates in percentage points, signed: ``+2.3``.
+
+    Args:
+        change: from -1 to 1.
+        digits: after the point.
+    """
     value = _signless_zero(100 * float(change), digits)
     return f"{value:+.{digits}f}".replace("-", _MINUS) if value else f"{0:.{digits}f}"
 
 
 def points_interval(interval: Interval, digits: int = 1) -> str:
-    """A difference's interval in percentage points: ``[+0.4, +4.4]``."""
+    """Return a difference's interval in percentage points: ``[+0.4, +4.4]``.
+
+    Args:
+        interval: of a difference of rates, from -1 to 1.
+        digits: after the point.
+    """
     return f"[{points(interval.low, digits)}, {points(interval.high, digits)}]"
 
 
@@ -130,7 +149,11 @@ def capital(text: str) -> str:
 
 
 def listed(words: list[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Join words as in a sentence: ``a``, ``a and b``, ``a, b and c``.
+
+    Args:
+        words: at least one.
+    """
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

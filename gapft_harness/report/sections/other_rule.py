@@ -77,7 +77,15 @@ class Agreement:
 
 
 def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
-    """The source's, and every condition's."""
+    """Count on how many greedy responses to the audit the two rules agree.
+
+    Args:
+        inputs: what the report read.
+        rule: the same responses under the other rule (``inputs.other_rule``).
+
+    Returns:
+        The source's, then every condition's, its seeds together.
+    """
     found = []
     for name in ("", *inputs.conditions):
         arms = inputs.of(name)
@@ -165,7 +173,16 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast, Contrast]], ...] = (
 def under_both(
     inputs: ReportInputs, findings: Findings, rule: OtherRule
 ) -> list[tuple[Findings, Contrast, Contrast]]:
-    """Every contrast under both rules, from the same replicates: the same seeds and problems."""
+    """Compute every contrast under both rules, from the same replicates.
+
+    Args:
+        inputs: what the report read.
+        findings: the report's, under the run's own rule.
+        rule: the same responses under the other one (``inputs.other_rule``).
+
+    Returns:
+        Of each contrast the findings, the contrast under the run's rule, and under the other.
+    """
     arms = tuple(replace(of, statuses=rule.arms[of.arm.name]) for of in inputs.arms)
     audit = replace(inputs.audit, greedy=rule.source)
     ordered = [of.a for of in findings.contrasts if of.b == SOURCE]

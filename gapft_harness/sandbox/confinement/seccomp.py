@@ -213,20 +213,6 @@ def _search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
     return [(_AT_LEAST, 0, 1, first), (_JUMP, 0, 0, len(below)), *below, *above]
 
 
-def deny_only(names: dict[str, int], number: int = errno.EPERM) -> bytes:
-    """A filter that refuses some calls and allows the rest: to try what a lesser kernel would do.
-
-    Args:
-        names: the calls to refuse, name to number.
-        number: the error they get.
-    """
-    code: list[_Instruction] = [(_LOAD, 0, 0, _NUMBER)]
-    for call in names.values():
-        code += [(_EQUAL, 0, 1, call), _refuse(number)]
-    code.append(_return(_ALLOW))
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
-
-
 def _load(argument: int) -> _Instruction:
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)  # the low half: both machines little-endian
 

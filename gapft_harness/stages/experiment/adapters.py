@@ -16,7 +16,7 @@ from gapft_harness.stages.context import Context
 
 
 class OfAdapters(RecipeSection):
-    """The settings of such experiments."""
+    """The settings of an experiment that looks at adapters as trained or as scaled."""
 
     adapters: Literal["trained", "scaled"] = Field(
         "trained",

@@ -19,8 +19,10 @@ class Differences:
 
     Attributes:
         checked: sentences; empty if nothing is there that could be verified.
+        differences: sentences, each on something that is not as it must be.
         missing: what the run has not come to yet.
         remark: a sentence on the differences as a whole, if there is something to say of them.
+        progress: called while verdicts are judged again.
     """
 
     checked: list[str] = field(default_factory=list)
@@ -64,9 +66,13 @@ def unequal(
     expected: dict[str, Any],
     says: str = "computed again it is",
 ) -> Iterable[str]:
-    """Yields a sentence for each expected value that is not the one found.
+    """Yield a sentence for each expected value that is not the one found.
 
-    ``said`` may say more than what is expected; a section within it may not.
+    Args:
+        where: the file, as sentences begin.
+        said: what was found. It may say more than what is expected; a section within it may not.
+        expected: what was computed again, by key.
+        says: what stands between the value found and the one expected.
     """
     for key, value in expected.items():
         if key not in said:

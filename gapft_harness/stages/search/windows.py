@@ -25,7 +25,7 @@ SPLIT = "audit"
 
 
 class OfWindows(OfAdapters):
-    """The settings of such experiments."""
+    """The settings of an experiment on several parts of the samples, its ``windows()``."""
 
     @abstractmethod
     def windows(self) -> list[Window]:
@@ -37,9 +37,9 @@ class OfWindows(OfAdapters):
 
 
 class OnWindows(Experiment):
-    """An experiment on the audit's states by several windows; its stage seals their tables.
+    """An experiment on the audit's states by several parts of the samples.
 
-    Its section is an ``OfWindows``.
+    Its stage seals their tables. Its section is an ``OfWindows``, which says the parts.
     """
 
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 from gapft_harness.core.errors import PoolTooSmallError, UserError
 from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.checked import ids_fault
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registered import Registered, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
@@ -155,8 +154,6 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
     for example in returned:
         if fault := _evidence_fault(example, known, traits):
             raise entry.broke(f"returned {fault}")
-    if traits.gold and not traits.borrows:
-        returned = [_as_own(example) for example in returned]
     if not returned if traits.own_budget else len(returned) != slots:
         raise entry.broke(f"returned {len(returned)} examples, expected {slots}")
     if not traits.repeats:
@@ -186,18 +183,14 @@ def _evidence_fault(example: Any, known: Mapping[str, Evidence], traits: Selecto
         return _loan_fault(example, evidence, lender)
     if traits.takes_others and example in evidence.each_verified():
         return ""
-    if traits.gold:
-        # What it made itself is sealed as it is.
-        fault = ids_fault(example.prompt_ids) or ids_fault(response.token_ids)
-        return fault and f"problem {evidence.problem_id} with {fault}"
-    what, option = f"a response to problem {evidence.problem_id} that is not its", "gold=True"
     if lender is None or response not in lender.verified:
-        what += " verified evidence"
-    elif lender is not evidence:
+        return f"a response to problem {evidence.problem_id} that is not its verified evidence"
+    if lender is not evidence:
         what = f"the response of problem {lender.problem_id} to problem {evidence.problem_id}"
         option = "responses='borrowed'"
     elif not traits.takes_others:
-        what, option = f"{what} kept one", "responses='verified'"
+        what = f"a response to problem {evidence.problem_id} that is not its kept one"
+        option = "responses='verified'"
     else:
         return f"problem {evidence.problem_id} changed in more than its response"
     return f"{what}; register it with {option} if that is intended"
@@ -211,12 +204,6 @@ def _loan_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) 
     if replace(example, response=evidence.response) != evidence:
         return f"problem {evidence.problem_id} changed in more than its response"
     return ""
-
-
-def _as_own(evidence: Evidence) -> Evidence:
-    """Evidence whose response, which no verifier passed, is told as of its own problem."""
-    assert evidence.response is not None
-    return replace(evidence, response=replace(evidence.response, problem_id=evidence.problem_id))
 
 
 def to_example(evidence: Evidence) -> Example:

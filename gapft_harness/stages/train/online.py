@@ -20,7 +20,6 @@ from gapft_harness.training.groups import (
     group_facts,
     group_faults,
     prompt_plan,
-    prompted,
     read_groups,
 )
 from gapft_harness.training.plan import budget
@@ -89,8 +88,7 @@ def _check_groups(
     table = run.path / layout.states("pool")
     states = {of.problem_id: of.state for of in read_states(table)}
     updates = budget(examples, settings).steps
-    ids = prompted(settings.grpo, states, {example.problem_id for example in examples})
-    plan = prompt_plan(ids, updates, settings.grpo, arm.seed)
+    plan = prompt_plan(sorted(states), updates, settings.grpo, arm.seed)
     yield from group_faults(f"{where}/{GROUPS}", groups, plan, states, settings.grpo)
     right = {"updates": updates, **group_facts(groups)}
     yield from unequal(f"{where}/training.json", facts, right)

@@ -256,9 +256,12 @@ def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
 
 
 def decoded_with(run: RunDirectory, audited: Mapping[Arm, str]) -> Iterable[str]:
-    """Decisions name the adapters that are there, where the sampler says anything.
+    """Yield a sentence for each table of decisions that names another adapter than the sealed one.
+
+    Where no sampler said what it decoded with, there is none.
 
     Args:
+        run: the run directory.
         audited: of each arm its table.
     """
     said = {arm: read_facts(run.path / file).get("adapter") for arm, file in audited.items()}

@@ -82,10 +82,9 @@ def check_selections(
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, plugins, examples, slots, findings)
     chosen = [arm for arm in examples if arm.condition not in run.recipe.taken()]
-    gold = [arm.name for arm in chosen if _traits(run, arm, plugins).gold]
     findings.checked.append(
         f"{len(chosen)} selections hold the evidence that their conditions choose, each a "
-        "response that passed" + (f", but in {', '.join(gold)} (gold=True)" if gold else "")
+        "response that passed"
     )
     named = {run.path / layout.selection(arm) for arm in arms(run.recipe)}
     if others := [file.stem for file in there if file not in named]:
@@ -192,8 +191,6 @@ def _evidence(
     traits = _traits(run, arm, plugins)
     known = {e.problem_id: e for e in evidence}
     for slot, example in enumerate(examples):
-        if traits.gold and example.origin == example.problem_id in known:
-            continue  # held against what its selector chooses
         if fault := example_fault(example, known, traits.responses):
             who = f"{layout.selection(arm)}: slot {slot}, problem {example.problem_id}"
             yield f"{who}: {fault}"
@@ -212,7 +209,7 @@ def _chosen_again(
     chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.budget.replay, arm)
     right = [to_example(e) for e in chosen]
     traits = entry.declared(SelectorTraits)
-    where, free = layout.selection(arm), traits.gold or traits.takes_others
+    where, free = layout.selection(arm), traits.takes_others
     if len(right) != len(examples):
         yield f"{where}: holds {len(examples)} examples, its selector chooses {len(right)}"
         return

@@ -285,7 +285,10 @@ class ServerSampler:
 
 
 def find_model(settings: SamplerSettings) -> None:
-    """Checks the arguments, and that a server is there and lists the model. Generates nothing.
+    """Check the arguments, and that a server is there and lists the model; generate nothing.
+
+    Args:
+        settings: as ``ServerSampler`` gets them.
 
     Raises:
         UserError: as ``ServerSampler``, but for what only a response shows.
