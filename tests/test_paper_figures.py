@@ -159,6 +159,17 @@ def test_conditions_that_figures_are_of_are_conditions_of_the_recipe() -> None:
     assert known > 150
 
 
+def test_no_recipe_prints_what_its_own_problems_cannot_give() -> None:
+    """The paper's counts of a pool are of the whole training split, 4,638 problems of ReClor."""
+    pools: dict[str, set[float]] = {}
+    for name, file in bundled_recipes().items():
+        figures = printed(load_recipe(file).model_dump(mode="json"))
+        assert [figure.label for figure in figures if figure.why] == [], name
+        pools[name] = {figure.printed for figure in figures if figure.of == "pool"}
+    assert {655, 916, 3049} <= pools["paper/older-llama-reclor-pool"]
+    assert {50, 63} <= pools["paper/older-qwen-reclor-pool"]
+
+
 RECIPE = (
     "name: r\ndata: {task: letters}\nmodel: {backend: dummy, args: {pretrained: none}}\n"
     "paper: {Table 1: {pool.recovered@8: 3, gapft.pass_at_1: 62.5}, Table 12: {audit.greedy: 95}}\n"
