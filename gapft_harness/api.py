@@ -107,7 +107,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
     from gapft_harness.report.reading.adapters import tables as decided_tables
     from gapft_harness.report.reading.answers import Answers, answers_or_why, read_answers
-    from gapft_harness.report.reading.audits import read_decisions
+    from gapft_harness.report.reading.audits import read_decisions, read_samples
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
     from gapft_harness.report.reading.columns import columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
@@ -358,6 +358,7 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "codes",  # the codes of verdicts
     "count_codes",  # how many of each status
     "read_decisions",  # the codes of a table of decisions, held to its problems
+    "read_samples",  # of a table of samples, which of them passed
     "read_columns",  # of a sealed table, each as a list
     "read_states",  # of a table of states
     "read_facts",  # what a sealed table says of itself

@@ -449,8 +449,6 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
         own.add("seeds")  # those of the older protocol, and two of the diagnostic
     if name in ("controls/coverage", "controls/related"):
         own.add("budget")  # a number that times divides, and fewer than all recovered failures
-    if name == "controls/stability":
-        own.add("search")
     if name == "controls/math-diversity":  # the settings of Table 6
         own |= {"budget", "evidence", "seeds", "statistics", "training"}
     left_out: dict[str, Any] = dict.fromkeys(own, True)
@@ -458,8 +456,6 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
         left_out["training"] = {"grpo"}
     found, expected = (r.model_dump(mode="json", exclude=left_out) for r in (recipe, other))
     assert found == expected
-    if "search" in own:  # four sets of samples
-        assert recipe.search == other.search.model_copy(update={"k": 4 * other.search.k})
     asked(recipe, load_plugins())
     check_names(recipe, load_plugins())
 
@@ -481,15 +477,6 @@ def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) 
     assert [of.params.get("k") for of in recipe.conditions.values()] == [0, 1, 8, None]
     asked(recipe, load_plugins())
     check_names(recipe, load_plugins())
-
-
-@pytest.mark.parametrize("name", [n for n in bundled_recipes() if "stability" in n])
-def test_a_recipe_of_stability_trains_on_the_sets_of_one_sample_set(name: str) -> None:
-    """Four sets of eight samples come of one search; what is trained is of eight (Table 14)."""
-    recipe = load_recipe(bundled_recipes()[name])
-    assert recipe.search.k == 32
-    assert {of.k for of in recipe.conditions.values()} == {8}
-    assert not any("--set" in note for note in recipe.notes)
 
 
 def test_every_control_has_a_bundled_recipe() -> None:
