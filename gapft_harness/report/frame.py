@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.report.rendering.blocks import Table
+from gapft_harness.report.rendering.blocks import Rank, Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
 Row = TypeVar("Row")
@@ -37,6 +37,8 @@ class Column(Generic[Row]):
         shown: how a value is written there.
         unstable: whether a row's value rests on few problems and is marked.
         names: of its columns in a CSV file, where they are others than ``key``.
+        ranked: whether its numbers are compared with the row's others that are ranked: the best is
+            shown bold, the second-best underlined.
     """
 
     key: str
@@ -46,6 +48,7 @@ class Column(Generic[Row]):
     shown: Callable[[Any], str] = str
     unstable: Callable[[Row], bool] = lambda row: False
     names: Sequence[str] = ()
+    ranked: bool = False
 
     def cell(self, row: Row) -> str:
         """A row's value as people read it."""
@@ -82,7 +85,28 @@ class Frame(Generic[Row]):
         """For the page, the terminal and LaTeX; see ``blocks.Table``."""
         shown = [(column.title, column) for column in self.columns if column.title is not None]
         rows = [[column.cell(row) for _, column in shown] for row in self.rows]
-        return Table([title for title, _ in shown], rows, words, note, summary, links or {})
+        ranks = {
+            (number, place): rank
+            for number, row in enumerate(self.rows)
+            for place, rank in _ranks([column for _, column in shown], row)
+        }
+        return Table([title for title, _ in shown], rows, words, note, summary, links or {}, ranks)
+
+
+def _ranks(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank]]:
+    """Find the best and the second-best of a row's ranked numbers; equal ones share a rank."""
+    values = {
+        place: value
+        for place, column in enumerate(columns)
+        if column.ranked and (value := column.value(row)) is not None
+    }
+    best = [place for place, value in values.items() if value == max(values.values())]
+    yield from ((place, "best") for place in best)
+    if len(best) == 1:
+        others = {place: value for place, value in values.items() if place not in best}
+        for place, value in others.items():
+            if value == max(others.values()):
+                yield place, "second"
 
 
 def reference(columns: Iterable[Column[Any]]) -> list[str]:

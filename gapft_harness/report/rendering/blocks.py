@@ -47,12 +47,16 @@ class Stats:
     stats: Sequence[Stat]
 
 
+Rank = Literal["best", "second"]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table; every column but the first ``words`` ones holds numbers, aligned right.
 
     With a ``summary`` the page shows that line alone until it is opened. ``links`` say of texts in
-    the first column where they lead.
+    the first column where they lead. ``ranks`` mark cells, by row and column, that are best (bold)
+    or second-best (underlined) among those that a row compares.
     """
 
     columns: Sequence[str]
@@ -61,6 +65,7 @@ class Table:
     note: str = ""
     summary: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
+    ranks: Mapping[tuple[int, int], Rank] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
