@@ -142,8 +142,6 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     shares = [s["value"] for s in results["randomized_inclusion"]["steps"]]
     assert shares == [0, 0.5, 1]
     assert [s["condition"] for s in results["gold_labels"]["steps"]] == ["gapft", "gold"]
-    tests = results["randomized_inclusion"]["inclusion_test"]
-    assert list(tests) == ["half", "all"]
     depth = section(finished, "Search depth")
     rows = [line.strip("| ").split(" | ") for line in depth.splitlines() if "| K = " in line]
     assert [(row[0], row[-2:]) for row in rows] == [
@@ -152,7 +150,7 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     assert rows[0][1] == "ref."
     inclusion = section(finished, "Randomized inclusion")
     assert re.search(r"^\| 50% \| .* \| 4 \| 4 \|$", inclusion, flags=re.MULTILINE)
-    assert "Inclusion test, two-sided" in inclusion
+    assert "Permutation test, two-sided" in inclusion
     assert re.search(r"50% minus 0%, p (=|<) [01]", inclusion)
     assert ". Gold is below GapFT under " in section(finished, "Gold-label selection")
     coverage = section(finished, "Coverage at the same exposures")
@@ -276,8 +274,26 @@ def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:
     assert "core_8 (core_depth, n = 3046, J = 1523), core_gold (n = 3046, J = 1523)" in said
 
 
-def test_the_inclusion_test_is_that_of_the_sealed_decisions(finished: Changing) -> None:
-    """Each share against none of the late failures, two-sided, by the recipe's permutations."""
+@pytest.mark.parametrize(
+    ("control", "permutations", "pairs"),
+    [
+        ("search_depth", 2000, [("depth_1", "depth_0"), ("depth_2", "depth_0")]),
+        ("randomized_inclusion", 50, [("half", "none"), ("all", "none")]),
+        ("gold_labels", 2000, [("gold", "gapft")]),
+        (
+            "shared_core",
+            2000,
+            [
+                ("core_2", "core_0"), ("core_gold", "core_0"), ("core_gold", "core_2"),
+                ("gold", "gapft"),
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_the_permutation_tests_are_those_of_the_sealed_decisions(
+    finished: Changing, control: str, permutations: int, pairs: list[tuple[str, str]]
+) -> None:
+    """Of every control (Table 4), two-sided, by the recipe's permutations."""
 
     def passed(condition: str) -> NDArray[np.bool_]:
         paths = [finished.folder / "r" / layout.decisions(Arm(condition, s)) for s in (13, 21)]
@@ -286,24 +302,24 @@ def test_the_inclusion_test_is_that_of_the_sealed_decisions(finished: Changing) 
 
     problems = pq.read_table(finished.folder / "r" / layout.problems("audit"))
     ids = np.array(sorted(problems["problem_id"].to_pylist()))
-    results = finished.results()["randomized_inclusion"]["inclusion_test"]
-    with (finished.folder / "r/report/tables/randomized_inclusion_test.csv").open() as file:
-        rows = {row["condition"]: row for row in csv.DictReader(file)}
-    assert list(rows) == list(results) == ["half", "all"]
-    for name, row in rows.items():
+    results = finished.results()[control]["permutation_tests"]
+    with (finished.folder / f"r/report/tables/{control}_test.csv").open() as file:
+        rows = [*csv.DictReader(file)]
+    assert [(row["condition"], row["against"]) for row in rows] == pairs
+    for row, result in zip(rows, results, strict=True):
         found = paired_permutation(
-            passed(name),
-            passed("none"),
+            passed(row["condition"]),
+            passed(row["against"]),
             item_ids=ids,
-            permutations=50,
-            stream=Stream(0, "report/randomized_inclusion"),
+            permutations=permutations,
+            stream=Stream(0, f"report/{control}"),
         )
-        said = (row["against"], row["permutations"], row["exact"])
-        assert said == ("none", str(found.permutations), str(found.exhaustive))
-        assert float(row["difference"]) == float(found.difference) != 0
-        assert float(row["p"]) == results[name]["p"] == float(found.p_value)
-    assert "False" in {row["exact"] for row in rows.values()}, "some are drawn from the stream"
-    assert all(float(row["p"]) < 1 for row in rows.values())
+        assert (row["permutations"], row["exact"]) == (
+            str(found.permutations),
+            str(found.exhaustive),
+        )
+        assert float(row["difference"]) == float(found.difference)
+        assert float(row["p"]) == result["p"] == float(found.p_value)
 
 
 def test_differences_are_those_of_the_contrasts_whichever_way_round(finished: Changing) -> None:

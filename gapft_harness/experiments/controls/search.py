@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from pydantic import Field
-
 from gapft_harness import api
 from gapft_harness.analysis.across_runs import share_of
-from gapft_harness.analysis.permutation import PairedPermutation, paired_permutation
 from gapft_harness.api import layout, listed, percent, wording
 from gapft_harness.experiments.controls.control import (
     Control,
@@ -25,12 +20,14 @@ from gapft_harness.experiments.controls.control import (
     by_seed,
     gapft_and,
 )
+from gapft_harness.experiments.controls.tested import Permutations, TestedPart
 
 
 class SearchDepth(Control):
     """What each sample of search adds in place of replay (Table 2, panel A)."""
 
     name = "search_depth"
+    section: type[api.RecipeSection] = Permutations
     needs = (
         "two conditions or more of the selector search_depth, such as depth_0: {selector: "
         "search_depth, params: {k: 0}} and depth_8: {selector: search_depth, params: {k: 8}}"
@@ -59,7 +56,7 @@ class SearchDepth(Control):
         return found
 
 
-class DepthPart(ControlPart):
+class DepthPart(TestedPart):
     """Every depth minus the first, and the share of the deepest one's gain that each has."""
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
@@ -79,20 +76,15 @@ class DepthPart(ControlPart):
                 said.append(
                     f"{step.label} has {percent(gain)} of that gain, with {filled} of the slots"
                 )
-        return f" {listed(said)}; the other slots are replay." if said else ""
-
-
-class InclusionSettings(api.RecipeSection):
-    """What a recipe says of it."""
-
-    permutations: int = Field(2000, gt=0, description="permutations of the inclusion test")
+        shares = f" {listed(said)}; the other slots are replay." if said else ""
+        return shares + super().remark(findings, found)
 
 
 class RandomizedInclusion(Control):
     """What failures that only deep search recovers are worth (Table 2, panel B)."""
 
     name = "randomized_inclusion"
-    section = InclusionSettings
+    section = Permutations
     needs = (
         "two conditions or more of the selector randomized_inclusion, such as late_0: {selector: "
         "randomized_inclusion, params: {share: 0}} and late_100: {selector: randomized_inclusion, "
@@ -102,9 +94,9 @@ class RandomizedInclusion(Control):
     title = "Randomized inclusion"
     axis = "share of the failures that late samples recover first"
 
-    def part(self) -> InclusionPart:
+    def part(self) -> ControlPart:
         """Its section, figure and tables."""
-        return InclusionPart(self)
+        return TestedPart(self)
 
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending share."""
@@ -128,95 +120,11 @@ class RandomizedInclusion(Control):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Inclusion:
-    """The steps, and by condition the test of each later one against the first."""
-
-    steps: tuple[Step, ...]
-    tests: Mapping[str, PairedPermutation]
-
-
-class InclusionPart(ControlPart):
-    """What a share of the late failures changes against none of them."""
-
-    def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Inclusion:
-        """The inclusion tests."""
-        statistics = inputs.recipe["statistics"]
-        settings = inputs.recipe["experiments"][self.name]
-        passed = {
-            step.condition: np.array([arm.passed for arm in inputs.of(step.condition)])
-            for step in read
-        }
-        tests = {
-            step.condition: paired_permutation(
-                passed[step.condition],
-                passed[read[0].condition],
-                item_ids=inputs.audit.ids,
-                permutations=settings.get("permutations", 2000),
-                stream=api.Stream(statistics["seed"], f"report/{self.name}"),
-            )
-            for step in read[1:]
-        }
-        return Inclusion(read, tests)
-
-    def shown(self, found: Inclusion) -> tuple[Step, ...]:
-        """The steps."""
-        return found.steps
-
-    def remark(self, findings: api.ReportFindings, found: Inclusion) -> str:
-        """The inclusion tests."""
-        label = {step.condition: step.label for step in found.steps}
-        said = [
-            f"{label[name]} minus {found.steps[0].label}, p {_shown(of.p_value)}"
-            + (" (exact)" if of.exhaustive else "")
-            for name, of in found.tests.items()
-        ]
-        most = max(of.permutations for of in found.tests.values())
-        return (
-            f" Inclusion test, two-sided, by {wording.whole(most)} permutations that exchange the "
-            f"two conditions on audit problems, under all seeds alike: {'; '.join(said)}. It takes "
-            "the trained models as they are; the interval also holds the spread over seeds."
-        )
-
-    def results(self, found: Inclusion) -> dict[str, Any]:
-        """The steps and the tests."""
-        tests = {
-            name: {
-                "p": float(of.p_value),
-                "permutations": of.permutations,
-                "exact": of.exhaustive,
-            }
-            for name, of in found.tests.items()
-        }
-        return {**super().results(found), "inclusion_test": tests}
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Inclusion
-    ) -> Iterator[tuple[str, Any]]:
-        """The steps, and the tests."""
-        yield from super().tables(inputs, findings, found)
-        rows: list[Sequence[object]] = [
-            ("condition", "against", "difference", "p", "permutations", "exact")
-        ]
-        rows += [
-            (
-                name, found.steps[0].condition, float(of.difference), float(of.p_value),
-                of.permutations, of.exhaustive,
-            )
-            for name, of in found.tests.items()
-        ]  # fmt: skip
-        yield f"{self.name}_test.csv", iter(rows)
-
-
-def _shown(p: Fraction) -> str:
-    said = wording.p_value(float(p))
-    return said.replace("<", "< ") if said.startswith("<") else f"= {said}"
-
-
 class GoldLabels(Control):
     """Failures chosen by gold answers against GapFT, on the same targets (Table 2, panel C)."""
 
     name = "gold_labels"
+    section = Permutations
     needs = (
         "a condition of the selector gapft and one of gold_labels, such as gapft: {} and gold: "
         "{selector: gold_labels}"
@@ -309,7 +217,7 @@ def _class(gold: Any) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True)
 
 
-class GoldPart(ControlPart):
+class GoldPart(TestedPart):
     """Gold-label selection minus GapFT, with the sign under each seed."""
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
@@ -326,5 +234,5 @@ class GoldPart(ControlPart):
         return (
             f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
             "tokens, exposures and steps, and as many problems of each gold answer; this was "
-            "checked."
+            f"checked.{super().remark(findings, found)}"
         )

@@ -13,7 +13,6 @@ from pydantic import Field
 from gapft_harness import api
 from gapft_harness.api import layout, percent, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
-    ControlPart,
     Step,
     by_parameter,
     by_seed,
@@ -22,9 +21,10 @@ from gapft_harness.experiments.controls.control import (
     gapft_and,
 )
 from gapft_harness.experiments.controls.search import SearchDepth, of_pair
+from gapft_harness.experiments.controls.tested import ContrastTest, Permutations, TestedPart
 
 
-class SharedCoreSettings(api.RecipeSection):
+class SharedCoreSettings(Permutations):
     """What a recipe says of it."""
 
     token_tolerance: float = Field(
@@ -134,13 +134,16 @@ class Cores:
     Attributes:
         steps: see ``SharedCore.steps``.
         without: GapFT, then gold-label selection, of one budget; None: the run lacks one.
+        tests: of every later step against the first, and of gold labels against the search whose
+            targets they have, with the core and without.
     """
 
     steps: tuple[Step, ...]
     without: tuple[Step, Step] | None
+    tests: tuple[ContrastTest, ...] = ()
 
 
-class SharedCorePart(ControlPart):
+class SharedCorePart(TestedPart):
     """Depths and gold labels beside the core (Table "Evidence Controls with a Shared Core")."""
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]) -> Any:
@@ -157,9 +160,17 @@ class SharedCorePart(ControlPart):
                 return Cores(steps, (gapft, gold))
         return Cores(steps, None)
 
-    def shown(self, found: Cores) -> tuple[Step, ...]:
-        """The steps with the core."""
-        return found.steps
+    def compute(self, inputs: api.ReportInputs, read: Any) -> Cores:
+        """The steps and their tests."""
+        first, *later = read.steps
+        pairs = [(step, first) for step in later]
+        gold, deepest = read.steps[-1], _deepest(read.steps)
+        if gold.value is None and deepest not in (None, first):
+            pairs.append((gold, deepest))
+        if read.without:
+            pairs.append((read.without[1], read.without[0]))
+        found: Cores = replace(read, tests=self.tested(inputs, pairs))
+        return found
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
@@ -188,7 +199,10 @@ class SharedCorePart(ControlPart):
                 f" {last.label} minus {deepest.label} is {points(contrast.delta)} points "
                 f"{points_interval(contrast.interval)}."
             )
-        return f"{said} Every condition holds each of the pool's solved problems once, the core."
+        return (
+            f"{said} Every condition holds each of the pool's solved problems once, the core."
+            f"{super().remark(findings, found)}"
+        )
 
     def results(self, found: Cores) -> dict[str, Any]:
         """The steps, and which conditions are compared without the core."""
