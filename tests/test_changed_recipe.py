@@ -137,9 +137,12 @@ def test_what_only_the_report_reads_may_change(done: Changing) -> None:
     assert done.calls() == calls
     assert done.sealed("pool", "audit", "adapters", "decisions") == before
     manifest = RunDirectory.open(done.folder / "r").manifest()
-    assert manifest["recipe"]["statistics"] == {"replicates": 7, "seed": 5}
+    statistics = {"replicates": 7, "seed": 5, "items": "crossed"}
+    assert manifest["recipe"]["statistics"] == statistics
     done.change()
     assert done.results()["contrasts"] == intervals
+    done.change(statistics={"replicates": 20, "items": "nested"})
+    assert done.results()["contrasts"] != intervals
     assert done.holds() == []
 
 
