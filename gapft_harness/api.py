@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError, did_you_mean
 from gapft_harness.core.files import sha256
+from gapft_harness.core.golds import gold_answer, gold_fault, is_answer_alone
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.processes import Closing
@@ -86,7 +87,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.lm_eval_bridge.samplers.hf import (
         check_arguments as check_hf_arguments,
     )
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, prompt_lengths
     from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
     from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, dummy_sampler
@@ -237,6 +238,9 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     # Selectors and response rules
     "Selector",  # select(pool, n, rng)
     "RegisterSelector",  # the type of register in register_selectors
+    "gold_answer",  # a gold answer as a class of problems, such as an option's letter
+    "gold_fault",  # what keeps one from being that
+    "is_answer_alone",  # whether a response says the gold answer and nothing else
     "ResponseRule",  # rule(passing)
     "RegisterResponseRule",  # the type of register in register_response_rules
     # Samplers
@@ -250,6 +254,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Generation",  # one response of it
     "beyond_context",  # the answer to a prompt that does not fit the model's context
     "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
+    "prompt_lengths",  # of problems, by that tokenizer
     "LmEvalSampler",  # any lm-eval model, by its text
     "dummy_sampler",  # lm-eval's dummy model
     "HfSampler",  # lm-eval's hf model, exact token ids

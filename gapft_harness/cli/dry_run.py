@@ -12,8 +12,9 @@ import yaml
 from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe, set_by
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import offline
+from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
@@ -39,6 +40,7 @@ from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import held_to_paper
+from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms, replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
@@ -130,7 +132,8 @@ def _read(
         read, task, _ = check_splits(recipe, plugins, include_paths)
         check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
         said = [f"{split}: {line}" for split, of in read.items() for line in of.warnings]
-        return {split: len(of.problems) for split, of in read.items()}, task, said, []
+        sizes = {split: len(of.problems) for split, of in read.items()}
+        return sizes, task, said, _untrainable(recipe, plugins, read["pool"].problems, task)
     except NoSuchTaskError:
         raise
     except GapftError as error:
@@ -151,6 +154,19 @@ def _read(
             missing.setdefault(why, []).append(split)
     lines = [f"{', '.join(of)}: {why}" for why, of in missing.items()]
     return counts, task, warnings, lines or [f"data: {of_all}"]
+
+
+def _untrainable(
+    recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
+) -> list[str]:
+    """Describe problems that training could refuse; not told without a tokenizer here."""
+    try:
+        check_trainable(recipe, plugins, pool, task)
+    except NotTrainable as error:
+        return [str(error)]
+    except UserError:
+        return []
+    return []
 
 
 def _paper(recipe: Recipe, place: str) -> list[str]:

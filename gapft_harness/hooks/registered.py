@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Any, Literal, TypeVar
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe, did_you_mean
-from gapft_harness.hooks.protocols import OtherRule, SamplerSettings
+from gapft_harness.core.records import Gold
+from gapft_harness.hooks.protocols import OtherRule, PromptLengths, SamplerSettings
 
 #: Hook name -> what one registration is called in messages, in the order of specs.py.
 KINDS = {
@@ -55,6 +56,7 @@ class SelectorTraits(Traits):
     repeats: bool = False
     gold: bool = False
     responses: Literal["kept", "verified", "borrowed"] = "kept"
+    check_gold: Callable[[Gold], str] | None = None
 
     @property
     def own_budget(self) -> bool:
@@ -88,6 +90,7 @@ class SamplerTraits(Traits):
     operational: tuple[str, ...] = ()
     check: Callable[[SamplerSettings], object] | None = None
     start_tokens: bool = False
+    prompt_lengths: PromptLengths | None = None
 
 
 @dataclass(frozen=True, slots=True)

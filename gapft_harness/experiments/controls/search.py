@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from gapft_harness import api
@@ -149,6 +151,11 @@ class GoldLabels(Control):
         for gapft, gold in self._pairs(run, arms):
             yield from of_pair(run, gapft, gold)
 
+    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+        """How many slots gold-label selection leaves as they are in GapFT."""
+        for gapft, gold in self._pairs(run, arms):
+            yield from kept_notice(run, gapft, gold)
+
     def _pairs(
         self, run: api.RunDirectory, arms: Sequence[api.Arm]
     ) -> Iterator[tuple[api.Arm, api.Arm]]:
@@ -156,6 +163,66 @@ class GoldLabels(Control):
         for arm in arms:
             if arm.condition in others and api.Arm(first, arm.seed) in arms:
                 yield api.Arm(first, arm.seed), arm
+
+
+def kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, gold: str) -> int:
+    """Count the search's targets that say more than the answer; gold labels leave their slots.
+
+    Args:
+        run_path: the run directory.
+        conditions: its conditions by name.
+        search: the arm whose targets gold-label selection gets.
+        gold: the condition of gold-label selection.
+    """
+    if not conditions[gold].params.get("answer_only", True):
+        return 0
+    golds = {p.id: p.gold for p, _ in api.read_problems(run_path / layout.problems("pool"))}
+    chosen = {
+        (e.problem_id, e.response_index)
+        for e in api.read_examples(run_path / layout.selection(search))
+        if e.state == "S"
+    }
+    names = ("problem_id", "index", "text")
+    columns = api.read_columns(run_path / layout.responses("pool"), names)
+    return sum(
+        (problem, index) in chosen and not api.is_answer_alone(text, golds[problem])
+        for problem, index, text in zip(*(columns[name] for name in names), strict=True)
+    )
+
+
+def kept_notice(run: api.RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
+    """Say how many slots gold-label selection leaves as they are; nothing if none."""
+    if count := kept_slots(run.path, run.recipe.conditions, search, gold.condition):
+        yield (
+            f"{gold.name}: {count:,} slots hold the example of {search.name}, whose target there "
+            "says more than the answer"
+        )
+
+
+def with_kept(
+    run_path: Path, conditions: Mapping[str, api.Condition], search: Step, gold: Step
+) -> Step:
+    """Add to a step of gold labels how many slots it leaves as they are in the search's."""
+    arms = {seed: api.Arm(search.condition, seed) for seed in gold.slots if seed in search.slots}
+    kept = {s: kept_slots(run_path, conditions, arm, gold.condition) for s, arm in arms.items()}
+    return replace(gold, kept=kept)
+
+
+def kept_remark(steps: Sequence[Step]) -> str:
+    """The same for the report, beginning with a space; empty if none."""
+    said = [
+        f"{wording.whole(count)} of {wording.whole(sum(step.slots[seed].values()))} slots of "
+        f"{step.label} under seed {seed}"
+        for step in steps
+        for seed, count in step.kept.items()
+        if count
+    ]
+    if not said:
+        return ""
+    return (
+        f" Not exchanged: {listed(said)}, which hold the search's own example, since its target "
+        "says more than the answer."
+    )
 
 
 def of_pair(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[str]:
@@ -220,6 +287,16 @@ def _class(gold: Any) -> str:
 class GoldPart(TestedPart):
     """Gold-label selection minus GapFT, with the sign under each seed."""
 
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> tuple[Step, ...] | None:
+        """The steps, and how many slots gold-label selection leaves as they are in GapFT."""
+        steps = super().read(run_path, manifest, arms)
+        if steps is None:
+            return None
+        conditions = api.conditions_of(manifest["recipe"])
+        return (steps[0], *(with_kept(run_path, conditions, steps[0], of) for of in steps[1:]))
+
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
         """How many seeds have which sign, and what the two have in common."""
         steps = self.shown(found)
@@ -234,5 +311,5 @@ class GoldPart(TestedPart):
         return (
             f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
             "tokens, exposures and steps, and as many problems of each gold answer; this was "
-            f"checked.{super().remark(findings, found)}"
+            f"checked.{kept_remark(steps)}{super().remark(findings, found)}"
         )

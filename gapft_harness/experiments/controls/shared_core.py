@@ -20,7 +20,13 @@ from gapft_harness.experiments.controls.control import (
     contrast_table,
     gapft_and,
 )
-from gapft_harness.experiments.controls.search import SearchDepth, of_pair
+from gapft_harness.experiments.controls.search import (
+    SearchDepth,
+    kept_notice,
+    kept_remark,
+    of_pair,
+    with_kept,
+)
 from gapft_harness.experiments.controls.tested import ContrastTest, Permutations, TestedPart
 
 
@@ -108,6 +114,13 @@ class SharedCore(SearchDepth):
                 if most in tokens and arm in tokens:
                     yield from of_pair(run, most, arm)
 
+    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+        """How many slots gold labels leave as they are in the deepest search."""
+        depths, gold = _kinds(self.steps(run.recipe.conditions))
+        for arm in arms:
+            if depths and arm.condition in [step.condition for step in gold]:
+                yield from kept_notice(run, api.Arm(depths[-1].condition, arm.seed), arm)
+
 
 def _too_far(
     arm: api.Arm, most: api.Arm, tokens: Mapping[api.Arm, int], tolerance: float
@@ -151,6 +164,10 @@ class SharedCorePart(TestedPart):
         steps = super().read(run_path, manifest, arms)
         if steps is None:
             return None
+        deepest, *others = steps[::-1]
+        if deepest.value is None and (search := _deepest(others[::-1])) is not None:
+            conditions = api.conditions_of(manifest["recipe"])
+            steps = (*steps[:-1], with_kept(run_path, conditions, search, deepest))
         there = {arm.condition for arm in arms}
         conditions = {
             n: of for n, of in api.conditions_of(manifest["recipe"]).items() if n in there
@@ -201,7 +218,7 @@ class SharedCorePart(TestedPart):
             )
         return (
             f"{said} Every condition holds each of the pool's solved problems once, the core."
-            f"{super().remark(findings, found)}"
+            f"{kept_remark(found.steps)}{super().remark(findings, found)}"
         )
 
     def results(self, found: Cores) -> dict[str, Any]:
