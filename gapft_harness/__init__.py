@@ -39,14 +39,15 @@ def load_verifier(name: str, **params: Any) -> Verifier:
         **params: the verifier's own parameters, e.g. ``rule="first_explicit"``.
 
     Returns:
-        An object with ``verify(responses, golds) -> list[Verdict]``.
+        An object with ``verify(responses, golds) -> list[Verdict]``. What a response holds inside
+        ``<think>`` and its kin is not judged.
 
     Raises:
         UserError: the name or a parameter is unknown.
     """
     from gapft_harness.hooks.manager import load_plugins
 
-    return load_plugins().bare_verifier(name, params)
+    return load_plugins().verifier(name, params)
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and no other

@@ -39,6 +39,7 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import read_lines, whole, whole_text
+from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.hooks.protocols import (
     Executor,
     Generated,
@@ -53,6 +54,7 @@ from gapft_harness.hooks.protocols import (
     RegisterSelector,
     RegisterTrainer,
     RegisterVerifier,
+    ReportGeneration,
     ReportProgress,
     Request,
     ResponseRule,
@@ -66,6 +68,7 @@ from gapft_harness.hooks.protocols import (
     TrainingJob,
     Verifier,
     beyond_context,
+    report_nothing,
 )
 from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.hooks.specs import hookimpl
@@ -182,6 +185,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         last_program_lcb,
         read_suite,
     )
+    from gapft_harness.verification.written_math import tidy_answer
 
 __all__ = [  # noqa: RUF022 - by use, each with what it is for
     # Every plugin
@@ -210,10 +214,12 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Verifier",  # what a factory gives: verify(responses, golds)
     "RegisterVerifier",  # the type of register in register_verifiers
     "once_each",  # judges equal pairs once
+    "remove_thoughts",  # a response without <think> and its kin, as verifiers get it
     "last_box",  # the last \boxed{} of a response
     "WorkerPool",  # worker processes that can be killed, for work that may hang
     "Outcome",  # what became of one item of a WorkerPool
     "Closing",  # a base class: close() at the end of a with statement
+    "tidy_answer",  # an answer on one line, without Markdown and its sentence's full stop
     "compare_math",  # two answers as mathematics (a function for a WorkerPool)
     "prepare_math",  # loads what compare_math needs (its setup)
     "StockTask",  # a stock lm-eval task that judges by its own metric
@@ -252,6 +258,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Request",  # a prompt and the responses wanted for it
     "Generated",  # the answer to a request
     "Generation",  # one response of it
+    "ReportGeneration",  # called by it with responses finished and tokens generated so far
     "beyond_context",  # the answer to a prompt that does not fit the model's context
     "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
     "prompt_lengths",  # of problems, by that tokenizer
@@ -377,6 +384,7 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "agreements",  # responses under both rules, and those without an answer, by condition
     "decode_split",  # for jobs: decode_arm on any split, problems or adapter
     "ReportProgress",  # called by a job with what is done, and all
+    "report_nothing",  # its default, for a job that is called directly
     "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
     "forest",  # differences with their intervals, on axes
     "forests",  # a figure of them, in panels

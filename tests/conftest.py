@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
-
-    from tests.scheduling import Scheduling
+    from xdist.scheduler import LoadFileScheduling
 
 # No test asks Hugging Face's hub, nor does a command that it starts: without a net each waits a
 # minute. The libraries read it once, at their import, which is later.
@@ -30,16 +30,25 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a worker of ``pytest -n``, what takes longest comes first."""
+    """On a worker of ``pytest -n``, files that share something costly come first."""
     if hasattr(config, "workerinput"):
-        from tests.scheduling import place
-
-        items.sort(key=lambda item: place(config.rootpath, item.nodeid.partition("::")[0]))
+        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """See ``tests.scheduling``."""
-    from tests.scheduling import Scheduling
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Deal out whole files (``--dist loadfile``), and files of one ``xdist_group`` together.
 
-    return Scheduling(config, log)
+    xdist 3.8 itself loses the groups with pytest 9.2 (its issue 1386).
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByGroupOrFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            text = (config.rootpath / file).read_text("utf-8")
+            group = re.search(r'xdist_group\("(\w+)"\)', text)
+            return group[1] if group else file
+
+    config.option.loadscopereorder = False  # which would put files of few tests last
+    return ByGroupOrFile(config, log)

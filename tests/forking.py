@@ -1,9 +1,10 @@
 """A process that has imported what every command imports, and becomes a command by forking.
 
 Importing torch, transformers, peft and lm_eval took half of the processor's time of all tests: two
-seconds a command and six a worker. Commands and their workers begin here as forks of a process
-that has imported these libraries, but nothing of the harness. All else is as in a process of their
-own: environment, folder, arguments, descriptors, exit status, parent. Real starts are what
+seconds a command and six a worker; importing the harness with its plugins takes another 0.4 each.
+Commands and their workers begin here as forks of a process that has imported all of this. The rest
+is as in a process of their own: environment, folder, arguments, descriptors, exit status, parent.
+Real starts are what
 ``tests/end_to_end/letters_run.py``, ``tests/executors`` and README's commands test.
 
 ``python -m tests.forking`` reads a command a line, and answers with its pid and its exit status.
@@ -34,8 +35,11 @@ LIBRARIES = (
     "pyarrow.parquet", "scipy.stats", "typer",
 )  # fmt: skip
 
-#: What libraries read when they are imported.
-_READ_AT_IMPORT = re.compile("OMP_|HF_|HUGGING|TRANSFORMERS_|TORCH|PYTHON|CUDA|LM_EVAL|GAPFT_NO")
+#: What libraries read when they are imported, but for what they set themselves: lm_eval does
+#: HF_XET_HIGH_PERFORMANCE, and torch TORCHINDUCTOR_CACHE_DIR.
+_READ_AT_IMPORT = re.compile(
+    "OMP_|HF_(?!XET_HIGH)|HUGGING|TRANSFORMERS_|TORCH(?!INDUCTOR_CACHE)|PYTHON|CUDA|LM_EVAL|GAPFT_NO"
+)
 
 _WORKER = "from gapft_harness.core.processes import begin"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -174,10 +178,12 @@ def command(told: dict[str, Any]) -> None:
 
 
 def serve() -> None:
-    """Imports the libraries; then becomes a command for every line."""
+    """Imports the libraries and the harness; then becomes a command for every line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in LIBRARIES:
         importlib.import_module(name)
+    importlib.import_module("gapft_harness.hooks.manager").load_plugins()
+    importlib.import_module("gapft_harness.cli.runs")
     gc.collect()
     gc.freeze()
     for line in sys.stdin:

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gapft_harness.core.records import Verdict
+from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
+from gapft_harness.plugins.verifiers.reasoning_gym import marked, unwrapped
 from gapft_harness.report.explorer.packing import _Heads
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Case
@@ -24,7 +26,9 @@ from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 from gapft_harness.verification.feedback import failure_feedback
 from gapft_harness.verification.programs import last_program, last_program_lcb
+from gapft_harness.verification.quantities import read_quantity
 from gapft_harness.verification.reasons import kind_of
+from gapft_harness.verification.written_math import clean_response, tidy_answer
 
 CPU_S = 30
 MEMORY = 2 << 30
@@ -69,6 +73,10 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "output, as LiveCodeBench": (LONG, lambda text: _printed(text, lcb=True)),
     "value": (LONG, _returned),
     "failure": (LONG, _failed),
+    "thoughts": (LONG, remove_thoughts),
+    "mathematics": (LONG, clean_response),
+    "number": (LONG, lambda text: read_quantity(tidy_answer(text))),
+    "marked answer": (LONG, lambda text: unwrapped(marked(text), "1")),
     "program": (LONG, last_program),
     "program, as LiveCodeBench": (LONG, last_program_lcb),
     "box": (LONG, lambda text: BoxedMath(workers=1).settle(text, "1")),

@@ -60,13 +60,15 @@ class Recording:
         with open(self._args["log"], "a") as file:
             file.write(json.dumps(record) + "\\n")
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         for request in requests:
             self._log(
                 {
                     "id": request.problem_id,
                     "indices": request.indices,
-                    "decoding": dataclasses.asdict(decoding),
+                    "decodings": [
+                        dataclasses.asdict(decoding.of(index)) for index in request.indices
+                    ],
                 }
             )
         return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -185,10 +184,9 @@ def test_other_settings_make_it_anew_and_other_code_stops_it(again: Path) -> Non
     made, mine = again / f"whole/{NAME}/gapft-seed13.json", again / "mine.py"
     before, source = made.read_bytes(), mine.read_text()
     mine.write_text(source.replace("Answer lengths", "How long answers are"))
-    succeed(*command("whole"), cwd=again)  # the report may change freely
+    succeed(*command("whole", "--only", "report"), cwd=again)
     assert "How long answers are" in (again / "whole/report/report.md").read_text()
     assert made.read_bytes() == before
-    mine.write_text(source.replace("length >= long", "length > long"))
     done = gapft(*command("whole"), cwd=again)
     assert done.returncode == 2
     assert f"the experiment '{NAME}' was changed since it made {NAME}/" in done.stderr
@@ -239,24 +237,3 @@ def test_the_page_on_experiments_quotes_it(folder: Path) -> None:
     quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert len(quoted) >= 4
     assert [block for block in quoted if block not in FILE.read_text()] == []
-
-
-def test_it_imports_the_api_alone_and_nothing_else_names_it() -> None:
-    imported = re.findall(r"^ *(?:from|import) (gapft\S*.*)$", FILE.read_text(), re.MULTILINE)
-    assert imported == ["gapft_harness import api"]
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    naming = []
-    for name in listed.stdout.splitlines():
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            if NAME in (ROOT / name).read_text("utf-8"):
-                naming.append(name)
-    own = ["tests/example_plugin/", "tests/test_answer_lengths.py", "tests/test_example_plugin.py"]
-    pages = ["docs/architecture.md", "docs/experiments.md", "docs/recipes.md"]
-    assert [name for name in naming if not name.startswith((*own, *pages))] == []
-    assert any(name.startswith("tests/example_plugin/") for name in naming)

@@ -157,16 +157,6 @@ def test_its_problems_are_decoded_as_its_task_says(folder: Path) -> None:
     assert max(map(len, pq.read_table(folder / f"added/decisions/{ARM}.parquet")["token_ids"])) > 9
 
 
-def test_the_page_and_the_terminal_tell_of_it(folder: Path) -> None:
-    text = (folder / "added/report/report.md").read_text()
-    told = "A further audit: 34 problems of task others, version 1, verified by lenient."
-    assert told in text.partition("## Audit other")[2]
-    assert "17 of the 34 problems of the audit other." in text.partition("## Audit half")[2]
-    assert "audit other, GapFT" in text.partition("## Verdicts")[2]
-    done = succeed(*RUN, "added", *OPTIONS, cwd=folder)
-    assert "audit other, 34 problems of task others: source " in done.stdout
-
-
 def test_verify_holds_it_to_all_that_holds_of_the_audit(folder: Path, tmp_path: Path) -> None:
     told = succeed("verify", "added", *PLUGIN, cwd=folder).stdout
     assert "no problem of one split is in another (pool, audit, audit/other)" in told
@@ -303,17 +293,6 @@ def test_it_is_searched_in_shards(folder: Path) -> None:
     ids = [[row["problem_id"] for row in rows_of(path)] for path in problems]
     assert ids[0] == ids[1]
     assert "not yet: the pool is not searched" in succeed("verify", run, *PLUGIN, cwd=folder).stdout
-
-
-def test_the_dry_run_tells_what_it_takes(folder: Path) -> None:
-    told = succeed(*RUN, "added", *OPTIONS, "--dry-run", cwd=folder).stdout
-    assert "audit other: others, 1 greedy + 4 samples a problem, verified by lenient {}" in told
-    assert "problems   pool 60, audit 40, audit/other 34" in told
-    assert "search: 670 = 134 problems x (1 greedy + 4 samples)" in told
-    assert "34 = 34 of other x 1 adapters" in told
-    assert "half: 17 problems of the audit other, scored again" in told
-    assert "searched: pool, audit, audit/other" in told
-    assert "1 of 1 on other" in told
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import CONTEXT, Decoding, Verdict
-from gapft_harness.hooks.protocols import Generated, Request, beyond_context
+from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, beyond_context
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import episodes_of
@@ -20,9 +20,9 @@ class Cramped(Scripted):
     """Has no room for problem p0, and none for any second attempt."""
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        answers = super().generate(requests, decoding, seed)
+        answers = super().generate(requests, decoding, report)
         return [
             beyond_context(r) if r.attempts or r.problem_id == "p0" else answer
             for r, answer in zip(requests, answers, strict=True)
@@ -75,4 +75,4 @@ def test_a_conversation_without_room_ends_its_episode_as_failed(tmp_path: Path) 
         assert j.verdict == Verdict("fail", "prompt does not fit the context")
     assert all(j.response.attempts == () for j in judged["p0"])
     assert facts["executions"]["feedback_differs"] == []
-    assert sampler.calls == 4, "two attempts, greedily and sampled, and no third"
+    assert sampler.calls == 2, "two attempts and no third"

@@ -135,59 +135,6 @@ def test_a_part_of_another_name(tmp_path: Path, name: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-SOURCE = '''
-def work(run_path):
-    """The job."""
-    return {"answer": 4}
-
-
-class Its(api.Part):
-    """Its part."""
-    name = "mine"
-
-
-class Mine(api.Experiment):
-    """Mine."""
-
-    name = "mine"
-
-    def jobs(self, context):
-        """Its jobs."""
-        return [work]
-
-    def check(self, *_):
-        """Its check."""
-        return len("check")
-
-    def part(self):
-        """Its part."""
-        return Its()
-'''
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "same"),
-    [
-        ('"answer": 4', '"answer": 5', False),
-        ("return [work]", "return [work, work]", False),
-        ('len("check")', 'len("a check")', True),
-        ('"""Its part."""\n    name', '"""Its part now."""\n    name', True),
-        ("return Its()", "return None", True),
-    ],
-)
-def test_the_code_that_counts_is_the_code_that_makes_something(
-    tmp_path: Path, before: str, after: str, same: bool
-) -> None:
-    hashes = []
-    for number, source in enumerate((SOURCE, SOURCE.replace(before, after))):
-        assert number == 0 or source != SOURCE
-        file = tmp_path / f"mine{number}.py"
-        file.write_text(HEAD + source + HOOK)
-        hashes.append(load_plugins([str(file)]).code("experiment", "mine"))
-    assert (hashes[0] == hashes[1]) == same
-    assert all(hashes)
-
-
 def test_experiments_are_made_and_checked_once_for_a_context(tmp_path: Path) -> None:
     """Another recipe is another context's."""
     code = of("made = []", "def __init__(self): self.made.append(1)")

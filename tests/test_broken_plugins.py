@@ -17,7 +17,7 @@ from gapft_harness.core.errors import GapftError, PluginError
 from gapft_harness.core.records import Arm, Decoding, Verdict
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import Job, Request, SamplerSettings, TrainingJob
+from gapft_harness.hooks.protocols import Job, SamplerSettings, TrainingJob
 from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.reading import check_recipe
@@ -29,6 +29,7 @@ from gapft_harness.stages.search.states import state_row
 from gapft_harness.stages.selection.choosing import choose
 from gapft_harness.stages.train.job import _open, _trained
 from gapft_harness.verification.judging import check_golds, verify_unique
+from tests.asking import generate_all, request_for
 from tests.command import gapft, succeed
 from tests.pools import pool
 
@@ -153,15 +154,15 @@ ANSWERS = {
 def test_a_samplers_answers(tmp_path: Path, answer: str) -> None:
     code = (
         "class made:\n    def __init__(self, settings, adapter):\n        pass\n"
-        f"    def generate(self, requests, decoding, seed):\n        return {answer}\n"
+        f"    def generate(self, requests, decoding, report):\n        return {answer}\n"
         "    def describe(self):\n        return {'loss': float('nan')}\n"
         "    def close(self):\n        raise SystemExit\n"
     )
     loaded, path = plugins(tmp_path, "register_samplers", "mine", code)
     sampler = loaded.sampler(SamplerSettings("mine", {}), None)
-    requests = [Request(name, "?", (0,)) for name in "pq"]
+    requests = [request_for(name, "?", (0,)) for name in "pq"]
     with pytest.raises(PluginError) as caught:
-        sampler.generate(requests, Decoding(True, 4), 0)
+        generate_all(sampler, requests, Decoding(True, 4), 0)
     assert ANSWERS[answer] in blamed(caught, "sampler", "register_samplers", path, True)
     for call in (sampler.describe, sampler.close):
         with pytest.raises(PluginError) as caught:

@@ -9,7 +9,14 @@ import psutil
 import pytest
 import torch
 
-from gapft_harness.core.cgroups import free_in_cgroups, usable_cores, usable_memory
+from gapft_harness.core import cgroups
+from gapft_harness.core.cgroups import (
+    free_in_cgroups,
+    threads_per_process,
+    usable_cores,
+    usable_memory,
+)
+from gapft_harness.recipe.sections import ExecutorChoice
 from gapft_harness.training import memory
 
 GB = 10**9
@@ -112,6 +119,31 @@ def test_version_1_has_a_quota_in_two_files(tmp_path: Path) -> None:
     assert usable_cores(tmp_path) == cores()
     (folder / "cpu.cfs_quota_us").write_text("75000\n")
     assert usable_cores(tmp_path) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("usable", "limit", "processes", "threads"),
+    [
+        (8.0, None, 1, 8), (8.0, None, 3, 2), (8.0, None, 8, 1), (2.0, None, 3, 1),
+        (0.5, None, 1, 1), (3.9, None, 1, 3), (8.0, "1", 2, 1), (8.0, "16", 2, 4),
+        (8.0, "4,2", 2, 4), (8.0, "0", 2, 4),
+    ],
+)  # fmt: skip
+def test_threads_share_the_cores_among_processes(
+    monkeypatch: pytest.MonkeyPatch,
+    usable: float,
+    limit: str | None,
+    processes: int,
+    threads: int,
+) -> None:
+    monkeypatch.setattr(cgroups, "usable_cores", lambda: usable)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if limit is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert threads_per_process(processes) == threads
+    assert ExecutorChoice(workers=processes).threads_each == threads
+    assert ExecutorChoice(workers=processes, threads=5).threads_each == 5
+    assert ExecutorChoice(workers=processes, address="auto").threads_each == 1
 
 
 def test_a_training_is_held_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

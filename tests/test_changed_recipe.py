@@ -23,7 +23,6 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import grown, only
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.mirror import _Sealed
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.experiment.adapters import OfAdapters
@@ -448,26 +447,3 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
         "conditions": [*only(found, asked, seeds).conditions],
         "seeds": only(found, asked, seeds).seeds,
     }
-
-
-steps = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=6)
-
-
-def sealed(changes: list[tuple[str, str]]) -> _Sealed:
-    """A run whose files were sealed, and those that were there before taken away first."""
-    files: dict[str, str] = {}
-    replaced: dict[str, list[str]] = {}
-    for name, digest in changes:
-        if name in files:
-            replaced.setdefault(name, []).append(files[name])
-        files[name] = digest
-    return _Sealed(files, frozenset(files), replaced)
-
-
-@given(steps, steps)
-def test_a_run_that_got_further_is_known_though_it_made_files_anew(
-    first: list[tuple[str, str]], more: list[tuple[str, str]]
-) -> None:
-    assert sealed(first).precedes(sealed(first + more))
-    if more:
-        assert not sealed(first + more).precedes(sealed(first))

@@ -114,9 +114,7 @@ PATHS = {
     "run --run-dir": ["run", "demo", "--set", "data.task=nope", "--run-dir", "?"],
     "run --plugin": ["run", "demo", "--dry-run", "--plugin", "?"],
     "import --recipe": ["import", "R", "f.json", "--recipe", "?"],
-    "run --include-path": [
-        *("run", "demo", "--set", "data.task=nope", "--run-dir", "O", "--include-path", "?")
-    ],
+    "run --include-path": ["run", "demo", "--dry-run", "--include-path", "?"],
     **{
         f"run --only {stage}": ["run", "?", "--only", stage]
         for stage in ("search", "merge", "states", "select", "train", "scale", "audit", "report")
@@ -147,6 +145,8 @@ ODD = (
     "", ".", "/", "..", "d", "nope.yaml", "f.json", "f.json/x", "/proc", "/proc/self/mem",
     "/proc/x",
 )  # fmt: skip
+#: What is no mistake: any folder may have tasks, and what is not there may become a run.
+GOOD = {"run --include-path": ("", ".", "..", "d", "/"), "run --run-dir": ("nope.yaml",)}
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,7 @@ ODD = (
         for name in PATHS
         for path in ODD
         if path != "/" or name not in ("compare", "rejudge")  # which look through all of it
+        if path not in GOOD.get(name, ())
     ],
 )
 def test_an_odd_path_is_a_mistake_and_leaves_nothing(
@@ -223,8 +224,9 @@ def test_what_goes_away_while_logs_are_looked_for_is_no_log(
         (["run", "dmo.yaml"], "did you mean 'demo'?"),
         (["run", "xyz"], "neither a file nor bundled; see gapft list recipes"),
         (["run", ""], "recipe '': expected a file or a bundled name"),
-        (["run", "demo", "--run-dir", ""], "run directory '': expected"),
-        (["verify", ""], "run directory '': expected"),
+        (["run", "demo", "--run-dir", ""], "'': expected a folder"),
+        (["run", "demo", "--run-dir", "s3://b/r"], "s3://b/r: is a URL"),
+        (["verify", ""], "'': expected a folder"),
     ],
 )
 def test_what_stands_in_a_recipes_place_is_said(

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer.main
 import yaml
 from typer.testing import CliRunner
 
@@ -20,8 +19,6 @@ from gapft_harness.cli.options import Options, as_settings
 from gapft_harness.cli.runs import resolve_recipe
 from tests.command import gapft, succeed
 
-GROUP = typer.main.get_command(app)
-COMMANDS = sorted(GROUP.commands)  # type: ignore[attr-defined]
 DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
 
 
@@ -30,26 +27,6 @@ def shown(*arguments: str) -> str:
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, prog_name="gapft")
     assert done.exit_code == 0, done.output
     return done.output
-
-
-def words(text: str) -> str:
-    return " ".join(text.split())
-
-
-def test_the_list_of_commands_shows_each_help_to_its_end() -> None:
-    text = shown("-h")
-    assert text == shown("--help")
-    for command in GROUP.commands.values():  # type: ignore[attr-defined]
-        assert words(command.help) in words(text)
-
-
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "eval"])
-def test_help_shows_every_option_with_its_whole_meaning(name: str) -> None:
-    text = shown(name, "-h")
-    assert text == shown(name, "--help")
-    assert max(len(line) for line in text.splitlines()) <= 80
-    for parameter in GROUP.commands[name].params:  # type: ignore[attr-defined]
-        assert words(parameter.help or "") in words(text)
 
 
 def test_eval_leaves_its_help_to_lm_eval() -> None:

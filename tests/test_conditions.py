@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
@@ -231,20 +229,5 @@ def test_a_selector_that_changed_is_named_whatever_the_condition_is_called(task:
     mine = task.folder / "mine.py"
     mine.write_text(mine.read_text().replace("e not in first", "e not in first[:1]"))
     _load.cache_clear()
-    with pytest.raises(UserError, match="plugin, selector inclusion: its code"):
+    with pytest.raises(UserError, match="plugin, selector inclusion: its file"):
         verify(task.folder / "r", task.plugins)
-
-
-def test_the_dry_run_shows_conditions_with_their_selectors(task: Chosen) -> None:
-    path = task.folder / "r.yaml"
-    model = {"backend": "recorded", "args": {"pretrained": "none"}}
-    content = {"name": "r", "data": {"task": "letters"}, "model": model, "conditions": MIXED}
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    folders = [str(task.folder / "tasks")]
-    command = partial(Options, str(path), plugin_files=task.plugins, include_paths=folders)
-    shown = describe(command(overrides=["conditions.whole.n=7"]), None)
-    assert "select  gapft, half (inclusion), whole (inclusion, n = 7, J = 4); n = |E_S,K|" in shown
-    assert "  half:\n    selector: inclusion\n    params:\n      share: 0.5\n" in shown
-    wrong = ["conditions.half.params={}"]
-    with pytest.raises(UserError, match=r"key 'conditions\.half\.params', for selector 'inclus"):
-        describe(command(overrides=wrong), None)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from gapft_harness.cli.display import Display
-from gapft_harness.report.rendering.wording import duration
 
 
 class Seen:
@@ -25,11 +23,13 @@ class Seen:
         )  # fmt: skip
         self.display = Display(console, clock=lambda: self.now)
 
-    def tell(self, at: float, label: str, done: int, total: int | None) -> str:
+    def tell(
+        self, at: float, label: str, done: int, total: int | None, tokens: int = 0, note: str = ""
+    ) -> str:
         """A report at that second; what was printed because of it."""
         self.now = at
         before = len(self._text.getvalue())
-        self.display.job(label, done, total)
+        self.display.job(label, done, total, tokens, note)
         return self._text.getvalue()[before:]
 
     def bar(self) -> str:
@@ -38,14 +38,22 @@ class Seen:
         return str(task.fields["words"])
 
 
-def test_what_is_done_while_a_model_loads_is_said() -> None:
+def test_tokens_move_before_any_response_is_finished() -> None:
     seen = Seen()
-    seen.tell(0, "search pool", 0, 0)
-    assert seen.bar() == "loading data and model"
-    seen.tell(9, "search pool", 0, 400)
-    assert seen.bar() == "0 of 400 responses, loading data and model"
-    seen.tell(19, "search pool", 40, 400)
-    assert seen.bar() == "40 of 400 responses, 4.0 a second, about 90 s to go"
+    seen.tell(0, "search pool", 100, 400)
+    seen.tell(10, "search pool", 100, 400, 250)
+    assert seen.bar() == "100 of 400 responses, 25 tokens a second"
+    seen.tell(20, "search pool", 120, 400, 600)
+    assert (
+        seen.bar() == "120 of 400 responses, 1.0 a second, 30 tokens a second, about 4.7 min to go"
+    )
+
+
+def test_a_note_is_shown_at_once_and_once() -> None:
+    seen = Seen()
+    assert "memory ran out" in seen.tell(1, "search pool", 3, 400, 9, "memory ran out")
+    assert seen.tell(2, "search audit", 3, 400, 9, "memory ran out") == ""
+    assert "another" in seen.tell(3, "search audit", 3, 400, 9, "another")
 
 
 def test_what_an_earlier_command_did_makes_no_one_faster() -> None:
@@ -88,41 +96,6 @@ def test_a_jobs_end_tells_how_long_the_rest_of_the_run_takes() -> None:
     assert "left" not in seen.tell(330, "audit a", 300, 300), "nothing is"
 
 
-def test_one_is_no_plural() -> None:
-    seen = Seen()
-    seen.tell(0, "train a", 0, 1)
-    assert "1 step in" in seen.tell(3, "train a", 1, 1)
-
-
-def test_what_an_earlier_command_finished_is_already_there() -> None:
-    seen = Seen()
-    said = seen.tell(3, "train gapft-seed13", 500, 500)
-    assert " ".join(said.split()) == "✓ train gapft-seed13 500 steps already there"
-
-
-def test_verdicts_are_counted_after_the_responses() -> None:
-    seen = Seen()
-    seen.tell(0, "search pool", 0, 0)
-    seen.tell(1, "search pool", 0, 400)
-    assert "✓ search pool" in seen.tell(9, "search pool", 400, 400)
-    assert seen.tell(9, "search pool", 0, 380) == ""
-    seen.tell(10, "search pool", 40, 380)
-    assert seen.bar() == "40 of 380 verdicts, 40 a second, about 8 s to go"
-    assert " ".join(seen.tell(19, "search pool", 380, 380).split()) == (
-        "✓ verdicts of search pool 380 verdicts in 10 s"
-    )
-    assert seen.tell(20, "search pool", 380, 380) == ""
-
-
-def test_a_last_count_that_was_kept_back_is_told_as_verdicts_begin() -> None:
-    seen = Seen()
-    seen.tell(0, "audit a", 0, 400)
-    seen.tell(8, "audit a", 390, 400)
-    said = seen.tell(9, "audit a", 0, 400)
-    assert " ".join(said.split()) == "✓ audit a 400 responses in 9 s"
-    assert "✓ verdicts of audit a" in seen.tell(12, "audit a", 400, 400)
-
-
 def test_without_a_terminal_a_line_a_minute_says_how_it_goes() -> None:
     seen = Seen()
     assert [bool(seen.tell(at, "audit a", at, 1000)) for at in range(0, 180, 20)] == [
@@ -132,38 +105,9 @@ def test_without_a_terminal_a_line_a_minute_says_how_it_goes() -> None:
     assert seen.tell(200, "audit a", 200, 1000) == line
 
 
-def test_programs_of_a_stream_have_a_rate_and_no_end() -> None:
-    seen = Seen()
-    seen.tell(0, "judge", 0, None)
-    seen.tell(2, "judge", 1, None)
-    seen.tell(4, "judge", 5, None)
-    assert seen.bar() == "5 programs, 2.0 a second"
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_a_line_fits_the_terminal(width: int) -> None:
-    seen = Seen(terminal=True, width=width)
-    label = "train all_verified-seed13 and 4 more"
-    with seen.display:
-        seen.tell(0, label, 0, 50_000)
-        seen.tell(10, label, 1234, 50_000)
-        seen.display._progress.refresh()
-    shown = seen._text.getvalue()
-    assert "about" in shown
-    assert ("━" in shown or "╸" in shown) == (width == 120)
-
-
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
 def test_any_reports_are_taken_and_a_job_ends_once(reports: list[tuple[int, int]]) -> None:
     seen = Seen()
     printed = [seen.tell(i, "x", done, total) for i, (done, total) in enumerate(reports)]
     ends = [i for i, (done, total) in enumerate(reports) if total and done >= total]
     assert [i for i, text in enumerate(printed) if "✓" in text] == ends[:1]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "0 s"), (12.2, "12 s"), (99, "99 s"), (204, "3.4 min"), (7560, "2.1 h")],
-)
-def test_durations_are_rounded_for_people(seconds: float, words: str) -> None:
-    assert duration(seconds) == words

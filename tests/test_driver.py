@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import merge_shards, resolve_recipe, run_recipe, run_stages_alone
+from gapft_harness.cli.runs import merge_shards, resolve_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
+
+#: What the demo's task does not have.
+NO_SUCH_SPLIT = "experiments.scaling.calibration=validation"
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -49,10 +52,8 @@ def test_nor_does_a_search_or_a_merge_or_a_run_that_fails(early: Path) -> None:
         run_stages_alone(["search"], str(early), Options(splits=["calibration"]))
     with pytest.raises(UserError, match="no shards"):
         merge_shards(str(early), [])
-    with pytest.raises(UserError, match="no validation_split"):
-        run_recipe(
-            Options("demo", overrides=["experiments.scaling.calibration=validation"]), str(early)
-        )
+    done = gapft("run", "demo", "--set", NO_SUCH_SPLIT, "--run-dir", early)
+    assert (done.returncode, "no validation_split" in done.stderr) == (2, True)
     assert files(early) == before
 
 
@@ -66,7 +67,6 @@ def test_the_commands_report_says_what_is_missing_and_the_run_goes_on(tmp_path: 
 
 
 def test_a_run_that_a_failing_command_made_itself_leaves_no_trace(tmp_path: Path) -> None:
-    choice = Options("demo", overrides=["experiments.scaling.calibration=validation"])
-    with pytest.raises(UserError, match="no validation_split"):
-        run_recipe(choice, str(tmp_path / "run"))
+    done = gapft("run", "demo", "--set", NO_SUCH_SPLIT, "--run-dir", tmp_path / "run")
+    assert (done.returncode, "no validation_split" in done.stderr) == (2, True)
     assert not (tmp_path / "run").exists()

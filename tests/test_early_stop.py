@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem, Verdict
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    ReportGeneration,
+    ReportProgress,
+    Request,
+    report_nothing,
+)
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
@@ -27,8 +35,7 @@ from gapft_harness.stages.generation.episodes import Episodes, episodes_of
 from gapft_harness.stages.generation.generation import (
     check_early_stop,
     generate,
-    greedy_phase,
-    sample_phases,
+    search_phases,
 )
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import partition
@@ -50,7 +57,7 @@ class Scripted:
         self._left = fail_after
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         if self.calls == self._left:
             raise KeyboardInterrupt
@@ -112,12 +119,12 @@ def draw(
     made_by: Recipe,
     verifier: Right,
     episodes: Episodes | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
 ) -> None:
     stop = made_by.search.stop == "first_pass"
     generate(
-        of, [greedy_phase(ONE), *sample_phases(ONE, made_by.search, stop)], sampler, journal,
-        purpose="test", source={}, seed=0, chunk=2, progress=progress,
+        of, search_phases(ONE, made_by.search, stop), sampler, journal,
+        streams=SampleStreams(0, "search", "pool"), source={}, chunk=2, progress=progress,
         episodes=episodes, verifier=verifier,
     )  # fmt: skip
 
@@ -224,7 +231,7 @@ def test_progress_counts_responses_that_were_made_and_ends_complete(
     before = sum(len(entry.responses) for entry in journal.read(["p0", "p1", "p2"]))
     draw(
         problems(script), Scripted(script), journal, recipe("first_pass", 2), Right(),
-        progress=lambda done, total: seen.append((done, total)),
+        progress=lambda done, total, tokens=0, note="": seen.append((done, total)),
     )  # fmt: skip
     made = sum(len(entry.responses) for entry in journal.read(["p0", "p1", "p2"]))
     journal.close()

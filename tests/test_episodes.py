@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
-from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    ReportGeneration,
+    Request,
+    report_nothing,
+)
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.tables import read_judged
@@ -41,7 +49,7 @@ class Scripted:
         self._deaf = deaf
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         if self.calls == self._left:
             raise KeyboardInterrupt
@@ -50,7 +58,10 @@ class Scripted:
         return [
             Generated(
                 tuple((r.prompt if self._deaf else r.text).encode()),
-                tuple(self._write(r, index, seed) for index in r.indices),
+                tuple(
+                    self._write(r, index, seed)
+                    for index, seed in zip(r.indices, r.seeds, strict=True)
+                ),
             )
             for r in requests
         ]
@@ -85,8 +96,8 @@ def run(
     of: Sequence[Problem], sampler: Scripted, episodes: Episodes, journal: Journal, chunk: int = 2
 ) -> None:
     generate(
-        of, PHASES, sampler, journal, purpose="test", source={}, seed=0, chunk=chunk,
-        progress=lambda done, total: None, episodes=episodes,
+        of, PHASES, sampler, journal, streams=SampleStreams(0, "search", "pool"), source={},
+        chunk=chunk, progress=report_nothing, episodes=episodes,
     )  # fmt: skip
 
 
@@ -179,9 +190,10 @@ def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     run(of, Scripted(script), episodes_of(Words(), 3, "words"), journal)
     journal.close()
-    lines = (tmp_path / "j").read_text().splitlines()
-    seeds = {line.split('"seed":')[1].split(",")[0] for line in lines if '"seed"' in line}
-    assert len(seeds) == 6
+    lines = map(json.loads, (tmp_path / "j").read_text().splitlines())
+    responses = [response for line in lines for response in line.get("responses", ())]
+    seeds = [seed for index, seed, *_ in responses if index >= 0]
+    assert len(set(seeds)) == len(seeds) == 9
 
 
 def test_a_sampler_that_does_not_listen_is_named(tmp_path: Path) -> None:

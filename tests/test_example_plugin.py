@@ -52,7 +52,7 @@ def test_its_selector_section_and_experiment_are_used(installed: Path, tmp_path:
         "demo", "--run-dir", tmp_path / "run", "--condition", "hardest_recovered", "--seed", 13,
         "--set", "data.pool_limit=60", "--set", "data.audit_limit=40",
         "--set", "training.repetitions=1", "--set", "search.k=4",
-        "--set", "experiments.answer_lengths={}",
+        "--set", "experiments.answer_lengths={}", "--set", "executor.workers=1",
         env={"PYTHONPATH": str(installed)},
     )  # fmt: skip
     report = (tmp_path / "run/report/report.md").read_text()

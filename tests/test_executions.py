@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
-from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
 from gapft_harness.stages.generation.sealing import Executions, majority, write_responses
+from tests.asking import request_for
 
 STATUSES = ("pass", "fail", "timeout", "error")
 
@@ -107,9 +108,9 @@ def test_greedy_responses_are_relabelled_and_samples_are_not(
     of = [Problem(name, "?", "g") for name in ("p", "q")]
     journal = Journal(tmp_path / "j")
     for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
-        requests = [Request(p.id, p.prompt, (index,)) for p in of]
+        requests = [request_for(p.id, p.prompt, (index,)) for p in of]
         answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
-        journal.append(str(index), 5, requests, answers)
+        journal.append(str(index), requests, answers)
     verifier = Flaky({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
     write_responses(tmp_path / "r", journal, of, verifier, extra={}, executions=executions)
     journal.close()

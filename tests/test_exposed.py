@@ -33,7 +33,7 @@ class ByArm:
     def __init__(self, settings, adapter):
         self._log, self._adapter = settings.model_args["log"], adapter
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         arm = self._adapter.arm.name if self._adapter else "source"
         with open(self._log, "a") as file:
             file.writelines(json.dumps([arm, r.problem_id]) + "\\n" for r in requests)

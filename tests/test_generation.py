@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem, Verdict
-from gapft_harness.core.streams import derive
-from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.core.streams import SampleStreams, derive
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    ReportGeneration,
+    ReportProgress,
+    Request,
+    report_nothing,
+)
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
 from gapft_harness.stages.generation.sealing import write_responses
@@ -27,29 +35,25 @@ PHASES = [greedy_phase(GREEDY), Phase("samples", SAMPLED, (0, 1, 2))]
 
 
 class SeededSampler:
-    """Answers from (chunk seed, place in the chunk) alone, as a batched model does."""
+    """Answers from each sample's seed alone."""
 
     def __init__(self, fail_after: int | None = None) -> None:
         self.calls: list[list[str]] = []
         self._left = fail_after
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         if self._left is not None and len(self.calls) >= self._left:
             raise KeyboardInterrupt
         self.calls.append([request.problem_id for request in requests])
-        rng = random.Random(seed)
-        return [
-            Generated(
-                (1, len(request.prompt)),
-                tuple(
-                    Generation(str(rng.randrange(9)), (rng.randrange(99),), "stop")
-                    for _ in request.indices
-                ),
-            )
-            for request in requests
-        ]
+        answers = []
+        for number, request in enumerate(requests, start=1):
+            texts = [str(random.Random(seed).randrange(10**9)) for seed in request.seeds]
+            generations = tuple(Generation(text, (int(text) % 99,), "stop") for text in texts)
+            answers.append(Generated((1, len(request.prompt)), generations))
+            report(number * len(request.indices), number)
+        return answers
 
     def describe(self) -> dict[str, Any]:
         return {}
@@ -65,34 +69,21 @@ class Odd:
         return [Verdict("pass" if int(text) % 2 else "fail") for text in responses]
 
 
-class SamplewiseSampler(SeededSampler):
-    """Answers from (seed, problem, index) alone, as an engine with a seed a request does."""
-
-    seeds_each_sample = True
-
-    def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
-    ) -> list[Generated]:
-        return [
-            Generated(
-                (1, len(request.prompt)),
-                tuple(
-                    Generation(str(derive(seed, request.problem_id, index)), (index + 2,), "stop")
-                    for index in request.indices
-                ),
-            )
-            for request in requests
-        ]
-
-
 def problems(count: int) -> list[Problem]:
     return [Problem(f"p{i}", "x" * (derive(i) % 7), "gold") for i in range(count)]
 
 
-def run(sampler: SeededSampler, of: Sequence[Problem], journal: Journal, seed: int = 0) -> None:
+def run(
+    sampler: SeededSampler,
+    of: Sequence[Problem],
+    journal: Journal,
+    seed: int = 0,
+    source: Mapping[str, Any] | None = None,
+    progress: ReportProgress = report_nothing,
+) -> None:
     generate(
-        of, PHASES, sampler, journal, purpose="test", source={}, seed=seed, chunk=4,
-        progress=lambda done, total: None,
+        of, PHASES, sampler, journal, streams=SampleStreams(seed, "search", "pool"),
+        source=source or {}, chunk=4, progress=progress,
     )  # fmt: skip
 
 
@@ -104,16 +95,19 @@ def sealed(folder: Path, of: Sequence[Problem], journal: Journal) -> bytes:
 
 
 def test_progress_counts_every_response_and_ends_complete(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int, int]] = []
     journal = Journal(tmp_path / "j")
-    generate(
-        problems(10), PHASES, SeededSampler(), journal, purpose="test", source={}, seed=0, chunk=4,
-        progress=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
+
+    def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
+        seen.append((done, total, tokens))
+
+    run(SeededSampler(), problems(10), journal, progress=progress)
     journal.close()
-    assert seen[0] == (0, 40)
-    assert seen[-1] == (40, 40)
-    assert seen == sorted(seen)
+    assert seen[0] == (0, 40, 0)
+    assert seen[-1] == (40, 40, 40)
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+    assert {1, 2, 3} <= {done for done, _, _ in seen}, "within the first chunk, too"
+    assert [done for done, _, _ in seen].count(40) == 1, "complete only when it is journalled"
 
 
 @pytest.mark.parametrize("calls", range(6))
@@ -161,10 +155,7 @@ def test_a_journal_of_other_prompts_problems_or_weights_is_refused(
         source = {"weights_sha256": "other"}
     before = (tmp_path / "j").read_bytes()
     with pytest.raises(UserError, match="other problems or prompts, or of other weights"):
-        generate(
-            of, PHASES, SeededSampler(), journal, purpose="test", source=source, seed=0, chunk=4,
-            progress=lambda done, total: None,
-        )  # fmt: skip
+        run(SeededSampler(), of, journal, source=source)
     journal.close()
     assert (tmp_path / "j").read_bytes() == before
 
@@ -180,11 +171,7 @@ def test_another_seed_gives_other_samples(tmp_path: Path) -> None:
 
 
 def drawn(
-    folder: Path,
-    sampler: SeededSampler,
-    parts: Sequence[Sequence[Problem]],
-    chunk: int,
-    rounds: Sequence[Sequence[int]],
+    folder: Path, parts: Sequence[Sequence[Problem]], chunk: int, rounds: Sequence[Sequence[int]]
 ) -> dict[tuple[str, int], str]:
     """Every response's text of a search that is divided so."""
     found = {}
@@ -192,8 +179,9 @@ def drawn(
     for number, part in enumerate(parts):
         journal = Journal(folder / f"{number}.jsonl")
         generate(
-            part, [greedy_phase(GREEDY), *phases], sampler, journal, purpose="search/pool",
-            source={}, seed=3, chunk=chunk, progress=lambda done, total: None,
+            part, [greedy_phase(GREEDY), *phases], SeededSampler(), journal,
+            streams=SampleStreams(3, "search", "pool"), source={}, chunk=chunk,
+            progress=report_nothing,
         )  # fmt: skip
         for entry in journal.read([p.id for p in part]):
             for response in entry.responses:
@@ -203,27 +191,41 @@ def drawn(
 
 @given(st.data())
 @settings(max_examples=30)
-def test_no_division_changes_a_sample_that_has_a_seed_of_its_own(data: st.DataObject) -> None:
-    """Shards, chunks and rounds of any size; a sampler with a seed a chunk does depend on them."""
+def test_no_division_changes_a_sample(data: st.DataObject) -> None:
+    """Parts, chunks and rounds of any size: each sample has a stream of its own."""
     of, k = problems(9), 4
-    shard = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
-    parts = [[p for p, s in zip(of, shard, strict=True) if s == number] for number in range(3)]
+    part = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
+    parts = [[p for p, s in zip(of, part, strict=True) if s == number] for number in range(3)]
     size, chunk = data.draw(st.integers(1, k)), data.draw(st.integers(1, 9))
     rounds = [range(start, min(start + size, k)) for start in range(0, k, size)]
-    whole, divided = [of], [part for part in parts if part]
+    divided = [part for part in parts if part]
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        alone = drawn(Path(one), SamplewiseSampler(), whole, 9, [range(k)])
-        assert drawn(Path(other), SamplewiseSampler(), divided, chunk, rounds) == alone
-    assert len(set(alone.values())) == len(alone) == 9 * (1 + k), "each of its own"
+        alone = drawn(Path(one), [of], 9, [range(k)])
+        assert drawn(Path(other), divided, chunk, rounds) == alone
+    sampled = [text for (_, index), text in alone.items() if index >= 0]
+    assert len(set(sampled)) == len(sampled) == 9 * k, "each of its own"
 
 
-def test_a_seed_of_a_chunk_is_that_chunks_own(tmp_path: Path) -> None:
-    texts = []
-    for chunk in (3, 4):
-        folder = tmp_path / str(chunk)
-        folder.mkdir()
-        texts.append(drawn(folder, SeededSampler(), [problems(9)], chunk, [range(4)]))
-    assert texts[0] != texts[1]
+NAMED = (7, "search", "pool", None, "p", 1, 0)
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_a_stream_depends_on_each_of_its_names(place: int) -> None:
+    other = list(NAMED)
+    other[place] = {0: 8, 1: "decode", 2: "audit", 3: 13, 4: "q", 5: 2, 6: 1}[place]
+    seeds = []
+    for seed, purpose, split, training, problem, attempt, index in (NAMED, other):
+        streams = SampleStreams(seed, purpose, split, training)
+        seeds += streams.seeds_of(problem, attempt, (index,))
+    assert seeds[0] != seeds[1]
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@given(st.text(), st.integers(0, 2**63))
+def test_the_seeds_of_one_problem_differ_in_31_bits_too(problem: str, seed: int) -> None:
+    seeds = SampleStreams(seed, "search", "pool").seeds_of(problem, 1, range(64))
+    assert len({seed % 2**31 for seed in seeds}) == 64
+    assert SampleStreams(seed, "search", "pool").seeds_of(problem, 1, (GREEDY_INDEX,)) == (0,)
 
 
 def watched(samples: Sequence[Sequence[str]]) -> str:

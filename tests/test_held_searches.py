@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import json
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.loading import SOURCES, code_hash
+from gapft_harness.hooks.loading import registrations
+from gapft_harness.hooks.manager import _load, load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import FORMAT
 from gapft_harness.stages.integrity.rests_on import SECTION, searched_in
@@ -92,101 +95,55 @@ def test_a_merged_run_rests_on_what_its_shards_do(task: Letters) -> None:
     assert whole.manifest()[SECTION] == runs[0].manifest()[SECTION]
 
 
-SOURCE = """
-import math
-
-TITLE = "a form feed \x0c and a line separator \u2028 end no line"
-LIMIT = 3
-TABLE = {}
-try:
-    import fast
-except ImportError:
-    def slow(x):
-        return x * 7
-if LIMIT:
-    class Judge:
-        limit = 5
-for key in ():
-    TABLE[key] = 9
-
-
-def helper(x):
-    return x + LIMIT
-
-
-@property
-def wanted(x):
-    found = slow(x) + Judge.limit
-    return helper(x) + math.pi + found
-
-
-def another(pool):
-    found = 11
-
-
-class Other:
-    LIMITS = (1, 2)
-
-
-def register(register):
-    register("wanted", wanted)
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "same"),
-    [
-        ("x + LIMIT", "x - LIMIT", False),
-        ("math.pi + found", "math.pi - found", False),
-        ("x * 7", "x * 8", False),
-        ("limit = 5", "limit = 6", False),
-        ("= 9", "= 10", False),
-        ("found = 11", "found = 12", True),
-        ("def another(pool):", "def found(pool):", True),
-        ("def another(pool):", "def another(pool):\n    global LIMIT\n    LIMIT = 2", False),
-        ("LIMIT = 3", "LIMIT = 4", False),
-        ("@property", "@staticmethod", False),
-        ("import math\n", "import math\nprint()\n", False),
-        ("import math\n", "import cmath as math\n", False),
-        ("(1, 2)", "(1, 3)", True),
-        ("\n\nclass Other", "\n\ndef more(): pass\n\n\nclass Other", True),
-        ('register("wanted"', 'register("also"', True),
-        ("import math\n", "'''Some words.'''\nimport math\n", True),
-    ],
-)
-def test_code_is_new_when_what_it_rests_on_is(old: str, new: str, same: bool) -> None:
-    def wanted() -> None: ...
-
-    wanted.__module__, wanted.__qualname__ = "test_plugin", "wanted"
-    SOURCES["test_plugin"] = SOURCE
-    before = code_hash(wanted, {}, "")
-    assert old in SOURCE
-    SOURCES["test_plugin"] = SOURCE.replace(old, new)
-    assert (code_hash(wanted, {}, "") == before) is same
-    assert code_hash(wanted, {"gold": True}, "") != code_hash(wanted, {}, "")
-
-
-@pytest.mark.parametrize("made", ["partial(judge, 5)", "make(5)", "Judge(5)", "lambda: 5"])
-def test_what_an_object_was_made_of_is_its_code_too(made: str) -> None:
-    """Arguments stand where it is registered, not in a definition."""
-    source = f"""
+PLUGIN = """
 from functools import partial
-def judge(limit): pass
-def make(limit):
-    def inner(): return limit
-    return inner
-class Judge:
-    def __init__(self, limit): pass
-value = {made}
+from gapft_harness.api import hookimpl
+
+def pick(pool, n, rng, limit=5):
+    return pool.draw(pool.solved, n, rng)
+
+@hookimpl
+def register_selectors(register):
+    register("plain", pick)
+    register("partial", partial(pick, limit=5))
+    register("lambda", lambda pool, n, rng: pick(pool, n, rng))
 """
-    hashes = []
-    for text in (source, source.replace("5", "6")):
-        SOURCES["test_plugin"] = text
-        names: dict[str, Any] = {"__name__": "test_plugin"}
-        exec(text, names)
-        hashes.append(code_hash(names["value"], {}, "test_plugin"))
-    assert hashes[0] != hashes[1]
-    assert "" not in hashes
+
+
+def test_a_part_of_a_plugin_goes_by_the_hash_of_its_file(tmp_path: Path) -> None:
+    file, seen = tmp_path / "mine.py", set()
+    for text in (PLUGIN, PLUGIN.replace("limit=5", "limit=6"), f"{PLUGIN}# a remark\n"):
+        file.write_text(text)
+        _load.cache_clear()
+        plugins = load_plugins([str(file)])
+        codes = {plugins.code("selector", name) for name in ("plain", "partial", "lambda")}
+        assert codes == {hashlib.sha256(file.read_bytes()).hexdigest()}
+        seen |= codes
+    assert len(seen) == 3
+
+
+def test_what_a_package_defines_in_another_module_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "picking"
+    package.mkdir()
+    registering, own = package / "__init__.py", package / "own.py"
+    registering.write_text(PLUGIN.replace("def pick", "def other") + "from picking.own import pick")
+    own.write_text("def pick(pool, n, rng):\n    return []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def code() -> str:
+        importlib.invalidate_caches()
+        for name in ("picking", "picking.own"):
+            sys.modules.pop(name, None)
+        registered = registrations("picking", importlib.import_module("picking"))
+        return next(entry.code for entry in registered if entry.name == "plain")
+
+    before = code()
+    own.write_text("def pick(pool, n, rng):\n    return [1]\n")
+    edited = code()
+    registering.write_text(registering.read_text() + "\n")
+    assert len({before, edited, code()}) == 3
 
 
 def test_a_run_of_which_only_a_shard_is_searched_is_verified_so_far(tmp_path: Path) -> None:

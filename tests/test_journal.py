@@ -20,12 +20,13 @@ def answers(texts: list[str]) -> Generated:
 
 
 def asked(problems: str, *indices: int) -> list[Request]:
-    return [Request(name, "?", indices) for name in problems]
+    seeds = tuple(7 + index for index in indices)
+    return [Request(name, "?", indices, seeds) for name in problems]
 
 
 def fill(journal: Journal) -> None:
-    journal.append("greedy/0", 7, asked("ab", GREEDY), [answers(["x"]), answers(["ü\n"])])
-    journal.append("samples/0", 8, asked("ab", 0, 1), [answers(["p", "q"])] * 2)
+    journal.append("greedy/0", asked("ab", GREEDY), [answers(["x"]), answers(["ü\n"])])
+    journal.append("samples/0", asked("ab", 0, 1), [answers(["p", "q"])] * 2)
 
 
 def contents(path: Path) -> dict[str, list[tuple[int, str, int]]]:
@@ -43,8 +44,8 @@ def test_responses_of_all_chunks_are_merged_in_order_of_index(tmp_path: Path) ->
     fill(journal)
     journal.close()
     assert contents(tmp_path / "j.jsonl") == {
-        "a": [(GREEDY, "x", 7), (0, "p", 8), (1, "q", 8)],
-        "b": [(GREEDY, "ü\n", 7), (0, "p", 8), (1, "q", 8)],
+        "a": [(GREEDY, "x", 6), (0, "p", 7), (1, "q", 8)],
+        "b": [(GREEDY, "ü\n", 6), (0, "p", 7), (1, "q", 8)],
     }
 
 
@@ -71,8 +72,7 @@ def test_a_cut_anywhere_keeps_exactly_the_committed_chunks(cut: int) -> None:
             if name not in journal.committed:
                 index = [GREEDY] if name.startswith("greedy") else [0, 1]
                 texts = [["x"], ["ü\n"]] if name.startswith("greedy") else [["p", "q"]] * 2
-                seed = 7 if name.startswith("greedy") else 8
-                journal.append(name, seed, asked("ab", *index), [answers(t) for t in texts])
+                journal.append(name, asked("ab", *index), [answers(t) for t in texts])
         journal.close()
         assert path.read_bytes() == whole
 
@@ -92,7 +92,7 @@ def test_a_damaged_line_before_whole_ones_is_an_error_that_names_it(tmp_path: Pa
 def test_a_sampler_that_gives_too_few_responses_is_caught(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.jsonl")
     with pytest.raises(GapftError, match="gave 1 responses to problem a, expected 2"):
-        journal.append("c", 0, asked("a", 0, 1), [answers(["only"])])
+        journal.append("c", asked("a", 0, 1), [answers(["only"])])
     journal.close()
 
 

@@ -18,10 +18,11 @@ PIECES = [
     *(" ", "\n", "\t", "\r\n", "9", "1", ".", "e", "-", "+", ",", "1_", "inf", "x", "A", "B)"),
     *("(C)", "A/", "and B ", "The answer is ", "not ", "wait, ", "if ", "so ", "option ", "best "),
     *("clearly ", "`", "```", "```python", "~~~", "~~", "<", "<s>", "<think>", "</think>"),
+    *("[THINK]", "<|channel|>", "analysis", "final", "<|message|>", "'<thought>'"),
     *("\\boxed", "\\boxed{", "{", "}", "\\", "$", "_", "*", "'", '"', "[", "]", "[-", "{+", "-]"),
     *("(", ")", ":", ";", "#", ">", "|", 'File "/', "  | ", "Traceback", "/usr/lib/python3.11/"),
     *("/proc/self/fd/1", "^", "{1}", "said ", "🙂", "１", "\u2028", "\xa0", "\0", "\x1f", "+}"),
-    *("\\frac", "1 1/2 "),
+    *("\\frac", "1 1/2 ", "**", "$1 ", "1,234", "(1, ", "\\(", "\\text{", "~", "Answer: "),
 ]
 RUN = st.lists(st.sampled_from(PIECES) | st.text(min_size=1, max_size=2), min_size=1, max_size=4)
 

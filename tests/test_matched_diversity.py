@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,16 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.diversity import (
-    Compared,
-    DiversityPart,
-    Matching,
     Strata,
-    _result,
 )
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
-from gapft_harness.report.findings.whole import compute
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.experiment.registered import asked
 from gapft_harness.training.plan import count_steps
-from tests.report import planted
 from tests.test_changed_recipe import Changing, write
 from tests.verify.tampering import seal_again
 
@@ -119,25 +112,6 @@ def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
     assert 0 < new["uniform"] < 8
     assert "| half | 4 × 2 | " in section
     assert (finished.folder / "r/report/figures/matched_diversity.svg").exists()
-
-
-def test_a_report_says_how_far_tokens_may_be_apart_and_matches_no_strata_where_none_are_named() -> (
-    None
-):
-    inputs = planted.inputs(recipe=planted.recipe(
-        statistics={"replicates": 20, "seed": 0}, budget={"token_tolerance": 0.9, "replay": 0},
-    ))  # fmt: skip
-    few = {Arm("gapft", 13): 900, Arm("uniform", 21): 600, Arm("replay", 21): 1}
-    arms = [
-        replace(of, budget=replace(of.budget, supervised_tokens=few.get(of.arm, 1000)))
-        for of in inputs.arms
-    ]
-    inputs = replace(inputs, arms=tuple(arms))
-    of = Compared(("gapft", "uniform"), None, {"uniform": ()})
-    found = DiversityPart().compute(inputs, Matching(of, {}))
-    text = _result(compute(inputs), found)
-    assert "The problems are not matched in strata. Supervised tokens differ under one seed" in text
-    assert "by up to 40.00% of the larger, and the recipe allows 90.00%." in text
 
 
 def test_a_sealed_set_of_other_strata_is_found(finished: Changing, tmp_path: Path) -> None:

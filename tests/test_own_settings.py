@@ -1,10 +1,9 @@
-"""Conditions with a K, a replay and a training of their own, in one run and one paired table."""
+"""Conditions with a K and a training of their own, in one run and one paired table."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from gapft_harness.cli.summary import print_summary
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget, Example
 from gapft_harness.exporting.adapters import write_adapters
@@ -29,7 +26,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_examples, read_states, write_examples
-from gapft_harness.stages.selection.budgets import divided, in_groups
+from gapft_harness.stages.selection.budgets import in_groups
 from gapft_harness.stages.selection.choosing import Pools, fill, slots_of, to_example
 from gapft_harness.stages.selection.taking import Taking
 from gapft_harness.stages.train.job import _check_folder
@@ -67,7 +64,6 @@ CONDITIONS: dict[str, Any] = {
     "fast": {"selector": "gapft", "training": {"learning_rate": 0.001}},
     "older": {"selector": "gapft", "training": {"start_tokens": 1}},
     "online": {"selector": "gapft", "training": {"trainer": "online"}},
-    "mixed": {"selector": "gapft", "replay": 0.2},
     "again": {"selector": "gapft", "k": 4, "training": {"learning_rate": 5e-5}},
 }
 
@@ -118,7 +114,7 @@ def test_every_arm_is_trained_by_its_own_settings(folder: Path) -> None:
     adapters = {name: facts(run, f"{name}-seed13")["adapter_sha256"] for name in CONDITIONS}
     same = {name for name, sha in adapters.items() if sha == adapters["gapft"]}
     assert {"gapft", "online", "again"} <= same, "the online trainer trains as the bundled one"
-    assert not same & {"fast", "older", "mixed", "uniform"}
+    assert not same & {"fast", "older", "uniform"}
     assert facts(run, "again-seed13")["trained_as"] == "gapft-seed13"
     assert "trained_as" not in facts(run, "online-seed13")
 
@@ -163,14 +159,6 @@ def test_evidence_of_a_window_has_no_response_behind_it(folder: Path) -> None:
     assert later, "there is something that a window leaves out"
 
 
-def test_a_share_of_the_slots_is_replay(folder: Path) -> None:
-    gapft, mixed = (chosen(folder / "run", name) for name in ("gapft", "mixed"))
-    assert len(mixed) == len(gapft)
-    states = [e.state for e in mixed]
-    shared = divided(len(gapft), 0.2)[1]
-    assert states == ["S"] * (len(gapft) - shared) + ["G"] * shared
-
-
 def test_arms_that_differ_in_a_setting_are_paired_and_never_called_matched(
     folder: Path, results: dict[str, Any]
 ) -> None:
@@ -183,7 +171,6 @@ def test_arms_that_differ_in_a_setting_are_paired_and_never_called_matched(
         "fast": {"training.learning_rate": 0.001},
         "older": {"training.start_tokens": 1},
         "online": {"training.trainer": "online"},
-        "mixed": {"replay": 0.2},
         "again": {},
     }
     pairs = {(c["a"], c["b"]): c for c in results["contrasts"] if c["b"] != "source"}
@@ -204,15 +191,6 @@ def test_arms_that_differ_in_a_setting_are_paired_and_never_called_matched(
         assert told in page, told
 
 
-def test_the_lines_that_a_run_ends_with_mark_them(folder: Path) -> None:
-    said = StringIO()
-    print_summary(folder / "run" / "report" / "results.json", Console(file=said, width=100))
-    lines = [line.strip() for line in said.getvalue().splitlines()]
-    marked = {name for name in CONDITIONS if any(of.startswith(f"{name} ‡ ") for of in lines)}
-    assert marked == {"uniform_2", "gapft_1", "fast", "older", "online", "mixed"}
-    assert "‡ has settings of its own" in said.getvalue()
-
-
 def test_the_pools_recovered_problems_by_k_are_reported(
     folder: Path, results: dict[str, Any]
 ) -> None:
@@ -231,7 +209,7 @@ def test_verify_holds_every_arm_to_its_own_settings(folder: Path, tmp_path: Path
     plugins = [str(folder / "plugin.py"), str(folder / "online.py")]
     found = verify(folder / "run", plugins)
     assert not found.differences, found.differences
-    assert any("8 adapters were trained on the steps" in line for line in found.checked)
+    assert any("7 adapters were trained on the steps" in line for line in found.checked)
     assert any("1 adapters of trainer 'online'" in line for line in found.checked)
     forged = tmp_path / "run"
     shutil.copytree(folder / "run", forged)
@@ -261,7 +239,6 @@ def test_a_trained_condition_keeps_its_settings_and_the_others_their_adapters(
         ("fast", {"training": {"learning_rate": 0.002}}, "fast.training.learning_rate (0.001"),
         ("online", {}, "conditions.online.training.trainer ('online' there, 'lora' here)"),
         ("uniform_2", {"k": 3}, "conditions.uniform_2.k (2 there, 3 here)"),
-        ("mixed", {"replay": 0.25}, "conditions.mixed.replay (0.2 there, 0.25 here)"),
     ):
         of = {"selector": CONDITIONS[name]["selector"], **settings}
         changed = recipe | {"conditions": {**CONDITIONS, name: of}}
@@ -270,8 +247,7 @@ def test_a_trained_condition_keeps_its_settings_and_the_others_their_adapters(
         assert refused.returncode == 2
         assert told in " ".join(refused.stderr.split()), refused.stderr
     # what says the run's own value says nothing
-    said = CONDITIONS | {"gapft": {"k": 4, "training": {"trainer": "lora"}, "replay": 0}}
-    said["gapft"].pop("replay")
+    said = CONDITIONS | {"gapft": {"k": 4, "training": {"trainer": "lora"}}}
     (place / "changed.yaml").write_text(
         yaml.safe_dump(recipe | {"conditions": said}, sort_keys=False)
     )
@@ -319,35 +295,31 @@ def with_condition(run: RunDirectory, name: str, of: Condition) -> RunDirectory:
     return RunDirectory(run.path, run.recipe.model_copy(update={"conditions": conditions}))
 
 
-def selected(run: RunDirectory, name: str, folder: Path) -> list[Example]:
+def selected(run: RunDirectory, name: str, folder: Path, replay: int) -> list[Example]:
     """What a condition's arm is given, before anything is sealed of it."""
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     selector, entry = find_selector(run.recipe, name, plugins)
     pool, arm = Pools(run).of(name), Arm(name, 13)
     n = slots_of(run.recipe.slots(name), pool)
-    return [to_example(e) for e in fill(selector, entry, pool, n, run.recipe.replay(name), arm)]
+    return [to_example(e) for e in fill(selector, entry, pool, n, replay, arm)]
 
 
 def test_conditions_of_other_windows_replay_the_same_problems(folder: Path) -> None:
     """What a window does not reach of a replayed problem's samples makes it no other example."""
-    run = with_condition(
-        RunDirectory.open(folder / "run"), "whole", Condition(selector="gapft", replay=5)
-    )
-    run = with_condition(run, "early", Condition(selector="gapft", replay=4, k=1))
-    examples = {Arm(name, 13): selected(run, name, folder) for name in ("whole", "early")}
-    replay = dict(zip(examples, (5, 4), strict=True))
-    whole, early = (of[-replay[arm] :] for arm, of in examples.items())
-    assert [e.problem_id for e in early] == [e.problem_id for e in whole[:4]]
-    assert [e.first_success for e in early] != [e.first_success for e in whole[:4]]
+    run = with_condition(RunDirectory.open(folder / "run"), "whole", Condition(selector="gapft"))
+    run = with_condition(run, "early", Condition(selector="gapft", k=1))
+    whole, early = (selected(run, name, folder, 4)[-4:] for name in ("whole", "early"))
+    assert [e.problem_id for e in early] == [e.problem_id for e in whole]
+    assert [e.first_success for e in early] != [e.first_success for e in whole]
 
 
 def test_a_set_of_a_smaller_k_can_be_taken_by_another_run(folder: Path, tmp_path: Path) -> None:
     """It is held to the evidence that its condition saw there, of its window."""
     shutil.copytree(folder / "run", tmp_path / "source")
     source = RunDirectory.open(tmp_path / "source")
-    early = with_condition(source, "early", Condition(selector="gapft", replay=4, k=1))
+    early = with_condition(source, "early", Condition(selector="gapft", k=1))
     RunDirectory(source.path, early.recipe).commit()
-    examples = selected(early, "early", folder)
+    examples = selected(early, "early", folder, 4)
     assert any(e.state == "G" and e.first_success is None for e in examples)
     plain = dict(zip(("n", "repetitions", "exposures", "tokens"), range(4), strict=True))
     budget = Budget(**plain, supervised_tokens=4, steps=5)
@@ -416,14 +388,14 @@ def recipe(conditions: Any, **more: Any) -> Recipe:
     [
         ({"k": 9}, "key 'conditions.a.k': must be among the samples of the one search.* is 8"),
         ({"k": 0}, "key 'conditions.a.k': .*greater than or equal to 1"),
-        ({"replay": 1.0}, "key 'conditions.a.replay': .*less than 1"),
+        ({"replay": 1}, "unknown key 'conditions.a.replay'"),
         (
             {"training": {"rnak": 4}},
             "unknown key 'conditions.a.training.rnak'; did you mean .*rank",
         ),
         ({"training": {"rank": "4"}}, "key 'conditions.a.training.rank': .*found '4'"),
         ({"training": {"start_tokens": 1}}, "'conditions.a.training': start_tokens is 1, and noth"),
-        ({"run": "x", "k": 4}, "key 'conditions.a': says `run` and `k` or `replay`"),
+        ({"run": "x", "k": 4}, "key 'conditions.a': says `run` and `k`"),
     ],
 )
 def test_what_cannot_be_is_refused_by_key(condition: dict[str, Any], told: str) -> None:
@@ -431,12 +403,12 @@ def test_what_cannot_be_is_refused_by_key(condition: dict[str, Any], told: str) 
         recipe({"a": condition if "run" in condition else {"selector": "gapft", **condition}})
 
 
-def test_a_reference_takes_no_replay_and_controls_take_no_settings() -> None:
+def test_a_reference_takes_no_n_and_controls_take_no_settings() -> None:
     from gapft_harness.recipe.called_plugins import check_names
     from gapft_harness.stages.experiment import asked
 
-    with pytest.raises(UserError, match=r"conditions\.r\.replay': selector 'all_verified' has a"):
-        check_names(recipe({"r": {"selector": "all_verified", "replay": 4}}), load_plugins())
+    with pytest.raises(UserError, match=r"conditions\.r\.n': selector 'all_verified' has a"):
+        check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
     depth = {"selector": "search_depth", "params": {"k": 1}}
     of = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
     with pytest.raises(
@@ -449,7 +421,6 @@ own = st.fixed_dictionaries(
     {"selector": st.just("gapft")},
     optional={
         "k": st.integers(1, 8),
-        "replay": st.one_of(st.integers(0, 3), st.sampled_from([0.25, 0.5])),
         "training": st.fixed_dictionaries(
             {}, optional={"rank": st.sampled_from([4, 8]), "trainer": st.just("lora")}
         ),
@@ -463,24 +434,13 @@ def test_conditions_of_one_group_have_the_same_settings(
 ) -> None:
     of = recipe({f"c{i}": said for i, said in enumerate(given_)})
     slots = {name: data.draw(st.integers(1, 2)) for name in of.conditions}
-    settled = {
-        name: (slots[name], of.k(name), of.replay(name), of.training_of(name))
-        for name in of.conditions
-    }
+    settled = {name: (slots[name], of.k(name), of.training_of(name)) for name in of.conditions}
     groups = in_groups({Arm(name, 13): None for name in of.conditions}, slots, of, {})
     for group in groups:
         assert len({settled[arm.condition] for arm in group}) == 1
     assert len(groups) == len(set(settled.values())), "and those that have them are of one group"
     said = own_settings(of.model_dump(mode="json"))
     assert not any(value == of.search.k for of_one in said.values() for value in [of_one.get("k")])
-
-
-@given(st.integers(1, 10_000), st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.75, 0.9]))
-def test_a_share_leaves_n_as_it_is_and_counts_are_on_top(n: int, share: float) -> None:
-    own_slots, replay = divided(n, share)
-    assert own_slots + replay == n
-    assert abs(replay - share * n) <= 0.5
-    assert divided(n, 7) == (n, 7)
 
 
 def test_the_states_of_a_window_are_made_once(folder: Path) -> None:

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import gapft_harness
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.hooks.loading import bundled
 from gapft_harness.hooks.manager import KINDS, load_plugins
 
-PACKAGE = Path(gapft_harness.__file__).parent
 HEAD = "from gapft_harness import hookimpl\n"
 
 
@@ -20,49 +17,6 @@ def plugin(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "mine.py"
     path.write_text(HEAD + text)
     return [str(path)]
-
-
-def test_the_bundled_plugins_offer_what_the_documents_say() -> None:
-    names = {(entry.kind, entry.name) for entry in load_plugins().all()}
-    assert {
-        ("verifier", "option_letter"),
-        ("verifier", "boxed_math"),
-        ("verifier", "task_metric"),
-        ("selector", "gapft"),
-        ("selector", "uniform"),
-        ("selector", "replay"),
-        ("selector", "all_verified"),
-        ("response rule", "shortest"),
-        ("response rule", "first"),
-        ("sampler", "hf"),
-        ("sampler", "dummy"),
-        ("sampler", "recorded"),
-        ("trainer", "lora"),
-        ("executor", "local"),
-    } <= names
-
-
-def test_what_lies_in_its_folder_and_registers_something_is_bundled(tmp_path: Path) -> None:
-    hooked = {
-        "plugins/selectors/mine.py": "plugins.selectors.mine",
-        "experiments/one.py": "experiments.one",
-        "experiments/several/__init__.py": "experiments.several",
-    }
-    others = (
-        "plugins/selectors/__init__.py",
-        "plugins/selectors/helper.py",
-        "experiments/helper.py",
-    )
-    for file in (*hooked, *others, "experiments/several/part.py"):
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text("@hookimpl\n" if file in hooked else "# no @hookimpl\n")
-    assert bundled(tmp_path) == [*hooked.values()]
-    loaded = {entry.plugin for entry in load_plugins().all()}
-    assert {f"gapft_harness.{name}" for name in bundled()} == loaded
-
-
-def test_every_registration_says_what_it_is() -> None:
-    assert [entry.name for entry in load_plugins().all() if not entry.summary] == []
 
 
 def test_a_single_file_plugin_registers(tmp_path: Path) -> None:

@@ -44,7 +44,16 @@ RESPONSES = [
     ("", None, None),
     # inline backticks open nothing
     ("```python``` is a fence", None, None),
+    # a fence without a label that is never closed does not take a labelled program's place
+    ("```python\na\n```\nIt prints\n```\n1", "a\n", "It prints"),
+    ("```py\na\n```\nThat is all.\n```", "a\n", "That is all."),
+    ("~~~python3\na\n~~~\nIt prints\n~~~\n1", "a\n", None),
+    ("  ```python\r\n  a\r\n  ```\r\n\r\n  ```\r\n  1\r\n", "a\n", "\r"),
+    # nor one with nothing behind it that of any program
+    ("```\na\n```\nThat is all.\n```\n\n", "a\n", "That is all."),
+    ("```python:main.py\na\n```", "a\n", "a"),
     # never closed: an earlier program does not take its place
+    ("```\na\n```\n```\nb", "", ""),
     ("```python\nprint(1)", "", None),
     ("```python\na\n```\n```python\nb", "", ""),
     ("```python\na\n```\n```text\nb", "a\n", ""),

@@ -103,18 +103,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_recipe(tmp_path / "none.yaml")
 
 
-def test_a_recipe_may_be_at_a_url(tmp_path: Path) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_text(
-        "name: r\ndescription: ü\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n", "utf-8"
-    )
-    found = resolve_recipe(Options(f"file://{path}", overrides=["search.k=16"]))
-    assert found == load_recipe(path, ["search.k=16"])
-    for url in (f"file://{tmp_path}/none.yaml", "nonesuch://bucket/r.yaml"):
-        with pytest.raises(UserError, match=f"^recipe {url}: cannot be read"):
-            resolve_recipe(Options(url))
-
-
 def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n")

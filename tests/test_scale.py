@@ -83,7 +83,7 @@ class ByScale:
             self._arm, self._scale = adapter.arm.name, float(weights["q.lora_B.weight"][0, 0])
             self._adapter = {"arm": self._arm, "weights_sha256": weights_hash(folder)}
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         fuse = pathlib.Path(self._args["log"]).with_name("fuse")
         if fuse.exists():
             left = int(fuse.read_text())
@@ -532,9 +532,7 @@ def test_an_environment_pooled_alone_is_what_its_report_says(run: RunDirectory) 
 def test_several_runs_are_environments_in_any_order(
     task: ScaledLetters, run: RunDirectory, tmp_path: Path
 ) -> None:
-    other = task.scale(
-        "other", STAGES[:5], seeds=[13], conditions=["gapft"], search={"k": 2, "seed": 5}
-    )
+    other = task.scale("other", STAGES[:5], seeds=[13], conditions=["gapft"], budget={"n": 3})
     places = [str(run.path), str(other.path)]
     pooled = pool_scaling(places, ["gapft"])
     again = pool_scaling(places[::-1], ["gapft"])

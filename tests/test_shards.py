@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,14 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
+from gapft_harness.core.records import Problem
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.shards import Shard, ids_hash, part_of
+from gapft_harness.run_directory.shards import Shard, chunks_of, ids_hash, part_of, take_part
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search import merging
 from gapft_harness.stages.search.merging import merge_facts
 from gapft_harness.stages.search.stage import merge_all
+from gapft_harness.stages.verify.run import verify
 from tests.command import gapft
 from tests.recording_run import Letters, letters
 
@@ -51,9 +52,9 @@ def merge(task: Letters, at: str, *sources: RunDirectory) -> RunDirectory:
     return run
 
 
-def rows(run: RunDirectory, table: str, without: str = "") -> list[dict[str, Any]]:
+def rows(run: RunDirectory, table: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = pq.read_table(run.path / f"{table}.parquet").to_pylist()
-    return [{key: value for key, value in row.items() if key != without} for row in found]
+    return found
 
 
 TABLES = [f"{split}/{file}" for split in ("pool", "audit") for file in ("problems", "responses")]
@@ -66,21 +67,16 @@ def hashes(run: RunDirectory) -> list[str]:
 # The division
 
 
-@given(st.text(), st.integers(1, 200))
-def test_every_problem_is_of_exactly_one_shard(problem_id: str, of: int) -> None:
-    assert sum(shard.holds(problem_id) for shard in Shard.all(of)) == 1
-
-
-@pytest.mark.parametrize("of", [2, 5, 16])
-def test_shards_are_of_like_size(of: int) -> None:
-    sizes = Counter(s for i in range(4000) for s in Shard.all(of) if s.holds(f"problem-{i}"))
-    assert len(sizes) == of
-    assert max(sizes.values()) < 1.4 * 4000 / of
-
-
-def test_the_division_is_frozen() -> None:
-    """Another rule would give shards of a finished search other problems."""
-    assert [n for n in range(12) if Shard(1, 3).holds(f"p{n}")] == [0, 4, 6, 8, 10]
+@given(st.lists(st.text(max_size=5), unique=True), st.integers(1, 9), st.integers(1, 12))
+def test_whole_chunks_are_dealt_to_shards(ids: list[str], chunk: int, of: int) -> None:
+    """Every problem is of exactly one shard, and a shard is cut into chunks of the whole split."""
+    problems = [Problem(problem_id, problem_id[1:], "gold") for problem_id in ids]
+    dealt = [take_part(problems, shard, chunk, {})[0] for shard in Shard.all(of)]
+    assert sorted(problem.id for part in dealt for problem in part) == sorted(ids)
+    chunks = [members for part in dealt for members in chunks_of(part, chunk)]
+    assert sorted(map(repr, chunks)) == sorted(map(repr, chunks_of(problems, chunk)))
+    counts = [len(chunks_of(part, chunk)) for part in dealt]
+    assert max(counts) - min(counts) <= 1
 
 
 @pytest.mark.parametrize(
@@ -118,15 +114,12 @@ def test_the_hash_of_ids_tells_lists_apart(a: list[str], b: list[str]) -> None:
 
 @pytest.mark.parametrize(("of", "pool", "audit"), [(1, 24, 21), (3, 24, 21), (7, 6, 5)])
 def test_shards_make_the_whole_split(tmp_path: Path, of: int, pool: int, audit: int) -> None:
-    """The recording sampler ignores seeds, so all but them must be as in an undivided search.
-
-    Of seven shards of six problems at least one is empty.
-    """
+    """All is as in an undivided search. Of seven shards of two chunks five are empty."""
     task = letters(tmp_path, pool, audit)
     parts = [search(task, str(shard)) for shard in Shard.all(of)]
     merged, undivided = merge(task, "merged", *parts), whole(task)
     for table in TABLES:
-        assert rows(merged, table, "seed") == rows(undivided, table, "seed")
+        assert rows(merged, table) == rows(undivided, table)
     for key in ("task", "source", "verdict_counts", "finish_reasons", "judged_by", "warnings"):
         assert merged.manifest()[key] == undivided.manifest()[key]
     assert merged.manifest()["shards"] == {"pool": of, "audit": of}
@@ -136,8 +129,6 @@ def test_shards_make_the_whole_split(tmp_path: Path, of: int, pool: int, audit: 
             for part, shard in zip(parts, Shard.all(of), strict=True)
         ]
         assert sum(map(len, of_parts)) == len(set().union(*of_parts)), "disjoint"
-        for shard, ids in zip(Shard.all(of), of_parts, strict=True):
-            assert all(shard.holds(problem_id) for problem_id in ids)
 
 
 def test_any_order_gives_the_same_bytes_and_so_does_one_run_directory(task: Letters) -> None:
@@ -168,20 +159,16 @@ def test_row_groups_and_batches_split_no_problem(
     assert pq.ParquetFile(small.path / "pool/responses.parquet").num_row_groups > 5
 
 
-def test_seeds_differ_within_and_across_shards_and_repeat(task: Letters) -> None:
-    first, again = (
-        whole(task, "a", executor={"shards": 3}),
-        whole(task, "b", executor={"shards": 3}),
-    )
-    seeds = {row["seed"] for row in rows(first, "pool/responses")}
-    problems = rows(first, "pool/problems")
-    chunks = sum(
-        -(-sum(shard.holds(p["problem_id"]) for p in problems) // SEARCH["chunk"])
-        for shard in Shard.all(3)
-    )
-    assert len(seeds) == 2 * chunks, "one of each chunk's greedy decodes, one of its samples"
+def test_every_sample_has_a_seed_of_its_own_in_any_division(task: Letters) -> None:
+    first, again = whole(task, "a", executor={"shards": 3}), whole(task, "b")
     assert rows(first, "pool/responses") == rows(again, "pool/responses")
-    assert seeds.isdisjoint(row["seed"] for row in rows(first, "audit/responses"))
+    samples = [
+        row
+        for split in ("pool", "audit")
+        for row in rows(first, f"{split}/responses")
+        if row["index"] >= 0
+    ]
+    assert len({row["seed"] for row in samples}) == len(samples)
 
 
 def test_a_merged_run_goes_on_as_any_other(task: Letters) -> None:
@@ -350,14 +337,29 @@ def test_shards_begun_by_one_command_are_finished_by_another(task: Letters) -> N
     run = whole(task, executor={"shards": 3})
     again = task.log("r")[len(log) :]
     asked = {call["id"] for call in again if "id" in call}
-    assert asked
-    assert all(Shard(2, 3).holds(problem_id) for problem_id in asked)
+    of_shard = {
+        row["problem_id"]
+        for split in ("pool", "audit")
+        for row in rows(run, f"{split}/shards/2-of-3/problems")
+    }
+    assert asked == of_shard
     assert hashes(run) == hashes(whole(task, "x", executor={"shards": 3}, model=logged(task)))
 
 
 def logged(task: Letters) -> dict[str, Any]:
     """Model arguments that name run r's log, so that the recipes are the same."""
     return {"args": {"log": str(task.folder / "r.log")}}
+
+
+def test_shards_of_a_merged_run_may_be_removed_and_others_not(task: Letters) -> None:
+    run = whole(task, executor={"shards": 2})
+    part = search(task, "1/2")
+    for folder in (run.path, part.path):
+        for split in ("pool", "audit"):
+            shutil.rmtree(folder / split / "shards")
+    assert verify(run.path, task.plugins).differences == []
+    assert len(verify(part.path, task.plugins).differences) == 4
+    run_stages(task.context(run), ["states"], lambda stage: None)
 
 
 def test_the_facts_of_a_part_say_what_it_is(task: Letters) -> None:

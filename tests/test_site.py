@@ -27,28 +27,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.quit()
 
 
-def test_the_navigation_has_every_page_once() -> None:
-    assert sorted(site.navigation()) == sorted(site.pages())
-
-
-def test_links_are_rewritten_to_where_pages_lie_in_the_site(tmp_path: Path) -> None:
-    page = site.DOCS / "a.md"
-    texts = {
-        "[x](../README.md#install)": "[x](index.md#install)",
-        "[x](tasks.md#math)": "[x](tasks.md#math)",
-        "[x](#here) [y](https://a.org/b.md)": "[x](#here) [y](https://a.org/b.md)",
-        "[`f`](../tests/example_plugin/f.py)": "`f`",
-        "```python title=f.py\nx = 1\n```": '```python title="f.py"\nx = 1\n```',
-    }
-    assert {text: site.rewritten(text, page.parent) for text in texts} == texts
-    readme = {
-        "![p](docs/images/report.png)": "![p](images/report.png)",
-        "[c](CONTRIBUTING.md)": "[c](contributing.md)",
-        "[t](docs/tasks.md#math)": "[t](tasks.md#math)",
-    }
-    assert {text: site.rewritten(text, site.ROOT) for text in readme} == readme
-
-
 def test_a_page_opened_from_a_folder_has_a_worker(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "w.js").write_text("onmessage = e => postMessage('\\u2603\"' + e.data)")
     (tmp_path / "in_page.js").write_text(site.worker_in_page((tmp_path / "w.js").read_text()))
@@ -77,9 +55,3 @@ def test_what_would_be_loaded_from_elsewhere_is_named(
     (tmp_path / "a.html").write_text('<script type="module" src="https://a.org/a.js"></script>')
     assert site.finish() == 1
     assert "elsewhere: a.html: <script type" in capsys.readouterr().err
-
-
-def test_a_page_that_the_navigation_lacks_is_named(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(site, "navigation", lambda: [p for p in site.pages() if p != "tasks.md"])
-    assert site.main() == 1
-    assert "nav must list each page once: see tasks.md" in capsys.readouterr().err

@@ -51,7 +51,7 @@ class Options:
     def __init__(self, settings, adapter):
         self._who = adapter.arm.name if adapter else "source"
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         return [
             Generated(tuple(r.prompt.encode()), tuple(self._say(r, i) for i in r.indices))
             for r in requests
@@ -306,33 +306,6 @@ def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> Non
             assert of["null"] == pytest.approx(mean, abs=0.02)
             share = sum(rate >= of["observed"] for rate in rates) / len(rates)
             assert of["p"] == pytest.approx(share, abs=0.12)  # 600 draws here, 300 in the run
-
-
-def _sizes(stable: dict[str, Any]) -> list[tuple[int, int]]:
-    """Problems in S and in U under each set."""
-    return [(of["S"], of["U"]) for of in stable["sets"]]
-
-
-def test_the_page_shows_them_and_marks_what_rests_on_few(folder: Path) -> None:
-    page = (folder / "run/report/report.md").read_text()
-    titles = ("Stability of the source states", "Scope matrix", "Answer redistribution")
-    for title in titles:
-        assert f"## {title}" in page
-    stable = results(folder)["stability"]
-    counts = [f"{min(of)}–{max(of)}" for of in zip(*_sizes(stable), strict=True)]
-    counts = [of if len({*of.split("–")}) > 1 else of.split("–")[0] for of in counts]
-    keys = ("unstable_share", "agreement", "S_jaccard")
-    shares = [f"{100 * stable[key]:.2f}%" for key in keys]
-    cells = [f"{SETS} of K = {K}", str(stable["source_failures"]), *counts, *shares]
-    assert f"| {' | '.join(cells)} |" in page
-    small = [x for x in results(folder)["scope"]["lines"] if x["unstable"]]
-    assert small
-    assert "†" in page.partition("## Scope matrix")[2].partition("\n## ")[0]
-    for name in ("stability", "scope", "redistribution"):
-        assert (folder / f"run/report/tables/{name}.csv").read_text().count("\n") > 3
-    planned = gapft(*command("--dry-run"), cwd=folder).stdout
-    assert "stability: 360 = 90 x 4 further samples of the source" in planned
-    assert "sets of 3 samples" in (folder / "said").read_text()
 
 
 def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Decoding
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, started
 from gapft_harness.recipe.sections import Training
@@ -26,6 +26,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.training.plan import training_prompt
+from tests.asking import generate_all, request_for
 from tests.command import gapft, succeed
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 from tests.training.letters import prepare
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.xdist_group("start_tokens")
 
 PAD, BOS = 0, 1
 
-#: Everything that embeds token ids writes them down, with who asked: the source, an arm, training.
+#: What a model is given is written down, with who asked: the source, an arm, training. A sampler
+#: gives it what all prompts begin with, and then the rest of each.
 SEEN = """
 import json
 import os
@@ -46,21 +48,39 @@ from gapft_harness.api import hookimpl, train_lora
 from gapft_harness.plugins.samplers.lm_eval_models import hf
 
 WHO = []
+SHARED = []
+
+
+def write(rows):
+    with open(os.environ["SEEN"], "a") as file:
+        file.writelines(json.dumps([WHO[-1], row]) + "\\n" for row in rows)
 
 
 def see(module, args):
-    if isinstance(module, torch.nn.Embedding) and WHO and args[0].shape[-1] > 1:
-        with open(os.environ["SEEN"], "a") as file:
-            for row in args[0].reshape(-1, args[0].shape[-1]).tolist():
-                file.write(json.dumps([WHO[-1], row]) + "\\n")
+    if isinstance(module, torch.nn.Embedding) and WHO[-1:] == ["training"]:
+        write(args[0].reshape(-1, args[0].shape[-1]).tolist())
 
 
 torch.nn.modules.module.register_module_forward_pre_hook(see)
 
 
+def see_prompts(module, args, given):
+    ids, before = given["input_ids"], given["past_key_values"].get_seq_length()
+    mask = given["attention_mask"][:, -ids.shape[1]:].bool()
+    rows = [row[own].tolist() for row, own in zip(ids, mask)]
+    if before == 0:
+        write(rows)
+        SHARED[:] = rows[0]
+    elif before == len(SHARED):
+        write([SHARED + row for row in rows])
+
+
 def seeing(settings, adapter):
+    WHO.append("loading")
+    made = hf(settings, adapter)
     WHO.append(adapter.arm.name if adapter else "source")
-    return hf(settings, adapter)
+    made._lm.model.register_forward_pre_hook(see_prompts, with_kwargs=True)
+    return made
 
 
 def training(job):
@@ -238,12 +258,14 @@ def settings(folder: Path, count: int | None, **more: object) -> SamplerSettings
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_one_is_what_lm_eval_makes_of_a_text_and_two_is_one_more(folder: Path, chat: bool) -> None:
-    requests = [Request(f"p{i}", p, (GREEDY,)) for i, p in enumerate(("Why?", "<s>So", "No no"))]
+    requests = [
+        request_for(f"p{i}", p, (GREEDY,)) for i, p in enumerate(("Why?", "<s>So", "No no"))
+    ]
     answers = {}
     for count in (None, 1, 2):
         asked = replace(settings(folder, count), chat_template=chat)
         sampler = HfSampler(asked, None)  # lm-eval encodes a batch as its first prompt begins
-        answers[count] = [sampler.generate([r], Decoding(False, 6), 0)[0] for r in requests]
+        answers[count] = [generate_all(sampler, [r], Decoding(False, 6), 0)[0] for r in requests]
         again = Retokenizer(asked)
         texts = [again.render(request) for request in requests]
         assert again.prompt_ids(texts) == [answer.prompt_ids for answer in answers[count]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,16 +45,6 @@ def test_the_summary_prints_k_eq_in_the_reports_words(tmp_path: Path) -> None:
     assert "-" not in "".join(rows["replay"]), "one minus sign, as in the report"
 
 
-@pytest.mark.parametrize("sizes", [(40, 0, 60)])
-def test_the_summary_of_a_run_without_training_says_so(
-    sizes: tuple[int, int, int], tmp_path: Path
-) -> None:
-    write_report(planted.inputs(conditions=(), sizes=sizes), tmp_path / "report")
-    text = printed(tmp_path / "report/results.json")
-    assert "solved in one decode (G) 40, recovered by search (S) 0, missed (U) 60" in text
-    assert "nothing was trained" in text
-
-
 def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path: Path) -> None:
     write_report(planted.allocation_inputs(sizes=(12, 9, 8)), tmp_path / "report")
     found = json.loads((tmp_path / "report/results.json").read_text())["allocation"]["contrast"]
@@ -65,26 +56,17 @@ def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("sizes", "states", "rates"),
-    [
-        ((40, 35, 31), "(G) 40, recovered by search (S) 35, missed (U) 31", False),
-        ((40, 12, 30), "(G) 40, recovered by search (S) 12†, missed (U) 30", False),
-        ((40, 0, 30), "(G) 40, recovered by search (S) 0, missed (U) 30", False),
-        ((9, 11, 9), "(G) 9†, recovered by search (S) 11†, missed (U) 9†", True),
-    ],
+    ("sizes", "marked", "rates"),
+    [((40, 12, 30), ["12†"], False), ((9, 11, 9), ["29†", "9†", "11†", "9†"], True)],
 )
 def test_rates_over_few_problems_are_marked(
-    sizes: tuple[int, int, int], states: str, rates: bool, tmp_path: Path
+    sizes: tuple[int, int, int], marked: list[str], rates: bool, tmp_path: Path
 ) -> None:
     write_report(planted.inputs(sizes=sizes), tmp_path / "report")
     text = printed(tmp_path / "report/results.json")
-    assert f"solved in one decode {states}" in " ".join(text.split())
-    told = "† fewer than 30 problems: rates on them are unstable"
-    assert (told in text) == ("†" in states)
+    assert re.findall(r"\b\d+†", text) == marked
     passes = [line for line in text.splitlines() if line.startswith((" gapft ", " source, "))]
     assert [("%†" in line) for line in passes] == [rates, rates]
-    markdown = (tmp_path / "report/report.md").read_text("utf-8")
-    assert ("rests on 29 problems, fewer than 30" in markdown) == rates
 
 
 @pytest.mark.parametrize(("half", "mark"), [(29, "†"), (30, "")])
@@ -96,4 +78,3 @@ def test_a_contrast_over_few_trained_problems_is_marked(
     write_report(of, tmp_path / "report")
     text = printed(tmp_path / "report/results.json")
     assert text.splitlines()[-1].endswith(f"]{mark}")
-    assert ("† fewer than 30 problems" in text) == bool(mark)

@@ -70,13 +70,6 @@ def test_responses_come_back_as_they_were(tmp_path_factory: Any, found: list[Jud
     assert read_facts(path) == {"verdicts": len(found)}
 
 
-def test_the_columns_are_in_their_places() -> None:
-    assert response_schema().names == [
-        "problem_id", "index", "text", "token_ids", "finish_reason", "seed", "tokens_from",
-        "attempts", "context_ids", "status", "reason", "answer",
-    ]  # fmt: skip
-
-
 def test_batches_become_row_groups_and_only_one_is_asked_for_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "responses.parquet"
     asked: list[int] = []

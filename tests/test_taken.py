@@ -39,7 +39,7 @@ from tests.verify.tampering import change_rows
 
 N, SEED = 4, 13
 ARM = f"theirs-seed{SEED}"
-FIRST_TWO = {"first_two": {"selector": "uniform", "k": 2, "replay": 1, "n": N - 1}}
+FIRST_TWO = {"first_two": {"selector": "uniform", "k": 2}}
 TRAINING = {"dtype": "float32", "repetitions": 1}
 TAKES = {"theirs": {"run": "source", "condition": "gapft"}, "uniform": {}}
 SELECTION = f"selections/{ARM}.parquet"
@@ -169,15 +169,15 @@ class Compared(Experiment):
         return self._names
 
 
-def test_a_set_chosen_by_another_k_and_replay_is_never_called_matched(made: Path) -> None:
-    """It has as many examples as the others, and this run's recipe says nothing of either."""
-    early = {"run": "source", "condition": "first_two", "n": N - 1}
+def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
+    """It has as many examples as the others, and this run's recipe says nothing of its K."""
+    early = {"run": "source", "condition": "first_two"}
     write_recipe(made, "wide", "other", conditions={**TAKES, "early": early})
     succeed("run", "wide.yaml", "--run-dir", "wide", *loaded(), cwd=made)
     budgets = json.loads((made / "wide/manifest.json").read_text())["budgets"]
     early = budgets[f"early-seed{SEED}"]
     assert early["matched"], "it is the other run's matched budget"
-    assert (early["taken"]["k"], early["taken"]["replay"]) == (2, 1)
+    assert (early["taken"]["k"], early["taken"]["replay"]) == (2, 0)
     assert early["exposures"] == budgets[ARM]["exposures"]
     results = json.loads((made / "wide/report/results.json").read_text())
     matched = {(c["a"], c["b"]): c["matched_budget"] for c in results["contrasts"]}
@@ -188,11 +188,11 @@ def test_a_set_chosen_by_another_k_and_replay_is_never_called_matched(made: Path
         frozenset({"early", "uniform"}): False,
     }
     report = (made / "wide/report/report.md").read_text("utf-8").replace("\\", "")
-    assert "early (K = 2 of 4, replay 1)" in report
+    assert "early (K = 2 of 4)" in report
     assert "verified" in succeed("verify", "wide", "--plugin", "plugin.py", cwd=made).stdout
     context: Any = SimpleNamespace(run=RunDirectory.open(made / "wide"))
     Compared("theirs", "uniform").require_same_origins(context)
-    with pytest.raises(UserError, match=r"k \(None there, 2 here\); replay \(None there, 1 here"):
+    with pytest.raises(UserError, match=r"k \(None there, 2 here\)"):
         Compared("uniform", "early").require_same_origins(context)
 
 
@@ -232,7 +232,6 @@ def forged() -> None:
     ("said", "change", "expected"),
     [
         ({"run": "nowhere"}, None, "key 'conditions.c.run': /.*/nowhere: is no run directory"),
-        ({"run": "s3://b/r"}, None, "key 'conditions.c.run': s3://b/r: expected a folder"),
         ({"run": "new"}, None, "key 'conditions.c.run': /.*/new is this run itself"),
         ({"run": "source"}, None, "source has no training set c-seed13; it has: gapft-seed13, all"),
         ({"run": "taking", "condition": "theirs"}, None, "was itself taken from /.*source; take"),
@@ -286,11 +285,6 @@ def unselected(run: str) -> None:
     [
         (forged, [], "slot 1, problem .*: is not the evidence that the states table keeps; differ"),
         (None, ["budget.n=3"], f"has {N} examples, and its group has 3 slots; set conditions.the"),
-        (
-            None,
-            ["conditions.theirs.condition=first_two"],
-            f"has {N} examples, and its group has {N} slots and 1 of replay; set conditions.the",
-        ),
         (
             None,
             ["conditions.theirs.condition=all_verified", "conditions.theirs.n=9"],

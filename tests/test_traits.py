@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +10,11 @@ import pytest
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import PluginError
-from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.manager import examine_plugins, load_plugins
 from gapft_harness.hooks.registered import (
     KINDS,
-    TRAITS,
-    ExecutorTraits,
-    Registered,
     SamplerTraits,
     SelectorTraits,
-    TrainerTraits,
-    Traits,
     VerifierTraits,
 )
 from gapft_harness.recipe.reading import check_recipe
@@ -41,14 +33,6 @@ def plugin(folder: Path, kind: str, declared: str) -> str:
         f"@hookimpl\ndef {HOOKS[kind]}(register):\n    register('mine', made, {declared})\n"
     )
     return str(path)
-
-
-@pytest.mark.parametrize("kind", KINDS.values())
-def test_what_may_be_declared_is_what_the_contract_shows(kind: str) -> None:
-    annotation = inspect.get_annotations(getattr(hookspecs, HOOKS[kind]))["register"]
-    shown = inspect.signature(getattr(hookspecs, annotation).__call__).parameters.values()
-    options = {p.name: p.default for p in shown if p.kind is p.KEYWORD_ONLY}
-    assert options == {f.name: f.default for f in fields(TRAITS.get(kind, Traits))}
 
 
 @pytest.mark.parametrize(
@@ -89,41 +73,6 @@ def test_what_is_declared_is_what_is_read(tmp_path: Path) -> None:
         entry.declared(VerifierTraits)
 
 
-def bundled(kind: str) -> list[Registered]:
-    return [entry for entry in load_plugins().all() if entry.kind == kind]
-
-
-def test_what_the_bundled_plugins_declare() -> None:
-    """The engine knows none of them by name: what it does differently for one rests on this."""
-    samplers = {e.name: e.declared(SamplerTraits) for e in bundled("sampler")}
-    server = (
-        "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate",
-        "ca_cert_path",
-    )  # fmt: skip
-    assert {name: of.operational for name, of in samplers.items() if of.operational} == {
-        "local-completions": server,
-        "local-chat-completions": server,
-        "sglang-generate": server,
-        "vllm": ("gpu_memory_utilization", "kv_cache_memory_bytes"),
-        "sglang": ("mem_fraction_static",),
-    }
-    assert [name for name, of in samplers.items() if not of.generates] == ["recorded"]
-    assert {name for name, of in samplers.items() if of.own_process} == {"vllm", "sglang"}
-    assert {name for name, of in samplers.items() if of.check} == {
-        "hf", "local-completions", "local-chat-completions",
-    }  # fmt: skip
-    assert {name for name, of in samplers.items() if of.start_tokens} == {
-        "hf", "local-completions", "recorded", "vllm",
-    }  # fmt: skip
-    trainers = {e.name: e.declared(TrainerTraits) for e in bundled("trainer")}
-    assert trainers == {
-        "lora": TrainerTraits(as_documented=True),
-        "grpo": TrainerTraits(needs_problems=True, needs=("trl>=1.16",)),
-    }
-    executors = {e.name: e.declared(ExecutorTraits).by_workers for e in bundled("executor")}
-    assert executors == {"local": True, "ray": False}
-
-
 def recipe(**args: Any) -> Recipe:
     model = {"backend": "mine", "args": {"pretrained": "m", **args}}
     return check_recipe({"name": "r", "data": {"task": "t"}, "model": model}, "x")
@@ -160,3 +109,9 @@ def test_the_hash_of_a_plugins_code_names_declared_functions(tmp_path: Path) -> 
 
     assert code("check=made") == code("check=made")
     assert len({code("check=made"), code("check=broken"), code("")}) == 3
+
+
+def test_engines_that_keep_a_gpus_memory_run_in_processes_of_their_own() -> None:
+    samplers = [entry for entry in load_plugins().all() if entry.kind == "sampler"]
+    own = {entry.name for entry in samplers if entry.declared(SamplerTraits).own_process}
+    assert own == {"vllm", "sglang"}

@@ -57,6 +57,7 @@ class ToyServer:
     def __init__(self, ways: Ways | None = None) -> None:
         self.ways = ways or Ways()
         self.requests: list[dict[str, Any]] = []
+        self.asked: list[str] = []
         self.served: list[dict[str, Any]] = []
         self.loaded: dict[str, str] = {}
         self.under_way = 0
@@ -176,6 +177,15 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = 65536  # headers and body in one packet: else each reply waits for an ACK
     server: _Server
     body: dict[str, Any]
+
+    def parse_request(self) -> bool:
+        """Notes what is asked for: of a proxy it is a whole URL, of which the path is answered."""
+        parsed = super().parse_request()
+        if parsed:
+            self.server.toy.asked.append(self.path)
+            if self.path.startswith("http://"):
+                self.path = "/" + self.path.split("/", 3)[3]
+        return parsed
 
     def log_message(self, *args: Any) -> None:
         """Writes nothing."""

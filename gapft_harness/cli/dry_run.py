@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from gapft_harness.cli.forecast import LARGE, Size, forecast, size_of
 from gapft_harness.cli.options import Options
+from gapft_harness.cli.requirements import LARGE, Size, list_requirements, size_of
 from gapft_harness.cli.runs import resolve_recipe, set_by
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import offline
@@ -31,7 +31,6 @@ from gapft_harness.run_directory.directory import (
     splits_of,
 )
 from gapft_harness.run_directory.manifest import naming_plugins
-from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
@@ -45,25 +44,24 @@ from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms, replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.online import reward_warnings
-from gapft_harness.stages.train.stage import refused_kernels
+from gapft_harness.stages.train.stage import find_end_tokens, refused_kernels
 
 #: What a dry run ends with where the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
 
 
 @offline()
-def describe(choice: Options, run_dir: str | None) -> str:
+def describe(choice: Options, run_dir: Path | None) -> str:
     """All of it as text. Nothing is generated, loaded, written or downloaded.
 
     Raises:
         UserError: the recipe itself does not hold, or names an unknown plugin or task.
     """
     if choice.recipe is None and not choice.task and run_dir is not None:
-        if not is_url(run_dir):
-            RunDirectory.open(run_dir)
+        RunDirectory.open(run_dir)
         choice = replace(choice, recipe=f"{run_dir}/{layout.RECIPE}")  # as ``run_recipe`` goes on
     recipe = resolve_recipe(choice)
-    place = f"runs/{recipe.name}" if run_dir is None else run_dir
+    place = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
     with naming_plugins(Path(place)):
         check_names(recipe, plugins)
@@ -78,6 +76,8 @@ def describe(choice: Options, run_dir: str | None) -> str:
     size = size_of(recipe, config)
     missing += [*of_model, *_no_gpu(recipe, sampler, size), *missing_packages(recipe, plugins)]
     missing += [*_sources(recipe, place), *filter(None, [refused_kernels(recipe, plugins)])]
+    ends, untrainable = _end_tokens(recipe, plugins, config)
+    missing += untrainable
     run, with_trained, refused = _there(recipe, place, plugins, choice.include_paths)
     missing += filter(None, [refused])
     lines = [
@@ -85,10 +85,10 @@ def describe(choice: Options, run_dir: str | None) -> str:
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, experiments, place, task),
+        *_stages(recipe, experiments, place, task, ends),
         "",
         "# what it takes",
-        *forecast(with_trained, experiments, problems, task, size, place, run, refused),
+        *list_requirements(with_trained, experiments, problems, task, size, place, run, refused),
         *(["", "# warnings", *warnings] if warnings else []),
         *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
         "",
@@ -102,8 +102,6 @@ def _there(
     recipe: Recipe, place: str, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[RunDirectory | None, Recipe, str]:
     """The run that is there, the recipe with what that has trained, or why the run is refused."""
-    if is_url(place):
-        return None, recipe, ""
 
     def read(paths: Sequence[str]) -> dict[str, Any]:
         return check_splits(recipe, plugins, paths)[2]
@@ -172,7 +170,7 @@ def _untrainable(
 def _paper(recipe: Recipe, place: str) -> list[str]:
     """What the paper prints of the source, beside the run's search where that is finished."""
     run = RunDirectory(Path(place), recipe)
-    there = not is_url(place) and (run.path / layout.MANIFEST).exists()
+    there = (run.path / layout.MANIFEST).exists()
     figures = [of for of in printed(recipe.model_dump(mode="json")) if of.of in SPLITS]
     ahead = [of for of in figures if not (there and run.is_sealed(layout.responses(of.of)))]
     return [
@@ -238,8 +236,40 @@ def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
     return []
 
 
+def _end_tokens(
+    recipe: Recipe, plugins: Plugins, config: Path | None
+) -> tuple[list[str], list[str]]:
+    """Tell what token ends a trained response, and why the model cannot be trained, if it can't.
+
+    Args:
+        config: the folder on this machine that holds the model's config.
+    """
+    from gapft_harness.training.model import ModelNotLoaded
+
+    if config is None:
+        return [], []
+    try:
+        found = find_end_tokens(recipe, plugins)
+    except ModelNotLoaded:  # said of its config, or of its tokenizer by whoever loads it
+        return [], []
+    except GapftError as error:
+        return [], [str(error)]
+    names: dict[str, list[str]] = {}
+    for condition, end in found.items():
+        told = "none is supervised" if end is None else f"{end.text!r} ({end.id})"
+        names.setdefault(told, []).append(condition)
+    return [
+        f"        end token: {told}" + (f" in {', '.join(of)}" if len(names) > 1 else "")
+        for told, of in names.items()
+    ], []
+
+
 def _stages(
-    recipe: Recipe, experiments: Sequence[Experiment], run_dir: str, task: Mapping[str, Any]
+    recipe: Recipe,
+    experiments: Sequence[Experiment],
+    run_dir: str,
+    task: Mapping[str, Any],
+    ends: Sequence[str],
 ) -> list[str]:
     k, dumped = recipe.search.k, recipe.model_dump(mode="json")
     slots, exposures, steps = foreseen(recipe)
@@ -272,6 +302,7 @@ def _stages(
         f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
         f"{len(recipe.seeds)} seeds) -> {run_dir}/{layout.ADAPTERS}/",
         *_prompts(recipe),
+        *ends,
         *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
         *(f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet" for name in recipe.further),

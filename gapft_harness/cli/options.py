@@ -94,21 +94,29 @@ def task_names() -> list[str]:
 
 
 def as_folder(text: str) -> Path:
-    """The folder that an option names.
+    """Read the folder that an option names.
 
     Raises:
-        UserError: the text is empty, as that of a shell's variable that is not set.
+        UserError: the text is empty, as that of a shell's variable that is not set, or a URL.
     """
     if not text:
         raise UserError("'': expected a folder; . is this one")
+    if "://" in text:
+        raise UserError(
+            f"{text}: is a URL; expected a folder on this machine (aws s3 sync or rclone copies a "
+            "run's folder)"
+        )
     return Path(text)
 
 
-RunDir = Annotated[str, typer.Argument(metavar="RUN", help="the run directory, a folder or a URL")]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="the run directory", parser=as_folder)]
 OptionalRunDir = Annotated[
-    str | None,
+    Path | None,
     typer.Option(
-        "--run-dir", metavar="DIR", help="where the run lives, a folder or a URL; default runs/NAME"
+        "--run-dir",
+        metavar="DIR",
+        help="where the run lives; default runs/NAME",
+        parser=as_folder,
     ),
 ]
 RecipeName = Annotated[

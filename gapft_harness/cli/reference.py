@@ -42,11 +42,11 @@ Ctrl-C at once; the processes that it started end with it. Exit status: 0 for su
 failure, 2 for a mistake in the input, 130 after Ctrl-C. `gapft compare` ends with 1 only if a model
 is worse than `--fail-if-worse` allows.
 
-RECIPE is a file, a URL or the name of one that ships; RUN is a [run directory](run-directory.md), a
-folder or a URL. Options may be written with underscores, as in lm_eval. If `--set` and another
-option set the same key, `--set` wins. Without a recipe, settings are held against the run's own,
-and refused if they would change what the run is bound to. `gapft --install-completion` lets the
-shell complete commands, options, recipes and tasks.
+RECIPE is a file or the name of one that ships; RUN is a [run directory](run-directory.md). Options
+may be written with underscores, as in lm_eval. If `--set` and another option set the same key,
+`--set` wins. Without a recipe, settings are held against the run's own, and refused if they would
+change what the run is bound to. `gapft --install-completion` lets the shell complete commands,
+options, recipes and tasks.
 """
 
 
@@ -78,7 +78,6 @@ ROOMS = {
     "The report": ("report", "cli"),
     "gapft compare": ("compare",),
     "gapft gap": ("gap",),
-    "gapft gap, of a run": ("forecast",),
     "gapft rejudge": ("rejudge",),
     "gapft study": ("study",),
     "Experiments": ("experiments",),

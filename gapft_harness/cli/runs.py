@@ -35,7 +35,6 @@ from gapft_harness.run_directory.binding import require_settled
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import naming_plugins
-from gapft_harness.run_directory.mirror import Mirror, is_url, placed
 from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked, experiments_of
@@ -46,11 +45,11 @@ from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
 from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
 from gapft_harness.stages.selection.stage import arms, trained_conditions
 from gapft_harness.stages.train.job import check_trackers
-from gapft_harness.stages.train.stage import require_kernels
+from gapft_harness.stages.train.stage import require_trainable
 
 
 def resolve_recipe(choice: Options) -> Recipe:
-    """Reads the chosen recipe (a file, a URL, a bundled name, or a task) with its overrides.
+    """Read the chosen recipe (a file, a bundled name, or a task) with its overrides.
 
     Raises:
         UserError: no such recipe, or it does not hold.
@@ -61,7 +60,7 @@ def resolve_recipe(choice: Options) -> Recipe:
         source = "command line"
         content: dict[str, Any] = {"name": choice.task, "data": {}, "model": {"args": {}}}
     else:
-        place = choice.recipe if is_url(choice.recipe) else find_recipe(choice.recipe)
+        place = find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
     return check_recipe(content, source, _settings(choice, content)).with_whole_paths()
 
@@ -99,7 +98,7 @@ def opened(
         check_sources(run)
     executor = CheckedExecutor(
         plugins.get("executor", run.recipe.executor.name),
-        plugins.executor(run.recipe.executor.model_dump(), choice.plugin_files),
+        plugins.executor(run.recipe.executor.for_executor(), choice.plugin_files),
     )
     with display, contextlib.closing(executor):
         context = Context(
@@ -116,6 +115,8 @@ def opened(
             choice.alone,
             choice.searching,
         )
+        if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
+            display.say(run.recipe.executor.describe_processes())
         _hold(context, choice.include_paths)
         if origins := plugins.origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
@@ -137,50 +138,44 @@ def _hold(context: Context, given: Sequence[str]) -> None:
 
 
 @goes_on()
-def run_recipe(choice: Options, place: str | None) -> Path:
-    """Goes through all stages of a recipe, going on where an earlier command stopped.
+def run_recipe(choice: Options, place: str | Path | None) -> Path:
+    """Go through all stages of a recipe, going on where an earlier command stopped.
 
     Args:
-        place: the run directory, a folder or a URL; None is ``runs/NAME``.
+        place: the run directory; None is ``runs/NAME``.
 
     Returns:
-        The path of the report's page; of a URL, in its working copy.
+        The path of the report's page.
     """
-    if choice.recipe is None and not choice.task and place is not None:
-        with placed(place) as (path, mirror):
-            RunDirectory.open(path)
-            return _run_all(path, mirror, replace(choice, recipe=str(path / layout.RECIPE)))
-    with placed(default_place(choice) if place is None else place) as (path, mirror):
-        return _run_all(path, mirror, choice)
-
-
-def _run_all(path: Path, mirror: Mirror | None, choice: Options) -> Path:
+    path = Path(default_place(choice) if place is None else place)
+    if choice.recipe is None and not choice.task:
+        RunDirectory.open(path)
+        choice = replace(choice, recipe=str(path / layout.RECIPE))
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     with naming_plugins(path):
         check_trackers(recipe, plugins)
         stages = stages_of(asked(recipe, plugins, set_by(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    return _run(path, mirror, recipe, choice, stages)
+    return _run(path, recipe, choice, stages)
 
 
-def default_place(choice: Options) -> str:
+def default_place(choice: Options) -> Path:
     """Where a recipe's run lives if nothing else is said.
 
     Raises:
         UserError: no such recipe, or it does not hold.
     """
-    return f"runs/{resolve_recipe(choice).name}"
+    return Path("runs", resolve_recipe(choice).name)
 
 
 def is_run(place: str) -> bool:
     """Whether a word names a run directory; a bundled recipe's name never does."""
-    if is_url(place):
-        return not place.endswith((".yaml", ".yml"))
-    files = (layout.RECIPE, layout.MANIFEST)
-    return place not in bundled_recipes() and all((Path(place) / name).is_file() for name in files)
+    if not place or place in bundled_recipes():
+        return False
+    return all((Path(place) / name).is_file() for name in (layout.RECIPE, layout.MANIFEST))
 
 
-def run_place(recipe: str | None, run_dir: str | None) -> tuple[str | None, str | None]:
+def run_place(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
     """The recipe and the run directory that ``gapft run`` was given.
 
     Raises:
@@ -190,11 +185,11 @@ def run_place(recipe: str | None, run_dir: str | None) -> tuple[str | None, str 
         return recipe, run_dir
     if run_dir is not None:
         raise UserError(f"{recipe}: is a run directory, and --run-dir {run_dir} is another")
-    return None, recipe
+    return None, Path(recipe)
 
 
 @goes_on()
-def run_stages_alone(names: Sequence[str], place: str, choice: Options) -> Path:
+def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -> Path:
     """Runs some stages on a run directory; with a recipe, makes the directory first.
 
     Without one, settings are taken as changes of the run's own recipe, if the run is there.
@@ -202,18 +197,17 @@ def run_stages_alone(names: Sequence[str], place: str, choice: Options) -> Path:
     Returns:
         The path of the report's page, which is there once all stages have run.
     """
-    named = resolve_recipe(choice) if choice.recipe else None
-    with placed(place) as (path, mirror):
-        recipe = named or _changed(path, choice)
-        known = recipe or RunDirectory.open(path).recipe
-        plugins = load_plugins(choice.plugin_files)
-        with naming_plugins(path):
-            order = stages_of(asked(known, plugins, set_by(choice)))
-        for name in names:
-            if name not in order:
-                raise UserError(f"--only {name}: {did_you_mean(name, [*order, 'merge'])}")
-        stages = [name for name in order if name in names]
-        return _run(path, mirror, recipe, choice, stages)
+    path = Path(place)
+    recipe = resolve_recipe(choice) if choice.recipe else _changed(path, choice)
+    known = recipe or RunDirectory.open(path).recipe
+    plugins = load_plugins(choice.plugin_files)
+    with naming_plugins(path):
+        order = stages_of(asked(known, plugins, set_by(choice)))
+    for name in names:
+        if name not in order:
+            raise UserError(f"--only {name}: {did_you_mean(name, [*order, 'merge'])}")
+    stages = [name for name in order if name in names]
+    return _run(path, recipe, choice, stages)
 
 
 def _changed(path: Path, choice: Options) -> Recipe | None:
@@ -228,49 +222,35 @@ def _changed(path: Path, choice: Options) -> Recipe | None:
 
 
 @goes_on()
-def merge_shards(place: str, shard_runs: Sequence[str], plugin_files: Sequence[str] = ()) -> None:
+def merge_shards(
+    place: str | Path, shard_runs: Sequence[str], plugin_files: Sequence[str] = ()
+) -> None:
     """Merges shards into a run directory, which is made from the first shard's recipe if need be.
 
     Args:
         place: the run that gets the whole splits; it may hold shards itself.
     """
-    with contextlib.ExitStack() as stack:
-        path, mirror = stack.enter_context(placed(place))
-        folders = [
-            stack.enter_context(placed(run, writes=False))[0]
-            for given in shard_runs
-            for run in _matching(given)
-        ]
-        sources = [RunDirectory.open(folder) for folder in folders]
-        here = not sources or (path / layout.RECIPE).exists()
-        recipe = (RunDirectory.open(path) if here else sources[0]).recipe
-        stack.enter_context(_creating(path))
-        stack.enter_context(hold(path))
-        stack.enter_context(naming_plugins(folders[0] if folders else path))
+    path = Path(place)
+    sources = [RunDirectory.open(run) for given in shard_runs for run in _matching(given)]
+    here = not sources or (path / layout.RECIPE).exists()
+    recipe = (RunDirectory.open(path) if here else sources[0]).recipe
+    with _creating(path), hold(path), naming_plugins(sources[0].path if sources else path):
         run = RunDirectory.create_or_open(path, recipe, load_plugins(plugin_files))
         display, choice = Display(), Options(plugin_files=plugin_files)
         with _discarding(run), opened(run, choice, display, ()) as context, run.timed("merge"):
             merge_all(context, sources)
-        if mirror:
-            mirror.push()
 
 
 def _matching(given: str) -> list[str]:
     """The run directories that ``--shards-of`` names: itself, or what its pattern matches."""
-    if is_url(given) or not glob.has_magic(given) or Path(given).exists():
+    if not glob.has_magic(given) or Path(given).exists():
         return [given]
     if not (found := sorted(glob.glob(given))):
         raise UserError(f"--shards-of {given}: matches no folder")
     return found
 
 
-def _run(
-    path: Path,
-    mirror: Mirror | None,
-    recipe: Recipe | None,
-    choice: Options,
-    stages: Sequence[str],
-) -> Path:
+def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
     with _creating(path), hold(path), naming_plugins(path):
         plugins = load_plugins(choice.plugin_files)
         run = (
@@ -286,13 +266,11 @@ def _run(
         checked = STAGES if recipe else stages
         with _discarding(run), opened(run, choice, display, [*checked]) as context:
             if "train" in stages:
-                require_kernels(run, context.plugins)
+                require_trainable(context)
 
             def end() -> None:
                 if recipe and stages == ["search"]:
                     keep_searched(context)
-                if mirror:
-                    mirror.push()
 
             def begin(name: str) -> None:
                 display.stage(name)
@@ -301,7 +279,7 @@ def _run(
 
             page = run_stages(context, stages, begin, end)
             if len(stages) == 1 and choice.searching is None and not choice.alone:
-                _say_next(context, stages[0], mirror.url if mirror else str(path))
+                _say_next(context, stages[0], path)
             return page
 
 
@@ -347,7 +325,7 @@ def _list(names: Iterable[object]) -> str:
     return ", ".join(map(str, names))
 
 
-def _say_next(context: Context, stage: str, place: str) -> None:
+def _say_next(context: Context, stage: str, place: Path) -> None:
     """The command that goes on after a stage that was run by itself."""
     if context.shard is not None:
         context.say(f"next, once all shards are searched: gapft run {place} --only merge")

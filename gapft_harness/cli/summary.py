@@ -27,7 +27,7 @@ from gapft_harness.stages.experiment import every_experiment, parts
 _SHOWN = 160
 
 
-def run_and_print(choice: Options, run_dir: str | None) -> None:
+def run_and_print(choice: Options, run_dir: Path | None) -> None:
     """Runs a recipe, and prints what came of it and where the report is."""
     from gapft_harness.cli.runs import run_recipe
 

@@ -25,7 +25,7 @@ class CompareChoice:
             ``A=B``: the field A before and the field B after.
         cluster: the field that documents of one cluster share.
         by: the field to compare group by group.
-        common: compare the documents that all logs hold; else a missing one is an error.
+        common: compare the documents that all logs hold and score; else a missing one is an error.
         seeds: all AFTERs are training seeds of one model.
         source_samples: logs with several samples a document of the model before.
         tuned_samples: likewise of the models after; none: their own logs may have several.

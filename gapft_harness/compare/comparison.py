@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.forecast.power import times_as_many
+from gapft_harness.analysis.power import times_as_many
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.curves import Curves, curves, tuned_models
 from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
@@ -112,7 +112,7 @@ class Comparison:
 
     def _held(self, found: dict[str, Paired], margin: float, *tasks: str) -> list[Held]:
         higher = _same(self.directions[task] for task in tasks)
-        metrics = {plain(self.figures[task].metric) for task in tasks}
+        metrics = {plain(self.figures[task].name) for task in tasks}
         binary = all(of.binary for of in found.values())
         if higher is None and not binary:
             raise UserError(
@@ -193,6 +193,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             told = join_kinds(model.name, first, rows, figures, own, choice)
             of_kinds += [note for note in told if note not in of_kinds]
             runs.append((model, rows))
+    figures = _put_on_scale(first, [rows for _, rows in runs], figures)
     joined = join(first, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
@@ -271,6 +272,29 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     )
 
 
+def _put_on_scale(
+    before: Rows, after: Sequence[Rows], figures: Mapping[str, Figure]
+) -> dict[str, Figure]:
+    """Return the figures with the scale on which the rows of all runs are.
+
+    Raises:
+        UserError: rows of a run are on another scale than those before.
+    """
+    found = {}
+    for task, figure in figures.items():
+        of_log = before.scales[task]
+        for rows in after:
+            other = rows.scales.get(task) or next(iter(rows.scales.values()))
+            if other.negative_log != of_log.negative_log:
+                raise UserError(
+                    f"{plain(figure.metric)}: {before.logs[0].path} and {rows.logs[0].path} hold "
+                    "log-likelihoods on one side and other numbers on the other; take another "
+                    "metric: --metric"
+                )
+        found[task] = replace(figure, negative_log=of_log.negative_log)
+    return found
+
+
 def _several(run: Evaluation, kind: str) -> bool:
     """Whether every log, of BEFORE's kind, has several responses and says how many passed."""
     firsts = [SampleLog(log).first for log in run.logs if log.kind == kind]
@@ -342,9 +366,10 @@ def _directions(
     told: dict[str, dict[bool, Log]] = {task: {} for task in figures}
     for log in (log for run in runs for log in run.logs):
         task = log.task if log.task in figures else next(iter(figures))
-        of_task = log.facts.get("higher_is_better", {}).get(log.task)
-        direction = of_task.get(figures[task].metric) if isinstance(of_task, dict) else None
-        if isinstance(direction, bool):
+        direction = log.higher_is_better(figures[task].metric)
+        if figures[task].negative_log:
+            direction = False
+        if direction is not None:
             told[task].setdefault(direction, log)
     for task, by_log in told.items():
         metric = plain(figures[task].metric)

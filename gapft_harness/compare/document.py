@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -308,11 +308,6 @@ def _interval(line: Line) -> str:
     return _words(line.one.binary).interval(line.one.interval, line.one.units)
 
 
-def ends(one: Paired) -> tuple[float, float] | None:
-    """Of a difference's interval."""
-    return None if one.interval is None else (one.interval.low, one.interval.high)
-
-
 _HOW_MANY = "how many"
 _MEAN = "mean of the metric"
 _MINUS = "after minus before, and its interval"
@@ -334,7 +329,7 @@ SEEDS: tuple[Column[Line], ...] = (
     Column("seeds", _HOW_MANY, lambda line: line.one.seeds, "seeds"),
 )
 METRIC: tuple[Column[Line], ...] = (
-    Column("metric", "", lambda line: line.figure and line.figure.metric),
+    Column("metric", "", lambda line: line.figure and line.figure.name),
     Column("filter", "", lambda line: line.figure and line.figure.filter),
 )
 LEVELS: tuple[Column[Line], ...] = (
@@ -350,7 +345,7 @@ DIFFERENCE: tuple[Column[Line], ...] = (
 )
 TEST: tuple[Column[Line], ...] = (
     Column("difference", "", lambda line: line.one.difference),
-    Column("ci95", "", lambda line: ends(line.one), names=CI95),
+    Column("ci95", "", lambda line: line.one.interval, names=CI95),
     Column("", _MINUS, _interval, "95% interval"),
     Column("test", "", lambda line: line.one.test),
     Column("p", _P, lambda line: line.one.p_value, "p", wording.p_value),
@@ -364,7 +359,7 @@ HIGHER = changed_documents("higher", "lower", _NUMBER)
 
 def _paired(of: Comparison, found: Collection[Paired]) -> list[Column[Line]]:
     """What is shown of a difference; it has its unit where all have one."""
-    heading = "difference" if of.figure is None else f"difference ({of.figure.metric})"
+    heading = "difference" if of.figure is None else f"difference ({of.figure.name})"
     if all(one.binary for one in found):
         heading = "difference (points)"
     adjusted = ADJUSTED if any(one.p_holm is not None for one in found) else ()
@@ -452,38 +447,22 @@ def _states(of: Comparison) -> list[Block]:
     return [Text(text), Frame([*MODEL, *BY_STATE], rows).table(note)]
 
 
-def _of_states(
-    key: str,
-    meaning: str,
-    value: Callable[[ByState], Any],
-    title: str | None = None,
-    shown: Callable[[Any], str] = str,
-    names: Sequence[str] = (),
-) -> Column[Line]:
-    """A column for where the change comes from, if it is known."""
-    return Column(
-        key,
-        meaning,
-        lambda line: None if line.by_state is None else value(line.by_state),
-        title,
-        shown,
-        names=names,
-    )
-
-
 _TERM = "terms of the difference (Equation 9)"
+_STATE_COLUMNS: tuple[Column[ByState], ...] = (
+    Column("", _TERM, lambda one: one.counts.terms.s, "p_S κ_S", points),
+    Column("", _TERM, lambda one: one.counts.terms.u, "p_U κ_U", points),
+    Column("", _TERM, lambda one: one.counts.terms.g, "−p_G ρ_G", points),
+    Column("", _MINUS, lambda one: one.counts.terms.total, "difference", points),
+    Column("kappa_S", "", lambda one: one.counts.kappa_s, "κ_S", percent),
+    Column("kappa_U", "", lambda one: one.counts.kappa_u, "κ_U", percent),
+    Column("rho_G", "", lambda one: one.counts.rho_g, "ρ_G", percent),
+    Column("terms", "", lambda one: by_state(one.counts.terms), names=TERMS),
+    Column("K_eq", "", lambda one: k_label(one.k_eq)),
+)
 
-#: Where the change comes from.
+#: Where the change comes from, if it is known.
 BY_STATE: tuple[Column[Line], ...] = (
-    _of_states("", _TERM, lambda one: one.counts.terms.s, "p_S κ_S", points),
-    _of_states("", _TERM, lambda one: one.counts.terms.u, "p_U κ_U", points),
-    _of_states("", _TERM, lambda one: one.counts.terms.g, "−p_G ρ_G", points),
-    _of_states("", _MINUS, lambda one: one.counts.terms.total, "difference", points),
-    _of_states("kappa_S", "", lambda one: one.counts.kappa_s, "κ_S", percent),
-    _of_states("kappa_U", "", lambda one: one.counts.kappa_u, "κ_U", percent),
-    _of_states("rho_G", "", lambda one: one.counts.rho_g, "ρ_G", percent),
-    _of_states("terms", "", lambda one: by_state(one.counts.terms), names=TERMS),
-    _of_states("K_eq", "", lambda one: k_label(one.k_eq)),
+    *(column.of(lambda line: line.by_state) for column in _STATE_COLUMNS),
     Column(
         "",
         "",
@@ -514,19 +493,15 @@ class Point:
         return None if values is None else float(values[self.number])
 
     @property
-    def band(self) -> tuple[float, float] | None:
-        """The ends of the simultaneous band."""
+    def band(self) -> Interval | None:
+        """The simultaneous band."""
         low, high = self.of(self.any_right.low), self.of(self.any_right.high)
-        return None if low is None or high is None else (low, high)
+        return None if low is None or high is None else Interval(low, high)
 
 
 _PASS_AT_K = "Pass@k: one of k samples is right; unbiased (Equation 1)"
 _PASS_HAT_K = "pass^k: all k samples are right; unbiased"
 _BAND = "of Pass@k after minus before; holds at all k together"
-
-
-def _optional(shown: Callable[[float], str]) -> Callable[[float | None], str]:
-    return lambda value: "" if value is None else shown(value)
 
 
 def _all_right(value: Callable[[CurveDifference], Any]) -> Callable[[Point], float | None]:
@@ -545,19 +520,17 @@ CURVES: tuple[Column[Point], ...] = (
         "difference", _MINUS, lambda one: one.of(one.any_right.difference),
         "difference (points)", points,
     ),
-    Column("band95", "", lambda one: one.band, names=("band95_low", "band95_high")),
     Column(
-        "", _BAND,
-        lambda one: "–" if one.band is None else points_interval(Interval(*one.band)),
-        "95% band",
+        "band95", _BAND, lambda one: one.band, "95% band", points_interval,
+        names=("band95_low", "band95_high"),
     ),
     Column(
         "all_before", _PASS_HAT_K, _all_right(lambda curve: curve.before),
-        "all k before", _optional(percent),
+        "all k before", percent, missing="",
     ),
     Column(
         "all_after", _PASS_HAT_K, _all_right(lambda curve: curve.after),
-        "all k after", _optional(percent),
+        "all k after", percent, missing="",
     ),
 )  # fmt: skip
 
@@ -697,13 +670,13 @@ def results(of: Comparison) -> dict[str, Any]:
         "schema": 1,
         "tasks": {
             task: {
-                "metric": figure.metric,
+                "metric": figure.name,
                 "filter": figure.filter,
                 "higher_is_better": of.directions[task],
             }
             for task, figure in of.figures.items()
         },
-        "metric": figure and figure.metric,
+        "metric": figure and figure.name,
         "filter": figure and figure.filter,
         "higher_is_better": of.higher_is_better,
         "n": len(of.items),

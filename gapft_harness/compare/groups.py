@@ -43,7 +43,8 @@ def aggregates(
         members = [task for task in leaves if key in _numbers(told[0], task)]
         if not set(members) <= set(figures):
             continue  # --task took some
-        if keys or key not in told[0]["groups"][name]:
+        logarithms = any(figures[task].negative_log for task in compared)
+        if keys or logarithms or key not in told[0]["groups"][name]:
             left_out.append(
                 f"group {name} is left out: lm_eval's results file has no mean of the compared "
                 "metrics for it; --metric takes one for all tasks"

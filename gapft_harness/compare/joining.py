@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
 
 
 def index(rows: Rows, *, with_task: bool) -> dict[Item, int]:
-    """The row of every item.
+    """The row of every item; a row without a number is none.
 
     Raises:
         UserError: an item has two rows.
@@ -112,6 +113,8 @@ def index(rows: Rows, *, with_task: bool) -> dict[Item, int]:
     times = Counter(keys)
     found: dict[Item, int] = {}
     for row, (task, content) in enumerate(keys):
+        if math.isnan(rows.values[row]):
+            continue
         item = (task, content, rows.doc_ids[row] if times[task, content] > 1 else "")
         if item in found:
             raise UserError(
@@ -131,7 +134,7 @@ def _refuse_missing(
     if said:
         raise UserError(
             f"{said}; were both run on the same data with the same --limit? --common compares the "
-            "documents that all logs hold"
+            "documents that all logs hold and score"
         )
 
 

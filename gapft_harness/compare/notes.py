@@ -13,6 +13,7 @@ from gapft_harness.compare.findings import Numbers
 from gapft_harness.compare.joining import Joined
 from gapft_harness.compare.reading import Figure, Rows
 from gapft_harness.report.rendering.blocks import Text
+from gapft_harness.verdicts.places import LM_EVAL
 
 #: A run's rows, and which of them are compared.
 Selected = tuple[Rows, NDArray[np.int64]]
@@ -30,15 +31,19 @@ def notes(
     """Yields a sentence each, as a warning where it may change the meaning of the figures."""
     yield from _same_logs(before, after)
     yield from _chosen(choice, figures, before)
+    yield from _note_missing_numbers(figures, before, after)
+    yield from _note_logarithms(figures, before)
     lower = _named(figures, [task for task, higher in directions.items() if higher is False])
     if lower:
         yield Text(f"{lower} is better when lower: a negative difference is a gain")
     numbers = [name for name in table.after if not table.binary(name)]
     unknown = _named(figures, [task for task, higher in directions.items() if higher is None])
+    everything = [before, *(rows for runs in after.values() for rows, _ in runs)]
+    of_lm_eval = [log for rows in everything for log in rows.logs if log.kind == LM_EVAL]
     if unknown and not numbers:
+        why = ": lm_eval's results file is not beside the logs, or does not say" * bool(of_lm_eval)
         yield Text(
-            f"{unknown} is taken to be better when higher: lm_eval's results file is not "
-            "beside the logs, or does not say; --lower-is-better if it is not"
+            f"{unknown} is taken to be better when higher{why}; --lower-is-better if it is not"
         )
     if numbers:
         tasks = np.array([before.task(row) for row in joined.before.tolist()])
@@ -58,8 +63,7 @@ def notes(
             "paired by content and doc_id"
         )
     yield from _asked_otherwise(joined, before, after)
-    everything = [before, *(rows for runs in after.values() for rows, _ in runs)]
-    alone = [log.path for rows in everything for log in rows.logs if log.version is None]
+    alone = [log.path for log in of_lm_eval if log.version is None]
     if alone:
         more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
         yield Text(
@@ -70,7 +74,7 @@ def notes(
 
 def _named(figures: Mapping[str, Figure], tasks: Sequence[str]) -> str:
     """The metrics of some tasks; which tasks, where others have another."""
-    metrics = ", ".join(dict.fromkeys(figures[task].metric for task in tasks))
+    metrics = ", ".join(dict.fromkeys(figures[task].name for task in tasks))
     several = len({of.metric for of in figures.values()}) > 1
     return f"{metrics} ({', '.join(tasks)})" if metrics and several else metrics
 
@@ -93,6 +97,38 @@ def _chosen(choice: CompareChoice, figures: Mapping[str, Figure], before: Rows) 
             of = "" if len(tasks) == len(figures) else f" of {_few(tasks)}"
             taken = f"{option} {chosen}, the first in the log{of}"
             yield Text(f"{taken}; --{option} chooses another: {rest}")
+
+
+def _note_missing_numbers(
+    figures: Mapping[str, Figure], before: Rows, after: Mapping[str, Sequence[Selected]]
+) -> Iterator[Text]:
+    """Documents that are left out because they have no number, counted log by log."""
+    runs = [("before", before), *((name, rows) for name, of in after.items() for rows, _ in of)]
+    for kind, verb in (("unscored", "has null or NaN"), ("unmeasured", "does not apply")):
+        told = []
+        for name, rows in runs:
+            count = sum(getattr(rows, kind).values())
+            if count:
+                told.append(f"{count:,} of {len(rows.values):,} ({name})")
+        if told:
+            metrics = _named(figures, [*figures])
+            yield Text(
+                f"documents for which {metrics} {verb}, left out: {', '.join(told)}",
+                "warning" if kind == "unscored" else "body",
+            )
+
+
+def _note_logarithms(figures: Mapping[str, Figure], before: Rows) -> Iterator[Text]:
+    """What is compared in place of a perplexity."""
+    values = np.frombuffer(before.values, dtype=np.float64)
+    tasks = np.array([before.task(row) for row in range(len(values))])
+    for task, figure in figures.items():
+        if figure.negative_log:
+            perplexity = np.exp(np.nanmean(values[tasks == task]))
+            yield Text(
+                f"rows of {figure.metric} hold log-likelihoods: the negative ones are compared, "
+                f"whose mean is the logarithm of the perplexity ({perplexity:.4g} before)"
+            )
 
 
 def _few(names: Sequence[str]) -> str:

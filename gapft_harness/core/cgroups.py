@@ -55,8 +55,20 @@ def usable_memory(root: Path = Path("/")) -> int:
 def usable_cores(root: Path = Path("/")) -> float:
     """CPUs that this process may use: its affinity, or its groups' quota where that is less."""
     quotas = [_quota(folder, new) for folder, new in _groups(root, "cpu")]
-    cores = float(len(os.sched_getaffinity(0)))
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    cores = float(len(affinity(0)) if affinity else os.cpu_count() or 1)
     return min([cores, *(quota for quota in quotas if quota is not None)])
+
+
+def threads_per_process(processes: int) -> int:
+    """Compute how many CPU threads each of some processes on this machine should use.
+
+    All together use no more than the cores that this process may use; each uses at least one, and
+    no more than ``OMP_NUM_THREADS`` says.
+    """
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    threads = max(1, int(usable_cores()) // processes)
+    return min(threads, int(limit)) if limit.isdecimal() and int(limit) else threads
 
 
 def _groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:

@@ -9,9 +9,10 @@ from gapft_harness.core.errors import UserError
 
 #: By the package's name, the extra of gapft-harness that brings it.
 _EXTRAS = {
-    **dict.fromkeys(("torch", "transformers", "peft", "accelerate"), "hf"),
+    **dict.fromkeys(("torch", "transformers", "peft", "accelerate", "safetensors"), "hf"),
     "vllm": "vllm",
     "trl": "online",
+    "reasoning_gym": "reasoning-gym",
 }
 
 

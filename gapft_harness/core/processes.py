@@ -28,9 +28,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def thread_limits(threads: int) -> dict[str, str]:
-    """What a child's environment says of the threads that its libraries may take."""
+    """What a child's environment says of the threads that its libraries may take.
+
+    Threads that wait for each other sleep, unless the environment says otherwise: where they spin,
+    two of them are slower than one as soon as another process wants their cores.
+    """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return dict.fromkeys(names, str(threads))
+    waiting = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    return {**dict.fromkeys(names, str(threads)), **waiting}
 
 
 def open_standard_streams() -> None:

@@ -23,6 +23,10 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 #: Decode index of the greedy (deployment) response; samples are numbered from 0.
 GREEDY = -1
 
+#: Samples are generated in blocks of so many numbers (0 to 7, 8 to 15, ...), which share no batch:
+#: further samples of a problem then change none of those that are there.
+BLOCK = 8
+
 #: The name that stands for the source model in contrasts.
 SOURCE = "source"
 
@@ -32,6 +36,9 @@ CONTEXT = "context"
 
 #: What a verifier compares a response with: any JSON value, a string for most tasks.
 Gold = Any
+
+#: One turn of a chat, as chat templates take it: its ``role`` and ``content``.
+Turn = Mapping[str, str]
 
 
 def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
@@ -68,12 +75,15 @@ class Problem:
         prompt: what the task renders, before any chat template.
         gold: what the task's verifier compares with.
         document: the benchmark's own record, for reports and stratified selection.
+        turns: with a chat template, the chat that a model is shown in place of ``prompt``: system
+            turn, few-shot examples, the problem, and what the answer begins with. Else empty.
     """
 
     id: str
     prompt: str
     gold: Gold
     document: Mapping[str, Any] = field(default_factory=dict)
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,12 @@ class Decoding:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+
+    def of(self, index: int) -> Decoding:
+        """Return the decoding of one response: that of index ``GREEDY`` is always greedy."""
+        if self.do_sample and index == GREEDY:
+            return Decoding(False, self.max_gen_toks, self.until)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +136,7 @@ class Response:
         token_ids: the generated ids that make up ``text``, the end-of-sequence id excluded.
             Empty where the backend has no tokenizer (``tokens_from`` then says so).
         finish_reason: ``stop`` (also at a stop string), ``length``, ``unknown``, or ``CONTEXT``.
-        seed: the seed that the sampler was given for this response's chunk or request.
+        seed: the seed of the random stream that it was drawn from; 0 of a greedy response.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         attempts: the earlier attempts of an episode, in order; empty elsewhere.
         context_ids: the prompt ids it was generated on after earlier attempts; else empty.

@@ -17,7 +17,7 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from gapft_harness.core.extras import lacking
 from gapft_harness.core.processes import resolve
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory.lock import JOBS_LOCK
 
 #: Seconds that a job waits for another process to end that is still at it.
@@ -112,13 +113,8 @@ _TRACE_LINES = 12
 GO_ON = "What is finished is kept: the same command goes on from there."
 
 
-def outcome(
-    function: str, arguments: Mapping[str, Any], progress: Callable[[int, int], None]
-) -> str:
+def outcome(function: str, arguments: Mapping[str, Any], progress: ReportProgress) -> str:
     """Calls ``function(progress=..., **arguments)``, which must return a dict of JSON values.
-
-    Args:
-        progress: called with (done, total).
 
     Returns:
         The outcome. Whatever is raised is an outcome too, ``SystemExit`` included.

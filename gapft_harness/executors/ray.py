@@ -26,26 +26,31 @@ from gapft_harness.hooks.protocols import Job, Progress
 _INTERVAL_S = 0.2
 
 
+#: What a job reports: done, total, tokens, and a note.
+_Report = tuple[int, int, int, str]
+
+
 class ProgressBoard:
-    """Keeps the first and the latest progress of each job until the driver takes it."""
+    """Keeps the first, the latest and all notes of each job until the driver takes them."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, list[tuple[int, int]]] = {}
+        self._kept: dict[int, list[_Report]] = {}
 
-    def put(self, number: int, done: int, total: int) -> None:
+    def put(self, number: int, report: _Report) -> None:
         """A job got so far."""
-        self._kept[number] = [*self._kept.get(number, ())[:1], (done, total)]
+        kept = self._kept.get(number, [])
+        self._kept[number] = [*kept[:1], *(each for each in kept[1:] if each[-1]), report]
 
-    def take(self) -> list[tuple[int, int, int]]:
-        """(job, done, total) of the jobs that got further since the last call."""
-        taken = [(number, *each) for number, kept in sorted(self._kept.items()) for each in kept]
+    def take(self) -> list[tuple[int, _Report]]:
+        """Jobs that got further since the last call, with what they reported."""
+        taken = [(number, each) for number, kept in sorted(self._kept.items()) for each in kept]
         self._kept.clear()
         return taken
 
 
 def work(
     number: int, function: str, arguments: Mapping[str, Any], folder: str, reports: Any
-) -> tuple[str, tuple[int, int] | None]:
+) -> tuple[str, list[_Report]]:
     """Does one job in the driver's working directory.
 
     Args:
@@ -53,17 +58,21 @@ def work(
         reports: a handle of the ``ProgressBoard`` actor.
 
     Returns:
-        The outcome (``jobs.outcome``), and the last progress that was made.
+        The outcome (``jobs.outcome``), and what may not have been heard: all notes, with the last
+        progress that was made.
     """
-    last: tuple[int, int] | None = None
+    last = (0, 0, 0)
+    notes: list[str] = []
     sent_at = float("-inf")
 
-    def progress(done: int, total: int) -> None:
+    def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
         nonlocal last, sent_at
-        last = (int(done), int(total))
-        if time.monotonic() - sent_at >= _INTERVAL_S:
-            reports.put.remote(number, *last)
+        last = (int(done), int(total), int(tokens))
+        if note or time.monotonic() - sent_at >= _INTERVAL_S:
+            reports.put.remote(number, (*last, note))
             sent_at = time.monotonic()
+        if note:
+            notes.append(note)
 
     try:
         os.chdir(folder)
@@ -73,9 +82,10 @@ def work(
                 f"folder {folder}: cannot be entered on {platform.node()} ({error.strerror}); it "
                 "must be visible under the same path to all workers"
             )
-        ), None
+        ), []
     with _ended_by_sigterm():
-        return outcome(function, arguments, progress), last
+        text = outcome(function, arguments, progress)
+    return text, [(*last, note) for note in (*notes, "")]
 
 
 @contextlib.contextmanager
@@ -237,27 +247,30 @@ def _gather(
 ) -> list[dict[str, Any]]:
     """Waits for all jobs; takes what has ended out of ``pending``."""
     results: dict[int, dict[str, Any]] = {}
+    heard: set[tuple[int, str]] = set()
     news = reports.take.remote()
     while pending:
         ended, _ = ray.wait(list(pending), timeout=_LOOK_S)
         if ray.wait([news], timeout=0)[0]:
             with contextlib.suppress(ray.exceptions.RayActorError):
-                for number, done, total in ray.get(news):
+                for number, report in ray.get(news):
                     if number not in results:  # what came late is older than the result
-                        progress(jobs[number].label, done, total)
+                        progress(jobs[number].label, *report)
+                        heard.add((number, report[-1]))
             news = reports.take.remote()
         for ref in ended:
             number = pending.pop(ref)
             label = jobs[number].label
             try:
-                text, last = ray.get(ref)
+                text, unheard = ray.get(ref)
             except ray.exceptions.RayError as error:
                 raise _lost(label, error) from error
             kind, *fields = json.loads(text)
             if kind == "error":
                 raise failure(label, *fields)
-            if last is not None:
-                progress(label, *last)
+            for report in unheard:
+                if not report[-1] or (number, report[-1]) not in heard:
+                    progress(label, *report)
             results[number] = fields[0]
     return [results[number] for number in range(len(jobs))]
 

@@ -1,7 +1,7 @@
 """The inside of an executor's worker: takes one job at a time, reports progress and its outcome.
 
-In: ``{"function": "module:name", "arguments": {...}}``. Out: ``["progress", done, total]``, and at
-the end the outcome (``jobs.py``).
+In: ``{"function": "module:name", "arguments": {...}}``. Out: ``["progress", done, total, tokens,
+note]``, and at the end the outcome (``jobs.py``).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Reports:
         self._parent = parent
         self._lock = threading.Lock()  # a job may call progress from its own threads
         self._sent_at = float("-inf")
-        self._held_back: tuple[int, int] | None = None
+        self._held_back: tuple[int, int, int, str] | None = None
 
-    def progress(self, done: int, total: int) -> None:
-        """Reports ``done`` of ``total``, or keeps it until the next report."""
+    def progress(self, done: int, total: int, tokens: int = 0, note: str = "") -> None:
+        """Reports ``done`` of ``total``, or keeps it until the next report; a note goes at once."""
         with self._lock:
-            self._held_back = (int(done), int(total))
-            if time.monotonic() - self._sent_at >= PROGRESS_INTERVAL_S:
+            self._held_back = (int(done), int(total), int(tokens), note)
+            if note or time.monotonic() - self._sent_at >= PROGRESS_INTERVAL_S:
                 self._release()
 
     def end(self, message: str) -> None:

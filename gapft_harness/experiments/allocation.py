@@ -154,7 +154,7 @@ def exposed_arm(
     condition: str,
     seed: int,
     plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = api.report_nothing,
 ) -> dict[str, Any]:
     """Decodes halves A and B greedily with one arm's adapter, and verifies the answers.
 
@@ -172,9 +172,8 @@ def exposed_arm(
             f"recipe says experiments.allocation: {allocation and allocation.model_dump()}"
         )
 
-    file, purpose = exposed_file(arm), f"exposed/{arm.name}"
     only = partial(_problems, run, allocation, seed)
-    return api.decode_split(run, arm, "pool", file, purpose, plugin_files, progress, only=only)
+    return api.decode_split(run, arm, "pool", exposed_file(arm), plugin_files, progress, only=only)
 
 
 class AllocationExperiment(api.Experiment):

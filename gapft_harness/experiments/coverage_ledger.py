@@ -8,7 +8,7 @@ model would fall on S and rise on U.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ def sample_audit(
     seed: int,
     samples: int,
     plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = api.report_nothing,
 ) -> dict[str, Any]:
     """Draws samples of the audit problems with an arm's adapter, and verifies them.
 
@@ -70,9 +70,8 @@ def sample_audit(
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    purpose = f"coverage/{arm.name}"
     return api.decode_split(
-        run, arm, "audit", ledger_file(arm), purpose, plugin_files, progress, samples=samples
+        run, arm, "audit", ledger_file(arm), plugin_files, progress, samples=samples
     )
 
 
@@ -276,7 +275,6 @@ BEHIND: tuple[api.Column[tuple[LedgerCurve, CurveDifference]], ...] = (
         "the first k at which Pass@k is below; a dash: at none",
         lambda row: row[1].behind,
         "falls behind at k",
-        lambda k: "–" if k is None else str(k),
     ),
     api.Column(
         "behind_set",
@@ -346,8 +344,8 @@ class LedgerPart(api.Part):
             if other != api.SOURCE:
                 rows = [point for point in rows if point.number in (0, len(point.curve.k) - 1)]
             name = condition_name(other)
-            columns = [*_titled(LEDGER, name)]
-            blocks.append(api.Frame(columns, rows).table(_note(found, name)))
+            table = api.Frame(LEDGER, rows).table(_note(found, name), fill={"AGAINST": name})
+            blocks.append(table)
         ends = api.Frame(_STATES, [*_by_state(found)])
         blocks.append(
             ends.table(
@@ -393,13 +391,6 @@ def _points_of(of: LedgerCurve) -> Iterator[LedgerPoint]:
         yield from (LedgerPoint(of, of.curve, number) for number in range(len(of.curve.k)))
 
 
-def _titled(
-    columns: Sequence[api.Column[LedgerPoint]], name: str
-) -> Iterator[api.Column[LedgerPoint]]:
-    for column in columns:
-        yield column if column.title != "AGAINST" else replace(column, title=name)
-
-
 #: A condition at one k: its point on all problems, and by state where it has any.
 _State = tuple[LedgerPoint, Mapping[str, LedgerPoint]]
 
@@ -418,12 +409,9 @@ def _by_state(found: LedgerFindings) -> Iterator[_State]:
 
 
 def _of_state(state: str) -> api.Column[_State]:
-    return api.Column(
-        "",
-        "difference on the problems of this state, in points, with its band",
-        lambda row: row[1][state].difference if state in row[1] else "–",
-        state,
-    )
+    meaning = "difference on the problems of this state, in points, with its band"
+    point: api.Column[LedgerPoint] = api.Column("", meaning, lambda of: of.difference, state)
+    return point.of(lambda row: row[1].get(state))
 
 
 _STATES: tuple[api.Column[_State], ...] = (

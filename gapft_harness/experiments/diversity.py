@@ -432,10 +432,6 @@ class MatchedCondition:
         """Supervised ones, by seed."""
         return [of.supervised_tokens for of in self.findings.conditions[self.name].budgets]
 
-    def minus(self, other: str) -> api.Contrast | None:
-        """Its difference from another; None from itself."""
-        return None if other == self.name else self.findings.contrast(self.name, other)
-
 
 def _lines(findings: api.ReportFindings, matching: Matching) -> list[MatchedCondition]:
     return [MatchedCondition(findings, matching, name) for name in matching.of.names]
@@ -504,29 +500,22 @@ STATES: tuple[api.Column[MatchedCondition], ...] = (
 
 
 def minus(other: str) -> tuple[api.Column[MatchedCondition], ...]:
-    """The difference from another condition, or from the source."""
+    """The difference from another condition, or from the source; none from itself."""
 
-    def ends(row: MatchedCondition) -> tuple[Fraction | float, ...] | None:
-        contrast = row.minus(other)
-        if contrast is None:
-            return None
-        return contrast.delta, contrast.interval.low, contrast.interval.high
+    def contrast(row: MatchedCondition) -> api.Contrast | None:
+        return None if other == row.name else row.findings.contrast(row.name, other)
 
-    def delta(row: MatchedCondition) -> str:
-        contrast = row.minus(other)
-        return "ref." if contrast is None else points(contrast.delta)
-
-    def interval(row: MatchedCondition) -> str:
-        contrast = row.minus(other)
-        return "" if contrast is None else points_interval(contrast.interval)
+    def all_three(of: api.Contrast) -> tuple[Fraction | float, ...]:
+        return of.delta, of.interval.low, of.interval.high
 
     names = [f"{end}_minus_{other}" for end in ("delta", "ci95_low", "ci95_high")]
-    meaning = "Pass@1 minus the source's, or this condition's"
-    return (
-        api.Column(f"minus_{other}", "", ends, names=names),
-        api.Column("", meaning, delta, f"Δ {condition_name(other)}"),
-        api.Column("", "", interval, "95% interval"),
+    title, meaning = f"Δ {condition_name(other)}", "Pass@1 minus the source's, or this condition's"
+    columns: tuple[api.Column[api.Contrast], ...] = (
+        api.Column(f"minus_{other}", "", all_three, names=names),
+        api.Column("", meaning, lambda of: of.delta, title, points, missing="ref."),
+        api.Column("", "", lambda of: of.interval, "95% interval", points_interval, missing=""),
     )
+    return tuple(column.of(contrast) for column in columns)
 
 
 DIFFERENCES = (*minus(api.SOURCE), *minus("CONDITION"))

@@ -86,7 +86,6 @@ def _plan(recipe: api.Recipe, condition: str) -> str:
         f"reward {of.reward}",
         f"temperature {of.temperature:g}",
         f"KL {of.beta:g}" if of.beta else "no KL",
-        f"clipping {of.epsilon:g}",
         f"loss {of.loss}",
         f"learning rate {settings.learning_rate:g}",
     ]
@@ -189,10 +188,7 @@ def _plain_change(change: Change) -> tuple[Fraction, float, float] | None:
     return None if change is None else (change[0], change[1].low, change[1].high)
 
 
-def _whole(value: Fraction | int | None) -> str:
-    return "–" if value is None else wording.whole(round(value))
-
-
+_whole = wording.rounded
 _ENDS = ("", "_ci95_low", "_ci95_high")
 _MINUS = "minus the reference, in points, with the interval of joint replicates"
 CONTROL: tuple[api.Column[RuleRow], ...] = (
@@ -348,12 +344,12 @@ class OnlinePart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
     ) -> Iterator[api.Section]:
         """The paper's table, what was drawn, and which groups of the search are flat."""
-        rows = _rule_rows(inputs, findings, found)
+        rows, name = _rule_rows(inputs, findings, found), condition_name(found.reference)
         yield api.Section(
             "Online training at equal updates",
             [
                 api.Text(_result(rows[1:], found)),
-                api.Frame(_titled(found.reference), rows).table(_rule_note(inputs)),
+                api.Frame(CONTROL, rows).table(_rule_note(inputs), fill={"REFERENCE": name}),
                 api.Frame((_NAME, *_FLATNESS), found.drawn[1:]).table(_FLAT_NOTE),
                 api.Frame((_NAME, *_COST), found.drawn).table(_COST_NOTE),
                 api.Frame(SAMPLED, found.sampled).table(_sampled_note(inputs, found)),
@@ -436,14 +432,6 @@ def _other_change(
     if (turned := by_names.get((reference, name))) is not None:
         return -turned.delta, Interval(-turned.interval.high, -turned.interval.low)
     return None
-
-
-def _titled(reference: str) -> list[api.Column[RuleRow]]:
-    """The columns with the reference's name in their headings."""
-    name = condition_name(reference)
-    return [
-        replace(of, title=of.title.replace("REFERENCE", name)) if of.title else of for of in CONTROL
-    ]
 
 
 def _result(rows: Sequence[RuleRow], found: OnlineFindings) -> str:

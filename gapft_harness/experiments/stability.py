@@ -61,7 +61,7 @@ def sample_source(
     seed: int,
     samples: int,
     plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = api.report_nothing,
 ) -> dict[str, Any]:
     """Draw further samples of the audit problems from the source, and verify them.
 
@@ -69,9 +69,7 @@ def sample_source(
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    return api.decode_split(
-        run, arm, "audit", _FILE, "stability/source", plugin_files, progress, samples=samples
-    )
+    return api.decode_split(run, arm, "audit", _FILE, plugin_files, progress, samples=samples)
 
 
 class StabilityExperiment(api.Experiment):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.files import unwritable, write_text
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.exporting.cards import asked, card, hub_name, model_name, seals
-from gapft_harness.exporting.eval_results import as_yaml, entry
 from gapft_harness.exporting.formats import arms_of
 from gapft_harness.exporting.tables import reported
 from gapft_harness.report.findings.whole import Findings
@@ -26,11 +25,9 @@ from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.manifest import given_plugins
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult, EvalResultEntry
+    from huggingface_hub import EvalResult
 
 _CARD = "README.md"
-#: Where the hub looks for an adapter's figure.
-EVAL_RESULTS = ".eval_results/gapft.yaml"
 
 
 def write_adapters(
@@ -39,7 +36,6 @@ def write_adapters(
     conditions: Sequence[str] = (),
     seeds: Sequence[int] = (),
     plugin_files: Sequence[str] = (),
-    benchmark: str = "",
 ) -> list[Path]:
     """Writes a folder an arm: the adapter as it was sealed, the run's recipe, and the model card.
 
@@ -49,20 +45,18 @@ def write_adapters(
         conditions: only these; none: all.
         seeds: likewise.
         plugin_files: files given by ``--plugin``.
-        benchmark: as ``eval_results.entry`` takes it, for a file in ``.eval_results``; empty: none.
 
     Returns:
         The files.
 
     Raises:
-        UserError: no such adapter, no such benchmark, an arm that is not audited yet, or something
+        UserError: no such adapter, an arm that is not audited yet, or something
             was changed after it was sealed.
         GapftError: the folder cannot be written.
     """
     arms = arms_of(run, conditions, seeds, layout.ADAPTERS)
     folders = [run.sealed(layout.adapter(arm)) for arm in arms]
     inputs, findings = reported(run, plugin_files)
-    results = {arm: _for_hub(run, benchmark, arm, findings) for arm in arms if benchmark}
     for arm, folder in zip(arms, folders, strict=True):
         try:
             shutil.copytree(folder, out / arm.name, ignore=shutil.ignore_patterns(_CARD))
@@ -70,14 +64,7 @@ def write_adapters(
         except OSError as error:
             raise unwritable(out / arm.name, error) from error
         write_text(out / arm.name / _CARD, _model_card(run, arm, inputs, findings))
-        if benchmark:
-            write_text(out / arm.name / EVAL_RESULTS, as_yaml(results[arm]))
     return [path for arm in arms for path in sorted((out / arm.name).rglob("*")) if path.is_file()]
-
-
-def _for_hub(run: RunDirectory, benchmark: str, arm: Arm, findings: Findings) -> EvalResultEntry:
-    reached = findings.conditions[arm.condition].seeds[arm.seed].decomposition
-    return entry(run, benchmark, reached.pass_at_1, findings.source.n)
 
 
 def _model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, findings: Findings) -> str:

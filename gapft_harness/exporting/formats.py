@@ -12,7 +12,7 @@ import yaml
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json, write_text
-from gapft_harness.core.records import Arm, Example
+from gapft_harness.core.records import Arm, Example, Problem, Turn
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
@@ -26,11 +26,13 @@ class Written:
 
     Attributes:
         prompt: the task's prompt, before any chat template.
+        chat: the same as turns, the system's first if there is one.
         response: what is trained on.
         example: what was sealed.
     """
 
     prompt: str
+    chat: list[Turn]
     response: str
     example: Example
 
@@ -86,7 +88,7 @@ def written(run: RunDirectory, arm: Arm) -> Iterator[Written]:
     problems = {of.problem_id for of in examples}
     origins = {(of.origin, of.response_index) for of in examples}
     prompts = {
-        problem.id: (problem.prompt, ids)
+        problem.id: (problem, ids)
         for problem, ids in read_problems(run.sealed(layout.problems("pool")))
         if problem.id in problems
     }
@@ -97,14 +99,17 @@ def written(run: RunDirectory, arm: Arm) -> Iterator[Written]:
         if (key := (problem_id, judged.response.index)) in origins
     }
     for slot, example in enumerate(examples):
-        prompt, prompt_ids = prompts.get(example.problem_id, ("", ()))
+        problem, prompt_ids = prompts.get(example.problem_id, (Problem("", "", None), ()))
+        chat = chat_of(problem.prompt, problem.turns, run.recipe)
         response = responses.get((example.origin, example.response_index))
         if prompt_ids != example.prompt_ids:
             why = "its prompt is not the problem's own: it follows the attempts of an episode"
         elif response is None or response.token_ids != example.response_ids:
             why = "it is no whole response of this run"
+        elif chat[-1]["role"] == "assistant":
+            why = "its response continues a turn that the task began (gen_prefix)"
         else:
-            yield Written(prompt, response.text, example)
+            yield Written(problem.prompt, chat, response.text, example)
             continue
         raise UserError(
             f"{path}, example {slot}: {why}, so texts would not be what the arm was trained on; "
@@ -207,11 +212,11 @@ def _sealed(written_example: Written) -> Record:
     return {key: value for key, value in said.items() if not key.endswith("_ids")}
 
 
-def turns(prompt: str, recipe: Recipe) -> list[Record]:
-    """A prompt as messages, the system's first if the recipe has one."""
+def chat_of(prompt: str, turns: Sequence[Turn], recipe: Recipe) -> list[Turn]:
+    """Return a problem's turns; of one without any, the recipe's system turn and the user's."""
     system = recipe.model.system_instruction
     first = [{"role": "system", "content": system}] if system else []
-    return [*first, {"role": "user", "content": prompt}]
+    return [*turns] or [*first, {"role": "user", "content": prompt}]
 
 
 def _answer(example: Written) -> list[Record]:
@@ -220,20 +225,28 @@ def _answer(example: Written) -> list[Record]:
 
 def _trl(example: Written, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"prompt": turns(example.prompt, recipe), "completion": _answer(example)}
+        return {"prompt": example.chat, "completion": _answer(example)}
     return {"prompt": example.prompt, "completion": example.response}
 
 
 def _axolotl(example: Written, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"messages": [*turns(example.prompt, recipe), *_answer(example)]}
+        return {"messages": [*example.chat, *_answer(example)]}
     return {"prompt": example.prompt, "completion": example.response}
 
 
 def _llama_factory(example: Written, recipe: Recipe) -> Record:
-    system = recipe.model.system_instruction
-    told = {"instruction": example.prompt, "input": "", "output": example.response}
-    return {**told, **({"system": system} if system else {})}
+    if not recipe.model.chat_template:
+        return {"instruction": example.prompt, "input": "", "output": example.response}
+    system = [turn["content"] for turn in example.chat if turn["role"] == "system"]
+    *shown, question = [turn["content"] for turn in example.chat if turn["role"] != "system"]
+    return {
+        "instruction": question,
+        "input": "",
+        "output": example.response,
+        "system": "".join(system),
+        "history": [*zip(shown[::2], shown[1::2], strict=True)],
+    }
 
 
 def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
@@ -259,8 +272,8 @@ def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
 def _llama_factory_info(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     """``dataset_info.json``, by which LLaMA-Factory finds the files."""
     columns = {"prompt": "instruction", "query": "input", "response": "output"}
-    if recipe.model.system_instruction:
-        columns["system"] = "system"
+    if recipe.model.chat_template:
+        columns |= {"system": "system", "history": "history"}
     told = {name: {"file_name": file, "columns": columns} for name, file in files.items()}
     return {"dataset_info.json": json.dumps(told, indent=1) + "\n"}
 

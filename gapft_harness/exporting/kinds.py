@@ -11,7 +11,6 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
-from gapft_harness.exporting.inspect_logs import write_inspect_logs
 from gapft_harness.exporting.prompt_sets import PROMPT_FORMATS, write_prompt_set
 from gapft_harness.exporting.tables import reported, require_new, write_tables
 from gapft_harness.report.document import build
@@ -29,7 +28,6 @@ class Asked:
         conditions: only these; none: all.
         seeds: likewise.
         states: only problems in these; none: all.
-        benchmark: as ``eval_results.entry`` takes it; empty: none.
         plugin_files: files given by ``--plugin``.
     """
 
@@ -37,7 +35,6 @@ class Asked:
     conditions: Sequence[str] = ()
     seeds: Sequence[int] = ()
     states: Sequence[str] = ()
-    benchmark: str = ""
     plugin_files: Sequence[str] = ()
 
 
@@ -46,7 +43,6 @@ _OPTIONS = {
     "conditions": "--condition",
     "seeds": "--seed",
     "states": "--states",
-    "benchmark": "--benchmark",
 }
 _ARMS = ("conditions", "seeds")
 
@@ -130,12 +126,7 @@ def _tables(run: RunDirectory, asked: Asked) -> list[Path]:
 
 
 def _adapters(run: RunDirectory, asked: Asked) -> list[Path]:
-    chosen = (asked.conditions, asked.seeds, asked.plugin_files)
-    return write_adapters(run, asked.out, *chosen, asked.benchmark)
-
-
-def _inspect(run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_inspect_logs(run, asked.out, asked.conditions, asked.seeds)
+    return write_adapters(run, asked.out, asked.conditions, asked.seeds, asked.plugin_files)
 
 
 def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
@@ -147,7 +138,6 @@ KINDS = {
     **{to: ExportKind(partial(_training_sets, to), _ARMS) for to in FORMATS},
     **{to: ExportKind(partial(_prompt_set, to), ["states"]) for to in PROMPT_FORMATS},
     "tables": ExportKind(_tables),
-    "adapters": ExportKind(_adapters, (*_ARMS, "benchmark")),
-    "inspect": ExportKind(_inspect, _ARMS),
+    "adapters": ExportKind(_adapters, _ARMS),
     "dataset": ExportKind(_dataset),
 }

@@ -18,10 +18,10 @@ from typing import get_args
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import replace_file, write_text
-from gapft_harness.core.records import State
+from gapft_harness.core.records import State, Turn
 from gapft_harness.exporting.cards import model_name
 from gapft_harness.exporting.dataset import AT_ONCE, COLUMNS, SPLITS, dataset_card, require_same
-from gapft_harness.exporting.formats import Record, turns
+from gapft_harness.exporting.formats import Record, chat_of
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.run_directory import layout
@@ -56,7 +56,7 @@ class Prompt:
 
     number: int
     text: str
-    messages: list[Record]
+    messages: list[Turn]
     chat: bool
     answer: str
     facts: Record
@@ -159,11 +159,27 @@ def _prompts(
         yield Prompt(
             next(number),
             problem["prompt"],
-            turns(problem["prompt"], recipe),
+            _chat_of(run, problem),
             recipe.model.chat_template,
             gold if isinstance(gold, str) else problem["gold"],
             facts,
         )
+
+
+def _chat_of(run: RunDirectory, problem: Record) -> list[Turn]:
+    """Return a problem's turns.
+
+    Raises:
+        UserError: the last one is the assistant's: trainers would close it, or answer it.
+    """
+    chat = chat_of(problem["prompt"], json.loads(problem["turns"]), run.recipe)
+    if chat[-1]["role"] == "assistant":
+        raise UserError(
+            f"{run.path}, problem {problem['problem_id']}: the task begins answers with "
+            "gen_prefix, and prompt sets have no place for that; remove gen_prefix from the task "
+            "and search again"
+        )
+    return chat
 
 
 def _write_lines(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) -> None:
@@ -224,10 +240,11 @@ def _verl(prompt: Prompt) -> Record:
 
 
 def _prime_rl(prompt: Prompt) -> Record:
-    *system, _ = (turn["content"] for turn in prompt.messages)
+    system = [turn["content"] for turn in prompt.messages if turn["role"] == "system"]
+    others = [turn for turn in prompt.messages if turn["role"] != "system"]
     return {
         "id": prompt.facts["problem_id"],
-        "prompt": prompt.text,
+        "prompt": others if len(others) > 1 else others[0]["content"],
         **({"system_prompt": system[0]} if system else {}),
         "answer": prompt.answer,
     }

@@ -60,7 +60,7 @@ def reported(run: RunDirectory, plugin_files: Sequence[str] = ()) -> tuple[Repor
     Raises:
         UserError: something that a report reads is not there yet, or was changed.
     """
-    settings = run.recipe.executor.model_dump()
+    settings = run.recipe.executor.for_executor()
     with contextlib.closing(LocalExecutor(settings)) as executor:
         inputs = report_inputs(Context(run, executor, plugin_files))
     return inputs, compute(inputs)

@@ -1,50 +1,123 @@
-"""What ``gapft gap`` found, for the terminal and for the files that it writes beside the logs."""
+"""What ``gapft gap`` found, for the terminal and for the files that it writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import reported_k
 from gapft_harness.core.records import State
+from gapft_harness.gap.costs import Costs
 from gapft_harness.gap.findings import REPLICATES, GapFindings, Share
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import Measured
+from gapft_harness.gap.prospects import Prospects
+from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.explored import Entry, Explored, word
+from gapft_harness.report.findings.ledger import Spent
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
+    duration,
     listed,
     percent,
     percent_interval,
     points,
     points_interval,
+    rounded,
     whole,
 )
 from gapft_harness.verdicts.places import log_at
 from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
 
-#: Every k up to this many has a row on the page; beyond, powers of two. gap.csv has them all.
-_ALL_ROWS = 8
 #: A row of each log: the same document under the same filter.
 _Pair = tuple[LogRow, LogRow]
 
 
-def document(of: Measured, found: Mapping[str, GapFindings]) -> Document:
-    """All of it, with a page of every problem."""
+#: The pages and the results.
+NAMES = ("gap.html", "gap.md", "results.json")
+
+
+def document(
+    of: Measured, found: Mapping[str, GapFindings], prospects: Prospects | None
+) -> Document:
+    """Tell the gap of a searched task, with a page of every problem.
+
+    Args:
+        of: the search.
+        found: by filter, the chosen one first.
+        prospects: of training.
+    """
+    lead = _lead(of.task, of.split, len(of.ids), of.k, of.judge)
+    sections = [_gap(lead, notes(of, found), of.k, next(iter(found.values())))]
+    if len(found) > 1:
+        sections.append(Section("By filter", [_by(FILTERS, of.k, found, f"{_CHOSEN} {_GAP}")]))
     return Document(
         title=f"The gap of {of.task}",
-        sections=sections(of, found),
-        names=("gap.html", "gap.md", "results.json"),
-        results=results(of, found),
+        sections=[*sections, _pay(prospects)],
+        names=NAMES,
+        results={**results(of, found), **_prospects(prospects)},
         tables={"gap.csv": Frame(CURVE, rates(found)).csv(), "items.csv": _items(of, found)},
         explorers={"": explorer.render(explored(of, found))},
     )
+
+
+def run_document(
+    run: SearchedRun,
+    found: Mapping[str, GapFindings],
+    prospects: Prospects | None,
+    costs: Costs,
+) -> Document:
+    """Tell the gap of a run's search, and what the next steps cost.
+
+    Args:
+        run: the run.
+        found: by split.
+        prospects: of training.
+        costs: of what was done and of what comes next.
+    """
+    split = "audit" if "audit" in found else "pool"
+    judge, count = f"verifier {run.verifier}", len(found[split].verdicts.greedy)
+    lead = _lead(run.task, split, count, run.k, judge)
+    sections = [_gap(lead, run_notes(run, found), run.k, found[split])]
+    if len(found) > 1:
+        sections.append(Section("By split", [_by(SPLITS, run.k, found, _GAP)]))
+    return Document(
+        title=f"The gap of {run.task}",
+        sections=[*sections, _pay(prospects), Section("Costs", [_costs(costs)])],
+        names=NAMES,
+        results={
+            "schema": 1,
+            "task": run.task,
+            "k": run.k,
+            "judge": judge,
+            "splits": {name: _filter(one) for name, one in found.items()},
+            **_prospects(prospects),
+            "costs": asdict(costs),
+            "notes": [note.line for note in run_notes(run, found)],
+        },
+    )
+
+
+def run_notes(run: SearchedRun, found: Mapping[str, GapFindings]) -> Iterator[Text]:
+    """What to know of a run's figures, a sentence each."""
+    for warning in run.told:
+        yield Text(warning, "warning")
+    for split, one in found.items():
+        count = len(one.verdicts.greedy)
+        if count < STABLE_ITEMS:
+            few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
+            yield Text(f"{few}: every share of them is unstable", "warning")
+        if not one.pass_at:
+            early = f"{split}: its search stopped early (search.stop)"
+            yield Text(f"{early}, so how often problems pass is not known: no Pass@k")
 
 
 def notes(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[Text]:
@@ -69,40 +142,58 @@ def notes(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[Text]:
         )
 
 
-def sections(of: Measured, found: Mapping[str, GapFindings]) -> list[Section]:
-    """The page's sections."""
-    first = next(iter(found.values()))
-    gap, p_s = first.gains[-1], first.shares["S"]
-    told = (
-        f"{of.task}, {of.split}: {whole(len(of.ids))} problems, one greedy decode and {of.k} "
-        f"samples of each; {of.judge}."
+def _lead(task: str, split: str, problems: int, k: int, judge: str) -> str:
+    return (
+        f"{task}, {split}: {whole(problems)} problems, one greedy decode and {k} samples of each; "
+        f"{judge}."
     )
-    bound = Text(
-        f"On {_percent(p_s)} of all problems the greedy decode fails and one of {of.k} samples "
-        "passes. This is p_S, the most that making recovered problems right can add to the greedy "
-        f"accuracy. Pass@{of.k} − Pass@1 is {_points(gap)} points."
-    )
-    blocks: list[Block] = [_curve(of, first), _states(first), bound]
-    result = [Section("The gap", [Text(told, "lead"), *remarks(notes(of, found)), *blocks])]
-    if len(found) > 1:
-        result.append(Section("By filter", [_filters(of, found)]))
-    return result
 
 
-def _curve(of: Measured, found: GapFindings) -> Table:
-    shown = range(1, of.k + 1) if of.k <= _ALL_ROWS else reported_k(of.k)
-    rows = [rate for rate in rates({"": found}) if rate.k in (0, *shown)]
+def _gap(lead: str, notes: Iterable[Text], k: int, found: GapFindings) -> Section:
+    bound = (
+        f"On {_percent(found.shares['S'])} of all problems the greedy decode fails and one of {k} "
+        "samples passes. This is p_S, the most that making recovered problems right can add to "
+        "the greedy accuracy."
+    )
+    if found.gains:
+        bound += f" Pass@{k} − Pass@1 is {_points(found.gains[-1])} points."
+    if found.beyond:
+        ends = [f"in {percent_interval(of.p_s)} with {n}" for n, of in found.beyond.items()]
+        bound += f" p_S would be {listed(ends)} samples."
+    blocks: list[Block] = [_curve(k, found), _states(found), Text(bound)]
+    return Section("The gap", [Text(lead, "lead"), *remarks(notes), *blocks])
+
+
+def _pay(prospects: Prospects | None) -> Section:
+    if prospects is None:
+        text = "No audit is searched: give how many items it will have, --items M."
+        return Section(_PAY, [Text(text)])
+    answer, why = prospects.verdict.answer, prospects.verdict.why
+    return Section(_PAY, [Text(f"{answer.capitalize()}. {why}"), Text(prospects.power)])
+
+
+_PAY = "Will it pay to train?"
+_CHOSEN = "The first is the chosen one."
+_GAP = "Gap: Pass@K − Pass@1."
+
+
+def _curve(k: int, found: GapFindings) -> Table:
+    shown = (0, *reported_k(k), *found.beyond)  # gap.csv has every k
+    rows = [rate for rate in rates({"": found}) if rate.k in shown]
     note = f"Unbiased, over problems; intervals from {whole(REPLICATES)} bootstrap replicates."
+    if found.beyond:
+        note += f" Beyond {k} samples: bounds that hold however chances are spread over problems."
     return Frame(CURVE, rows).table(note)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A point of Pass@k; of the greedy decode where k is 0."""
+    """A point of Pass@k; of the greedy decode where k is 0, and bounds alone beyond K."""
 
     filter: str
     k: int
-    share: Share
+    value: Fraction | None
+    interval: Interval | None
     gain: Share | None = None
 
 
@@ -110,20 +201,24 @@ def rates(found: Mapping[str, GapFindings]) -> list[Rate]:
     """Of each filter the greedy decode and every k."""
     rows = []
     for name, one in found.items():
-        rows.append(Rate(name, 0, one.greedy))
+        rows.append(Rate(name, 0, one.greedy.value, one.greedy.interval))
         shares = enumerate(zip(one.pass_at, one.gains, strict=True), 1)
-        rows += [Rate(name, k, share, gain) for k, (share, gain) in shares]
+        rows += [Rate(name, k, of.value, of.interval, gain) for k, (of, gain) in shares]
+        rows += [Rate(name, k, None, of.pass_at_k) for k, of in one.beyond.items()]
     return rows
+
+
+def _interval(interval: Interval | None) -> str:
+    return "" if interval is None else percent_interval(interval)
+
+
+def _change(interval: Interval | None) -> str:
+    return "" if interval is None else points_interval(interval)
 
 
 def _gain(shown: Callable[[Share], str]) -> Callable[[Rate], str]:
     """What is said of a gain where there can be one."""
     return lambda rate: "" if rate.gain is None or rate.k == 1 else shown(rate.gain)
-
-
-def _ends(share: Share | None) -> tuple[float, float] | None:
-    interval = None if share is None else share.interval
-    return None if interval is None else (interval.low, interval.high)
 
 
 _PASSES = "of `greedy` and `Pass@k` (Equation 1)"
@@ -132,14 +227,19 @@ CURVE: tuple[Column[Rate], ...] = (
     Column("filter", "", lambda rate: rate.filter),
     Column("k", "", lambda rate: rate.k or "greedy"),
     Column("", "", lambda rate: f"Pass@{rate.k}" if rate.k else "greedy", ""),
-    Column("rate", _PASSES, lambda rate: rate.share.value, "passes", percent),
-    Column("ci95", "", lambda rate: _ends(rate.share), names=CI95),
-    Column("", _PASSES, lambda rate: _interval(rate.share.interval), "95% interval"),
+    Column("rate", _PASSES, lambda rate: rate.value, "passes", percent),
+    Column(
+        "ci95", _PASSES, lambda rate: rate.interval, "95% interval", percent_interval,
+        names=CI95, missing="",
+    ),
     Column("gain", "", lambda rate: rate.gain and rate.gain.value),
-    Column("gain_ci95", "", lambda rate: _ends(rate.gain), names=("gain_low", "gain_high")),
+    Column(
+        "gain_ci95", "", lambda rate: rate.gain and rate.gain.interval,
+        names=("gain_low", "gain_high"),
+    ),
     Column("", _GAIN, _gain(lambda share: points(share.value)), "− Pass@1 (points)"),
     Column("", _GAIN, _gain(lambda share: _change(share.interval)), "95% interval"),
-)
+)  # fmt: skip
 
 
 def _states(found: GapFindings) -> Table:
@@ -152,35 +252,79 @@ STATES: tuple[Column[tuple[State, int, Share]], ...] = (
     Column("", _STATE, lambda row: f"{row[0]}: {STATE_NAMES[row[0]]}", "state"),
     Column("", _STATE, lambda row: row[1], "problems", whole),
     Column("", _STATE, lambda row: row[2].value, "share", percent),
-    Column("", _STATE, lambda row: _interval(row[2].interval), "95% interval"),
+    Column("", _STATE, lambda row: row[2].interval, "95% interval", percent_interval, missing=""),
 )
 
 
-def _filters(of: Measured, found: Mapping[str, GapFindings]) -> Table:
-    columns = [pass_at(of.k) if column.title == "Pass@K" else column for column in FILTERS]
-    note = "The first is the chosen one. Gap: Pass@K − Pass@1."
-    return Frame(columns, [*found.items()]).table(note)
-
-
 FilterRow = tuple[str, GapFindings]
-_BY = "by this filter"
+_BY = "by this filter, of this split"
 
 
-def pass_at(k: int | str) -> Column[FilterRow]:
-    """Pass@k of all samples."""
-    return Column("", _BY, lambda row: row[1].pass_at[-1].value, f"Pass@{k}", percent)
+def _by(
+    columns: Sequence[Column[FilterRow]], k: int, found: Mapping[str, GapFindings], note: str
+) -> Table:
+    return Frame(columns, [*found.items()]).table(note, fill={"Pass@K": f"Pass@{k}"})
 
 
-FILTERS: tuple[Column[FilterRow], ...] = (
-    Column("", "which of the task's reads the answer", lambda row: row[0], "filter"),
+def _at(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
+    """A value that is not known where samples were left out."""
+    return lambda row: value(row[1]) if row[1].pass_at else None
+
+
+_FOUND: tuple[Column[FilterRow], ...] = (
     Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
-    Column("", _BY, lambda row: row[1].pass_at[0].value, "Pass@1", percent),
-    pass_at("K"),
-    Column("", _BY, lambda row: row[1].gains[-1].value, "gap (points)", points),
-    Column("", _BY, lambda row: _change(row[1].gains[-1].interval), "95% interval"),
+    Column("", _BY, _at(lambda one: one.pass_at[0].value), "Pass@1", percent),
+    Column("", _BY, _at(lambda one: one.pass_at[-1].value), "Pass@K", percent),
+    Column("", _BY, _at(lambda one: one.gains[-1].value), "gap (points)", points),
+    Column(
+        "", _BY, _at(lambda one: one.gains[-1].interval), "95% interval", points_interval,
+        missing="",
+    ),
     Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", whole),
     Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", whole),
     Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", whole),
+)  # fmt: skip
+FILTERS: tuple[Column[FilterRow], ...] = (
+    Column("", "which of the task's reads the answer", lambda row: row[0], "filter"),
+    *_FOUND,
+)
+SPLITS: tuple[Column[FilterRow], ...] = (
+    Column("", "of the run", lambda row: row[0], "split"),
+    *_FOUND,
+)
+
+
+def _costs(costs: Costs) -> Table:
+    adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
+    rows = [
+        ("this search (done)", costs.search),
+        *((f"search with k = {k}, a new run", cost) for k, cost in costs.deeper.items()),
+        (f"train {adapters}", costs.training),
+        (f"audit {adapters}", costs.audit),
+    ]
+    unmeasured = []
+    if costs.search.seconds is None:
+        unmeasured.append("the search's seconds are not recorded")
+    if costs.training.tokens is None:
+        unmeasured.append("without a pool whose tokens are counted, training is not foreseen")
+    elif costs.training.seconds is None:
+        unmeasured.append("no training of this run has recorded its seconds")
+    if costs.search.tokens is None:
+        unmeasured.append("the backend gave no tokens to count")
+    elif any(cost.tokens is None for cost in costs.deeper.values()):
+        unmeasured.append("how much a search draws that stops early is not foreseen")
+    note = (
+        "Search and audit: generated tokens, at the rate of this run's search (wall time, starting "
+        "included). Training: processed tokens, every condition at the recipe's matched budget, at "
+        "the rate of what this run has trained."
+    )
+    return Frame(COSTS, rows).table(note + f" –: {'; '.join(unmeasured)}." * bool(unmeasured))
+
+
+COSTS: tuple[Column[tuple[str, Spent]], ...] = (
+    Column("", "costs", lambda row: row[0], "step"),
+    Column("", "costs", lambda row: row[1].tokens, "tokens", rounded),
+    Column("", "costs", lambda row: row[1].seconds, "time", duration),
 )
 
 
@@ -190,14 +334,6 @@ def _percent(share: Share) -> str:
 
 def _points(share: Share) -> str:
     return f"{points(share.value)} {_change(share.interval)}".strip()
-
-
-def _interval(interval: Interval | None) -> str:
-    return "" if interval is None else percent_interval(interval)
-
-
-def _change(interval: Interval | None) -> str:
-    return "" if interval is None else points_interval(interval)
 
 
 def results(of: Measured, found: Mapping[str, GapFindings]) -> dict[str, Any]:
@@ -223,7 +359,11 @@ def _filter(one: GapFindings) -> dict[str, Any]:
     return {
         "greedy": _share(one.greedy),
         "pass_at_k": {str(k): _share(share) for k, share in enumerate(one.pass_at, 1)},
-        "gap": _share(one.gains[-1]),
+        "gap": _share(one.gains[-1]) if one.gains else None,
+        "beyond_k": {
+            str(k): {"pass_at_k": _pair(of.pass_at_k), "p_S": _pair(of.p_s)}
+            for k, of in one.beyond.items()
+        },
         "states": one.verdicts.sizes,
         "p_S": _share(one.shares["S"]),
         "errors": one.errors,
@@ -231,9 +371,15 @@ def _filter(one: GapFindings) -> dict[str, Any]:
 
 
 def _share(share: Share) -> dict[str, Any]:
-    interval = share.interval
-    ci95 = None if interval is None else [interval.low, interval.high]
-    return {"value": float(share.value), "ci95": ci95}
+    return {"value": float(share.value), "ci95": share.interval and _pair(share.interval)}
+
+
+def _pair(interval: Interval) -> list[float]:
+    return [interval.low, interval.high]
+
+
+def _prospects(of: Prospects | None) -> dict[str, Any]:
+    return {"prospects": None if of is None else asdict(of)}
 
 
 def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:

@@ -1,4 +1,4 @@
-"""Pass@k for every k, states and the bound p_S, from decisions on one greedy decode and K samples.
+"""Pass@k, states and the bound p_S, from decisions on one greedy decode and K samples.
 
 States as Section 3.2 of the paper has them (Equations 3 to 5), Pass@k without bias (Chen et al.
 2021, Equation 1).
@@ -6,7 +6,7 @@ States as Section 3.2 of the paper has them (Equations 3 to 5), Pass@k without b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import Interval, percentile_interval, resampled_means
+from gapft_harness.analysis.extrapolation import MULTIPLES, bound_pass_at_k
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
@@ -38,13 +39,27 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What K samples leave possible for more of them.
+
+    Attributes:
+        pass_at_k: Pass@k.
+        p_s: share of problems that the greedy decode fails and one of k samples solves.
+    """
+
+    pass_at_k: Interval
+    p_s: Interval
+
+
+@dataclass(frozen=True, slots=True)
 class GapFindings:
-    """What is found under one filter.
+    """What is found under one filter, or of one split.
 
     Attributes:
         greedy: accuracy of the greedy decode.
-        pass_at: Pass@k for k = 1, ..., K.
+        pass_at: Pass@k for k = 1, ..., K; empty where samples were left out.
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
+        beyond: by k, larger than K; empty where samples were left out.
         verdicts: that it is found from.
         shares: of G, S and U; that of S is p_S, the most that recovering S can add.
         errors: responses that neither passed nor failed; they count as not passed.
@@ -53,15 +68,22 @@ class GapFindings:
     greedy: Share
     pass_at: tuple[Share, ...]
     gains: tuple[Share, ...]
+    beyond: Mapping[int, Bounds]
     verdicts: Verdicts
     shares: dict[State, Share]
     errors: int
 
 
-def find(verdicts: Verdicts, errors: int) -> GapFindings:
-    """Computes everything of one filter."""
+def find(verdicts: Verdicts, errors: int = 0, complete: bool = True) -> GapFindings:
+    """Compute everything that verdicts say.
+
+    Args:
+        verdicts: of one filter, or of one split.
+        errors: responses that neither passed nor failed.
+        complete: whether all K samples of every problem were drawn.
+    """
     states, k = verdicts.states, verdicts.k
-    every = range(1, k + 1)
+    every = range(1, k + 1) if complete else ()
     estimates = [pass_at_k(verdicts.passing, k, each) for each in every]
     exact = [verdicts.pass_at(each) for each in every]
     total = len(states)
@@ -74,11 +96,23 @@ def find(verdicts: Verdicts, errors: int) -> GapFindings:
     ]
     return GapFindings(
         greedy=shares[0],
-        pass_at=tuple(shares[4 : 4 + k]),
-        gains=tuple(shares[4 + k :]),
+        pass_at=tuple(shares[4 : 4 + len(every)]),
+        gains=tuple(shares[4 + len(every) :]),
+        beyond={n * k: _bound(verdicts, n * k) for n in MULTIPLES} if complete else {},
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
+    )
+
+
+def _bound(verdicts: Verdicts, k: int) -> Bounds:
+    """Bound what a search with k samples would find."""
+    failed = verdicts.passing[~verdicts.greedy]
+    share = len(failed) / len(verdicts.greedy)
+    recovered = bound_pass_at_k(failed, verdicts.k, k) if share else Interval(0, 0)
+    return Bounds(
+        bound_pass_at_k(verdicts.passing, verdicts.k, k),
+        Interval(share * recovered.low, share * recovered.high),
     )
 
 

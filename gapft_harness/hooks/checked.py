@@ -16,6 +16,7 @@ from gapft_harness.hooks.protocols import (
     Generation,
     Job,
     Progress,
+    ReportGeneration,
     Request,
     Sampler,
     Verifier,
@@ -72,13 +73,8 @@ class CheckedSampler:
         require_methods(entry, sampler, "generate", "describe", "close")
         self._entry, self._sampler = entry, sampler
 
-    @property
-    def seeds_each_sample(self) -> bool:
-        """As the sampler declares."""
-        return bool(getattr(self._sampler, "seeds_each_sample", False))
-
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """Answers every request, in order.
 
@@ -86,7 +82,7 @@ class CheckedSampler:
             PluginError: the sampler raised, or an answer is none.
         """
         with self._entry.blamed():
-            answers = self._sampler.generate(list(requests), decoding, seed)
+            answers = self._sampler.generate(list(requests), decoding, report)
         if not isinstance(answers, list | tuple) or len(answers) != len(requests):
             count = f"{len(answers)} answers" if isinstance(answers, list | tuple) else "no list"
             raise self._broke(f"gave {count} for {len(requests)} requests")

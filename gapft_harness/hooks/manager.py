@@ -35,6 +35,7 @@ from gapft_harness.hooks.registered import (
     setting_fault,
 )
 from gapft_harness.hooks.registered import Registered as Registered
+from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Plugins:
         return name in self._by_kind[kind]
 
     def code(self, kind: str, name: str) -> str | None:
-        """The hash of the code of what has a name, None if nothing has; empty if it is bundled."""
+        """Hash the file of what has a name; None if nothing has, empty if it is bundled."""
         found = self._by_kind[kind].get(name)
         return None if found is None else found.code
 
@@ -108,11 +109,12 @@ class Plugins:
         return found
 
     def verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
-        """Makes a verifier that messages can name by its plugin; see ``bare_verifier``."""
-        return cast(Verifier, Owned(self.bare_verifier(name, params), self.get("verifier", name)))
+        """Make a verifier that messages can name by its plugin and that sees no thoughts.
 
-    def bare_verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
-        """Makes a verifier; an unknown parameter is the user's mistake."""
+        Raises:
+            UserError: a parameter is unknown.
+            PluginError: the plugin failed, or made something that does not judge.
+        """
         entry = self.get("verifier", name)
         if fault := setting_fault(entry.value, params):
             raise UserError(
@@ -121,7 +123,8 @@ class Plugins:
         with entry.blamed():
             made: Verifier = entry.value(**params)
         require_methods(entry, made, "verify")
-        return made
+        shown = Owned if entry.declared(VerifierTraits).sees_thoughts else VerifierWithoutThoughts
+        return cast(Verifier, shown(made, entry))
 
     def rejudges(self, name: str) -> bool:
         """Whether ``gapft verify`` asks a verifier again."""

@@ -25,6 +25,7 @@ from gapft_harness.core.records import (
     Problem,
     Response,
     State,
+    Turn,
     Verdict,
 )
 from gapft_harness.core.streams import Stream
@@ -83,11 +84,25 @@ class Job:
         return cls(label, f"{module}:{name}", given)
 
 
-#: Called with a job's label, how much of it is done, and of how much.
-Progress = Callable[[str, int, int], None]
+class Progress(Protocol):
+    """Called by an executor with what its jobs report; see ``ReportProgress``."""
 
-#: A job's own: called with (done, total).
-ReportProgress = Callable[[int, int], None]
+    def __call__(
+        self, label: str, done: int, total: int, /, tokens: int = 0, note: str = ""
+    ) -> None: ...
+
+
+class ReportProgress(Protocol):
+    """Called by a job with how much is done, and of how much (0: nobody knows yet).
+
+    ``tokens`` are those generated so far; a ``note`` is a sentence that people should see now.
+    """
+
+    def __call__(self, done: int, total: int, /, tokens: int = 0, note: str = "") -> None: ...
+
+
+def report_nothing(done: int, total: int, tokens: int = 0, note: str = "") -> None:
+    """Report no progress: the default of jobs, for direct calls."""
 
 
 class Executor(Protocol):
@@ -115,6 +130,7 @@ class SamplerSettings:
         chat_template: whether prompts are rendered through the tokenizer's chat template.
         system_instruction: the system turn of that template, if any.
         threads: CPU threads for one process.
+        processes: processes that share this machine's memory.
         start_tokens: how many start tokens every prompt has; None: what lm-eval makes of it. Only
             a sampler that declares ``start_tokens=True`` is given a number.
     """
@@ -124,6 +140,7 @@ class SamplerSettings:
     chat_template: bool = False
     system_instruction: str | None = None
     threads: int = 1
+    processes: int = 1
     start_tokens: int | None = None
 
 
@@ -151,21 +168,27 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and the decode indices wanted for it (``(GREEDY,)`` or sample numbers).
+    """One prompt and the decode indices wanted for it: ``GREEDY``, sample numbers, or both.
 
     Attributes:
         problem_id: the problem.
         prompt: what the task renders, before any chat template.
         indices: the decode indices wanted.
+        seeds: for each index the seed of its random stream, below 2^63; 0 for ``GREEDY``. What a
+            sample is may depend on its seed and the prompt, and on nothing else in the call.
         attempts: in an episode, what has gone before: after the prompt, each attempt is the
             model's turn and its feedback the user's. A sampler must take them in; one that has no
             chat template generates on ``text``.
+        turns: the chat that a chat template renders (``Problem.turns``). Where the last turn is
+            the assistant's, the response continues it. Empty: the prompt is the user's only turn.
     """
 
     problem_id: str
     prompt: str
     indices: tuple[int, ...]
+    seeds: tuple[int, ...]
     attempts: tuple[Attempt, ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     @property
     def text(self) -> str:
@@ -178,20 +201,34 @@ def beyond_context(request: Request) -> Generated:
     return Generated((), tuple(Generation("", (), CONTEXT) for _ in request.indices))
 
 
+class ReportGeneration(Protocol):
+    """Called while a sampler generates, as often as there is progress.
+
+    With the responses of this call that are finished, the tokens generated for it so far (0 where
+    the sampler does not know), and perhaps a note that people should see now.
+    """
+
+    def __call__(self, finished: int, tokens: int, /, note: str = "") -> None: ...
+
+
 class Sampler(Protocol):
     """Generates responses with one model and at most one adapter.
 
     A prompt that does not fit the model's context is no error: ``beyond_context`` answers it.
-
-    A sampler may have an attribute ``seeds_each_sample = True``: it derives every sample's seed
-    from ``generate``'s seed, the problem's id and the sample's index alone. All calls of a search
-    then get the same seed, and chunks, shards and rounds change no sample.
     """
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order. The same arguments give the same answers."""
+        """Answers every request, in order. The same requests give the same answers.
+
+        Args:
+            requests: each sample is to be drawn from a random stream of its own, which its seed
+                names (``Request.seeds``).
+            decoding: ``decoding.of(index)`` is that of one response: ``GREEDY`` is decoded
+                greedily among samples too.
+            report: may be called at any time.
+        """
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -249,6 +286,9 @@ OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
 class Verifier(Protocol):
     """Judges responses. Must not raise for any text; must not depend on the order of pairs.
 
+    Responses come without their reasoning blocks (``core/thoughts.py``), to every method, unless
+    the verifier is registered with ``sees_thoughts=True``.
+
     A verifier may have six more methods:
 
     * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
@@ -279,6 +319,8 @@ class RegisterVerifier(Protocol):
     model that is asked), so ``gapft verify`` takes its verdicts as they are.
     ``own_workers=True``: it judges many pairs at once in worker processes of its own. Any other one
     is made in several processes where many responses are judged again.
+    ``sees_thoughts=True``: it gets whole responses, with what stands in ``<think>`` and its kin, as
+    a check of a response's format needs them.
     ``permissive``: a function from its parameters to ``(name, parameters)`` of a verifier that
     reads the same golds and also takes answers in other forms, or to None; ``strict`` likewise to
     one that takes fewer forms. A report says where the two disagree.
@@ -291,6 +333,7 @@ class RegisterVerifier(Protocol):
         *,
         rejudge: bool = True,
         own_workers: bool = False,
+        sees_thoughts: bool = False,
         permissive: OtherRule | None = None,
         strict: OtherRule | None = None,
     ) -> None: ...
@@ -401,6 +444,8 @@ class TrainingJob:
         progress: call with (steps done, steps in all).
         tracking: the recipe's trackers; open them before the first step, in the first process.
         searched: for trainers that are registered with ``needs_problems=True``; else None.
+        chat_template: whether prompts were rendered through the tokenizer's chat template; a
+            response then ends with the token that the template ends an assistant's turn with.
     """
 
     arm: Arm
@@ -415,6 +460,7 @@ class TrainingJob:
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
     tracking: Tracking = field(default_factory=Tracking)
     searched: SearchedPool | None = None
+    chat_template: bool = False
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe, did_you_mean
 from gapft_harness.core.records import Gold
@@ -44,6 +44,7 @@ class VerifierTraits(Traits):
 
     rejudge: bool = True
     own_workers: bool = False
+    sees_thoughts: bool = False
     permissive: OtherRule | None = None
     strict: OtherRule | None = None
 
@@ -150,7 +151,7 @@ class Registered:
         value: what was registered.
         traits: what it declares of itself; of the kind's class in ``TRAITS``.
         home: the file or folder of the plugin's own code; empty where that is not known.
-        code: the hash of its code (``loading.py``); empty for what is bundled.
+        code: the hash of its plugin's file (``loading.py``); empty for what is bundled.
     """
 
     kind: str
@@ -229,6 +230,12 @@ class Owned:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._made, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        getattr(self._made, "close", lambda: None)()
 
 
 def owner_of(kind: str, made: object) -> Registered:

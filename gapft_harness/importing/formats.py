@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -62,8 +63,19 @@ def _marked(name: str) -> Callable[[Path], bool]:
     return recognises
 
 
+#: How a log of Inspect in JSON begins; in a folder there may be other JSON files.
+_INSPECT = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,.{0,200}?"eval"\s*:\s*\{', re.DOTALL)
+_HEAD = 400
+
+
 def _of_inspect(path: Path) -> bool:
-    return path.is_file() and path.suffix in (".eval", ".json")
+    if path.suffix == ".json" and path.is_file():
+        try:
+            with path.open("rb") as file:
+                return _INSPECT.match(file.read(_HEAD)) is not None
+        except OSError:
+            return False  # whoever reads it says why it cannot be read
+    return path.suffix == ".eval" and path.is_file()
 
 
 @hookimpl

@@ -156,8 +156,15 @@ class Gathering:
         for placed in batch:
             of_problem.setdefault(placed[0].id, []).append(placed)
         requests = [
-            Request(members[0][0].id, members[0][0].prompt, tuple(index for _, index, _ in members))
+            Request(
+                problem.id,
+                problem.prompt,
+                tuple(index for _, index, _ in members),
+                (0,) * len(members),
+                turns=problem.turns,
+            )
             for members in of_problem.values()
+            for problem in [members[0][0]]
         ]
         prompts = tokenizer.prompt_ids([tokenizer.render(request) for request in requests])
         texts = [row.text for members in of_problem.values() for _, _, row in members]
@@ -177,7 +184,7 @@ class Gathering:
             for name, members in of_problem.items()
             if not self.choice.judge
         }
-        journal.append(f"import {self.taken}", 0, requests, generated, verdicts)
+        journal.append(f"import {self.taken}", requests, generated, verdicts)
         self.taken += len(batch)
 
 

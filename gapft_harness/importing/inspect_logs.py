@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LETTERS = {"C": 1, "I": 0}
 #: And those for in part right, and for no answer, as its metrics count them.
 _NUMBERS = {**_LETTERS, "P": 0.5, "N": 0}
+_ENDED = "the sample ended in an error; expected a response (inspect eval-retry)"
 _STOPPED = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
@@ -43,27 +44,40 @@ def read_inspect(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[Imp
 def inspect_rows(log: Log) -> Iterator[LogRow]:
     """Yields a row for each problem, with a response for each epoch; its metrics are the scorers.
 
-    A scorer's number is the mean over epochs; scores that are all right or wrong are verdicts.
+    A scorer's number is the mean over epochs, None where one is unscored; scores that are all right
+    or wrong are verdicts. Each entry of a score that is a dictionary is a metric by its key, and
+    also by SCORER.KEY.
 
     Raises:
-        UserError: as ``read_inspect``; graded scores are no mistake.
+        UserError: as ``read_inspect``; graded scores, and samples without one, are no mistake.
     """
     by_document = ImportChoice([], judge=True, on=[("id", "id")])
-    for _, epochs in groupby(_samples(log.path), key=lambda one: one[2].id):
+    header = _header(log.path)
+    for _, epochs in groupby(_samples(log.path, header), key=lambda one: one[2].id):
         samples = [*epochs]
-        rows = [_row(one, at, place, by_document, False) for at, place, one in samples]
-        first, document = samples[0][2], rows[0].key[1]
+        number, place, first = samples[0]
+        document = _key(first, by_document, place)[1]
+        names = _list_metrics(header, first)
         scores = {
-            name: [_number(sample, name) for _, _, sample in samples] for name in first.scores or {}
+            name: [_number(sample, *names[name]) for _, _, sample in samples] for name in names
         }
         told = {name: of for name, of in scores.items() if all(value in (0, 1) for value in of)}
+        texts = [whole_text(sample.output.completion) for _, _, sample in samples]
+        fields: dict[str, Any] = {
+            f"{scorer}.{key}": _mean(scores[name])
+            for name, (scorer, key) in names.items()
+            if key is not None
+        }
+        if any(sample.error is not None for _, _, sample in samples):
+            texts, fields["error"] = [], _ENDED
         yield LogRow.of(
-            *(log, samples[0][0], document, [row.text for row in rows]),
+            *(log, number, document, texts),
             passed={name: [value == 1 for value in of] for name, of in told.items()},
             metrics={name: _mean(of) for name, of in scores.items()},
             doc_id=first.id,
             target=first.target,
             arguments={"gen_args_0": {"arg_0": document["input"]}},
+            **fields,
         )
 
 
@@ -76,14 +90,41 @@ def inspect_task(path: Path) -> str:
     return str(_header(path).eval.task)
 
 
-def _number(sample: EvalSample, name: str) -> Any:
-    score = (sample.scores or {}).get(name)
+def _list_metrics(header: EvalLog, sample: EvalSample) -> dict[str, tuple[str, str | None]]:
+    """Return the scorer of each metric, and the key of its entry in a score that is a dictionary.
+
+    A sample may lack scores that others have: the log's results name them all.
+    """
+    own = sample.scores or {}
+    pairs = [
+        (score.scorer, score.name) for score in (header.results.scores if header.results else [])
+    ]
+    for scorer, score in own.items():
+        keys = [*score.value] if isinstance(score.value, dict) else [scorer]
+        pairs += [(scorer, key) for key in keys if (scorer, key) not in pairs]
+    keys_of = {key: [scorer for scorer, other in pairs if other == key] for _, key in pairs}
+    found: dict[str, tuple[str, str | None]] = {}
+    for scorer, key in dict.fromkeys(pairs):
+        if key in own and not isinstance(own[key].value, dict):
+            found.setdefault(key, (key, None))  # a scorer that is used twice has a name of its own
+        elif key == scorer:
+            found.setdefault(key, (scorer, None))
+        else:
+            name = key if len({*keys_of[key]}) == 1 else f"{scorer}.{key}"
+            found.setdefault(name, (scorer, key))
+    return found
+
+
+def _number(sample: EvalSample, scorer: str, key: str | None) -> Any:
+    score = (sample.scores or {}).get(scorer)
     value = None if score is None else score.value
+    if key is not None:
+        value = value.get(key) if isinstance(value, dict) else None
     return _NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
 def _mean(values: list[Any]) -> Any:
-    """Of numbers; of others the first that is none, so that a message shows it."""
+    """Return the mean of numbers; of others the first that is none, so that a message shows it."""
     others = [value for value in values if not isinstance(value, bool | int | float)]
     return others[0] if others else sum(values) / len(values)
 
@@ -117,9 +158,9 @@ def _told(path: Path, can: str) -> Iterator[None]:
         raise UserError(f"{path}: Inspect cannot read it as a whole log: {said} ({can})") from error
 
 
-def _samples(path: Path) -> Iterator[tuple[int, str, EvalSample]]:
+def _samples(path: Path, header: EvalLog | None = None) -> Iterator[tuple[int, str, EvalSample]]:
     """Each sample with its number from 1 and its place, one in memory; epochs stand together."""
-    header = _header(path)
+    header = header or _header(path)
     from inspect_ai.log import read_eval_log_samples
 
     with _told(path, f"status: {header.status}"):
@@ -131,12 +172,12 @@ def _row(
     sample: EvalSample, number: int, place: str, choice: ImportChoice, greedy: bool
 ) -> ImportedResponse:
     if sample.error is not None:
-        raise UserError(f"{place}: ended in an error; expected a response (inspect eval-retry)")
+        raise UserError(f"{place}: {_ENDED}")
     verdict, by = (None, "") if choice.judge else _verdict(sample, choice.metric, place)
     rule = {"score": by.removeprefix("score ")}
     text = whole_text(sample.output.completion)
     stopped = str(sample.output.stop_reason)
-    # as gapft export writes what was not generated
+    # a prompt that fills the model's context: nothing was generated
     finish = CONTEXT if stopped == "model_length" and not text else _STOPPED.get(stopped, "unknown")
     index = GREEDY if greedy else sample.epoch - 1
     return ImportedResponse(
@@ -158,15 +199,23 @@ def _key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:
 
 
 def _verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdict | None, str]:
-    scores = sample.scores or {}
+    scores: dict[str, Any] = {}
+    for scorer, score in (sample.scores or {}).items():
+        if isinstance(score.value, dict):
+            scores |= {f"{scorer}.{key}": value for key, value in score.value.items()}
+        else:
+            scores[scorer] = score.value
     if metric is None and len(scores) > 1:
         raise UserError(f"{place}: scores of {', '.join(scores)}; say whose counts: --metric NAME")
     name = metric or next(iter(scores), None)
     if name is None:
         return None, ""
+    by_key = [known for known in scores if known.partition(".")[2] == name]
+    if name not in scores and len(by_key) == 1:
+        (name,) = by_key
     if name not in scores:
         raise UserError(f"{place}: no score {name!r}; {did_you_mean(name, scores)}")
-    value = scores[name].value
+    value = scores[name]
     if isinstance(value, str):
         value = _LETTERS.get(value, value)
     return verdict_of(value, f"score {name}", place), f"score {name}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import ReportProgress
+from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.recipe.recipe import sampler_settings
@@ -19,7 +19,6 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Spl
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.run_directory.manifest import ImportFacts
-from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.tables import write_problems
@@ -43,7 +42,7 @@ def import_split(
     choice: Mapping[str, Any],
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Takes one split's responses from files, where ``search`` would generate them.
@@ -192,14 +191,12 @@ def _warnings(of: Gathering) -> list[str]:
     return told
 
 
-def require_free(place: str, split: str, choice: ImportChoice) -> None:
+def require_free(place: str | Path, split: str, choice: ImportChoice) -> None:
     """Nothing answers a split yet, or this very import does.
 
     Raises:
-        UserError: a search or another import does; a file is not there; or the run is no folder.
+        UserError: a search or another import does; or a file is not there.
     """
-    if is_url(place):
-        raise UserError(f"{place}: expected a folder on this machine")
     given = choice.hashes()
     table = Path(place) / layout.responses(split)
     if (journal := Path(place) / layout.journal(layout.responses(split))).exists():

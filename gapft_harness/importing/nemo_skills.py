@@ -52,18 +52,34 @@ def read_nemo_skills(path: Path, choice: ImportChoice, greedy: bool) -> Iterator
 def nemo_skills_rows(log: Log) -> Iterator[LogRow]:
     """Yields a row for each line; its metrics are the fields that say whether it is right.
 
+    A field that does not say it, such as a judgement that was cut short, is no number: that is an
+    error where this field is asked for, and of no account where another is.
+
     Raises:
-        UserError: as ``read_nemo_skills``.
+        UserError: a line is no JSON object, or has no generation.
     """
     for line, _, record, place in records(log.path):
-        told = {name: _verdict(record, name, place)[0] for name in _TELLING if name in record}
         document = {name: record[name] for name in _PROBLEM if name in record}
         yield LogRow.of(
             *(log, line, document or record, [text_of(record, "generation", place)]),
-            metrics={name: verdict.passed for name, verdict in told.items() if verdict},
+            metrics={name: _read_field(record, name) for name in _TELLING if name in record},
             target=record.get("expected_answer"),
             arguments={"gen_args_0": {"arg_0": record.get("problem")}},
         )
+
+
+def _read_field(record: dict[str, Any], name: str) -> Any:
+    """Return what a field says of the generation: whether it is right, or None or its value."""
+    value = record[name]
+    if name == "judgement":
+        return _read_judgement(value) if isinstance(value, str) else None
+    return value
+
+
+def _read_judgement(text: str) -> bool | None:
+    """Return what a judge answered behind its marker; None: it did not. All but yes is no."""
+    said = _MARKER.split(text)
+    return said[-1].lower().startswith("yes") if len(said) > 1 else None
 
 
 def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Verdict | None, str]:
@@ -79,10 +95,10 @@ def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Ve
     value = record.get(name)
     if name != "judgement":
         return verdict_of(value, name, place), name
-    said = _MARKER.split(text_of(record, name, place))
-    if len(said) == 1:
+    text = text_of(record, name, place)
+    if (passed := _read_judgement(text)) is None:
         raise UserError(
-            f"{place}: judgement is {said[0]!r:.60}; expected 'Judgement:' in it, with Yes or No "
+            f"{place}: judgement is {text!r:.60}; expected 'Judgement:' in it, with Yes or No "
             "behind; name another field (--metric), or have the task's verifier judge (--judge)"
         )
-    return taken(said[-1].lower().startswith("yes")), name  # anything else counts as wrong
+    return taken(passed), name

@@ -65,7 +65,7 @@ def compare(
         on: fields of the document to join by; none: the whole document.
         cluster: documents that share this field are not independent.
         by: also compare for each value of this field.
-        common: leave out documents that not all logs hold, which are an error otherwise.
+        common: leave out documents that not all logs hold and score, an error otherwise.
         seeds: all AFTERs are training seeds of one model.
         source_samples: logs of several samples of the model before, for G, S and U.
         higher_is_better: of the metric, where lm_eval's results are not beside the logs.

@@ -11,7 +11,6 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, splits_of, stated
 from gapft_harness.run_directory.layout import Place
-from gapft_harness.run_directory.mirror import placed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,13 +154,12 @@ def open_run(place: str | Path) -> Run:
     """Opens a run directory to read it; a run that is still under way shows what is sealed.
 
     Args:
-        place: a folder, or a URL, which is copied to a local folder first.
+        place: its folder.
 
     Raises:
         UserError: there is no run.
     """
-    with placed(place, writes=False) as (path, _):
-        return Run(RunDirectory.open(path))
+    return Run(RunDirectory.open(place))
 
 
 def read_stated(run: Run, split: str) -> pa.Table:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 
 #: What other modules than the standard library's tests of these tasks import.
@@ -51,6 +52,8 @@ class CodeEval:
     ) -> tuple[dict[str, float], dict[int, list[tuple[int, dict[str, Any]]]]]:
         """Runs each candidate with its task's test below it, as ``code_eval`` does.
 
+        Reasoning blocks (``core/thoughts.py``) are taken out of a candidate before it is run.
+
         Args:
             predictions: of each task, the candidate programs.
             references: of each task, the program that tests them.
@@ -72,7 +75,7 @@ class CodeEval:
         if any(isinstance(candidates, str) for candidates in predictions):
             raise TypeError("code_eval: expected a list of candidates for each task, found a text")
         programs = [
-            f"{candidate}\n{test}"
+            f"{remove_thoughts(candidate)}\n{test}"
             for candidates, test in zip(predictions, references, strict=True)
             for candidate in candidates
         ]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_paths
 
 #: What ``gapft eval`` takes besides lm_eval's own flags.
@@ -17,6 +17,9 @@ gapft eval:
   --adapters A,NAME=B   PEFT folders, each of which is evaluated on the base that is loaded once,
                         and the base too; each has a folder of its own in --output_path
 """
+
+#: How lm-eval's error on an unknown task begins, in 0.4 and in 0.5.
+_UNKNOWN_TASK = ("Tasks not found: ", "Spec '")
 
 
 def run_lm_eval(arguments: Sequence[str]) -> int:
@@ -54,7 +57,7 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
         parsed = command.parse_args()
         if hasattr(parsed, "include_path"):
             parsed.include_path = _with_ours(parsed)
-            check_command(parsed)
+            check_model(parsed)
         if adapters and not hasattr(parsed, "model_args"):
             raise UserError("--adapters: goes with an evaluation alone")
         if adapters:
@@ -65,6 +68,11 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
         if {"-h", "--help"}.intersection(arguments):
             print(_ADAPTERS)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except (KeyError, ValueError) as error:
+        said = str(next(iter(error.args), ""))
+        if not said.startswith(_UNKNOWN_TASK):
+            raise
+        raise UserError(f"--tasks: {said}; see gapft list tasks and lm_eval ls tasks") from error
     finally:
         sys.argv = before
     return 0
@@ -79,36 +87,10 @@ def _with_ours(parsed: Namespace) -> list[str]:
     return [str(path) for path in [*installed_task_paths(), *users]]
 
 
-# Two common mistakes of ``gapft eval``, found before lm-eval starts: it would print a traceback.
-#
-# An unknown task name, and a ``pretrained`` folder that holds no model. All else is lm-eval's own.
-
-
 #: The names under which lm-eval knows its Transformers model.
 _TRANSFORMERS = ("hf", "hf-auto", "huggingface")
 #: Arguments that let ``pretrained`` do without a config.json of its own.
 _CONFIG_ELSEWHERE = ("gguf_file", "subfolder", "config")
-
-
-def check_command(parsed: Namespace) -> None:
-    """Checks what was given to ``lm_eval run``; another subcommand has nothing to check.
-
-    Args:
-        parsed: lm-eval's own arguments, with our folders in ``include_path``.
-
-    Raises:
-        UserError: a task's name is unknown, or the model's folder has no config.json.
-    """
-    if not hasattr(parsed, "model_args"):
-        return
-    given = _given(parsed)
-    _check_model(given)
-    _check_tasks(_names(given.get("tasks")), given.get("include_path") or [])
-
-
-def _given(parsed: Namespace) -> dict[str, Any]:
-    """The ``--config`` file's values under those of the command line, as lm-eval takes them."""
-    return _of_file(parsed) | {key: value for key, value in vars(parsed).items() if value}
 
 
 def _of_file(parsed: Namespace) -> dict[str, Any]:
@@ -120,7 +102,18 @@ def _of_file(parsed: Namespace) -> dict[str, Any]:
     return dict(EvaluatorConfig.load_yaml_config(parsed.config))
 
 
-def _check_model(given: Mapping[str, Any]) -> None:
+def check_model(parsed: Namespace) -> None:
+    """Check the model's folder, of which transformers would say that the hub has no such name.
+
+    Args:
+        parsed: lm-eval's own arguments; those of a subcommand without a model are not checked.
+
+    Raises:
+        UserError: there is no such folder, or it has no config.json.
+    """
+    if not hasattr(parsed, "model_args"):
+        return
+    given = _of_file(parsed) | {key: value for key, value in vars(parsed).items() if value}
     arguments = given.get("model_args") or {}
     if isinstance(arguments, str):
         from lm_eval.utils import simple_parse_args_string
@@ -143,43 +136,3 @@ def _check_model(given: Mapping[str, Any]) -> None:
             f"--model_args pretrained={pretrained}: there is no such folder; expected a model's "
             "folder or the name of one on the hub"
         )
-
-
-def _names(tasks: Any) -> list[str]:
-    """The names to look up: a YAML file, a folder and a task written out are lm-eval's affair."""
-    listed = [tasks] if isinstance(tasks, str) else tasks if isinstance(tasks, list) else []
-    names = [name.strip() for item in listed if isinstance(item, str) for name in item.split(",")]
-    return [n for n in names if n and not n.endswith((".yaml", ".yml")) and not Path(n).is_dir()]
-
-
-def _check_tasks(names: Sequence[str], include_path: Any) -> None:
-    from lm_eval.tasks import TaskManager
-
-    paths = [include_path] if isinstance(include_path, str | Path) else list(include_path)
-    manager = TaskManager(include_defaults=False, include_path=paths)
-    ours = manager.all_tasks
-    rest = [name for name in names if not _known(name, manager)]
-    if not rest:
-        return  # lm-eval's own index takes seconds: it is read only for a name not found without.
-    manager = TaskManager(include_path=paths)
-    for name in rest:
-        if not _known(name, manager):
-            raise UserError(f"--tasks: unknown task {name!r}; {near_tasks(name, ours, manager)}")
-
-
-def _known(name: str, manager: Any) -> bool:
-    """Whether a name or pattern finds a task; 0.5 gives back what it finds nothing for.
-
-    It also takes ``TASK@FORMAT`` and ``GROUP::TASK``.
-    """
-    found = {each.partition("@")[0].partition("::")[0] for each in manager.match_tasks([name])}
-    return not found.isdisjoint(manager.all_tasks)
-
-
-def near_tasks(name: str, ours: Sequence[str], manager: Any) -> str:
-    """Ends the message on an unknown task: the nearest name of all, and those that are ours."""
-    import difflib
-
-    near = difflib.get_close_matches(name, manager.all_tasks, n=1, cutoff=0.6)
-    elsewhere = f"did you mean lm-eval's {near[0]!r}? " if near and near[0] not in ours else ""
-    return f"{elsewhere}{did_you_mean(name, ours)} (and lm-eval's own tasks)"

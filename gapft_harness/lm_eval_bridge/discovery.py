@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,6 @@ import yaml
 from gapft_harness.core.errors import GapftError, UserError, describe, did_you_mean
 from gapft_harness.core.text import unreadable
 from gapft_harness.lm_eval_bridge.code_eval import answer
-from gapft_harness.lm_eval_bridge.command import near_tasks
 from gapft_harness.lm_eval_bridge.task_file.faults import (
     SPLIT_KEYS,
     means_task,
@@ -24,7 +24,7 @@ from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_p
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
-    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+    from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout, LoadedTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,37 @@ class NoSuchTaskError(UserError):
     """No machine has a task of that name: nothing that is missing here, but a mistake."""
 
 
-def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
-    """Finds a task and opens it.
+def load_task(
+    name: str, include_paths: Sequence[Path] = (), chat: ChatLayout | None = None
+) -> LoadedTask:
+    """Find a task and open it for the stages.
+
+    Args:
+        name: as of ``open_task``, whose errors it has.
+        include_paths: as of ``open_task``.
+        chat: how prompts are laid out as chats; None: they are plain text.
+    """
+    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
+
+    return LoadedTask(*open_task(name, include_paths), chat)
+
+
+def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path | None]:
+    """Find a task and have lm-eval open it.
 
     Looked for among the bundled tasks, those of installed packages and ``include_paths`` first;
     only a name found in none of them is looked for among lm-eval's own (seconds instead of
     milliseconds).
 
+    Args:
+        name: the task's name.
+        include_paths: folders with task YAML.
+
+    Returns:
+        lm-eval's task, and the folder of ``include_paths`` that it was found in, if any.
+
     Raises:
-        NoSuchTaskError: the name is unknown or a group's.
+        NoSuchTaskError: the name is unknown, or a group's or a tag's.
         UserError: the YAML is malformed, or the data are missing or malformed.
     """
     for path in include_paths:
@@ -72,9 +94,9 @@ def load_task(name: str, include_paths: Sequence[Path] = ()) -> LoadedTask:
         raise NoSuchTaskError(
             f"--include-path {unreadable(Path(error.filename or paths[-1]), error)}"
         ) from error
-    if name in manager.all_groups:
+    if name in manager.all_tasks and name not in manager.all_subtasks:
         raise NoSuchTaskError(
-            f"{name!r} is a group of tasks; name one of them: {_members(manager, name)}"
+            f"{name!r} is a group or a tag; name one of its tasks: {_members(manager, name)}"
         )
     return _build(manager, name, paths)
 
@@ -93,8 +115,10 @@ def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
         if not _has(manager, name):
             rest = "; ".join(problem for _, problem in unread)
             note = f"; these files could not be read: {rest}" if rest else ""
-            near = near_tasks(name, ours, manager)
-            raise NoSuchTaskError(f"unknown task {name!r}; {near}{note}")
+            near = difflib.get_close_matches(name, manager.all_tasks, n=1, cutoff=0.6)
+            hint = f"did you mean lm-eval's {near[0]!r}? " if near and near[0] not in ours else ""
+            hint += f"{did_you_mean(name, ours)} (and lm-eval's own tasks)"
+            raise NoSuchTaskError(f"unknown task {name!r}; {hint}{note}")
     return manager
 
 
@@ -133,7 +157,10 @@ def _members(manager: TaskManager, group: str) -> str:
 
     from gapft_harness.lm_eval_bridge.task_file.versions import index
 
-    config = load_yaml(index(manager)[group].yaml_path, resolve_func=False)
+    entry = index(manager)[group]
+    if entry.yaml_path is None:  # a tag
+        return ", ".join(sorted(entry.tags))
+    config = load_yaml(entry.yaml_path, resolve_func=False)
     members = config["task"] if isinstance(config.get("task"), list) else []
     return ", ".join(str(member) for member in members)
 
@@ -161,9 +188,8 @@ def _unread(file: Path | str, error: Exception) -> str:
     return f"{file}: {describe(error)}"
 
 
-def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask:
-    from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
-    from gapft_harness.lm_eval_bridge.task_file.data import naming_setting
+def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple[Any, Path | None]:
+    from gapft_harness.lm_eval_bridge.task_file.data import require_files
     from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
     from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
     from gapft_harness.lm_eval_bridge.task_file.versions import index, opened
@@ -173,9 +199,9 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask
     where = f"task {name} ({file})"
     config = _config(file, where)
     check_keys(config, where)
-    data = config.get("dataset_path"), config.get("dataset_kwargs")
+    require_files(where, config.get("dataset_path"), config.get("dataset_kwargs"))
     try:
-        with naming_key(config, where), naming_setting(where, *data), compiled_templates():
+        with naming_key(config, where), compiled_templates():
             task = next(iter(manager.load([name])["tasks"].values()))
             opened(task)
     except GapftError:
@@ -183,7 +209,7 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> LoadedTask
     except Exception as error:
         raise UserError(_reason(error, config, where)) from error
     folders = [path for path in paths if path in Path(file).resolve().parents]
-    return LoadedTask(task, folders[0] if folders else None)
+    return task, folders[0] if folders else None
 
 
 def _config(file: Path | str, where: str) -> dict[str, Any]:

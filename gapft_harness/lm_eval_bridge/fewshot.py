@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold, Verdict
+from gapft_harness.lm_eval_bridge.task_file.data import numbered
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named
 
@@ -39,36 +40,41 @@ class OrderFreeExamples:
 
     def sample(self, n: int, **_: Any) -> Sequence[Document]:
         """Draws the problem's examples."""
-        others = self._others()
+        from lm_eval.api.samplers import FirstNSampler
+
+        exact = isinstance(self._inner, FirstNSampler) or len(self._inner.df) <= n
+        others = len(self._inner.df) - 1
+        if exact:  # the problem itself may be none of them
+            others = sum(row != self._document for row in self._inner.df)
         if n > others:
             raise UserError(
                 f"num_fewshot is {n}, but there are only {max(0, others)} examples beside a "
                 "problem itself; lower it, or give more"
             )
-        drawn: Sequence[Document] = self._inner.sample(n=n, eval_doc=self._document)
+        # lm-eval draws one more than n, in case it is the problem.
+        itself = self._document if isinstance(self._inner, FirstNSampler) or not exact else None
+        drawn: Sequence[Document] = self._inner.sample(n=n, eval_doc=itself)
         return drawn
 
-    def _others(self) -> int:
-        """How many examples there are to show with the problem."""
-        from lm_eval.api.samplers import FirstNSampler
 
-        if isinstance(self._inner, FirstNSampler):  # the same for all, but for the problem itself
-            return sum(row != self._document for row in self._inner.df)
-        return len(self._inner.df) - 1  # lm-eval draws one more, in case it is the problem
+def lists_examples(task: Any) -> bool:
+    """Whether a ``GapTask`` lists its few-shot examples itself, in ``fewshot_config.samples``."""
+    return task.fewshot_cfg.split is None and task.fewshot_cfg.samples is not None
 
 
 def examples_of(task: Any) -> Documents:
     """The records that a ``GapTask``'s few-shot examples are drawn from.
 
     Raises:
-        UserError: the task names none.
+        UserError: the task names none, or lists what are no records.
     """
     config, fewshot = task.config, task.fewshot_cfg
-    if fewshot.samples is not None:
-        raise UserError(
-            f"{named(config)}: fewshot_config.samples is not supported; put the examples into a "
-            "file, and name it under data_files and as fewshot_split"
-        )
+    if lists_examples(task):
+        listed = fewshot.samples() if callable(fewshot.samples) else fewshot.samples
+        where = f"{named(config)}: fewshot_config.samples"
+        if not isinstance(listed, list) or not all(isinstance(row, Mapping) for row in listed):
+            raise UserError(f"{where}: found {listed!r:.60}, expected a list of records")
+        return numbered(listed, where)
     split = fewshot.split or config.training_split
     if split is None:
         raise UserError(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.identities import canonical, content_hash, is_repeat, problem_ids, searched
-from gapft_harness.core.records import Decoding, Gold, Problem
+from gapft_harness.core.records import Decoding, Gold, Problem, Turn
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Splits
-from gapft_harness.lm_eval_bridge.fewshot import OrderFreeExamples, check_examples
+from gapft_harness.lm_eval_bridge.fewshot import (
+    OrderFreeExamples,
+    check_examples,
+    lists_examples,
+)
 from gapft_harness.lm_eval_bridge.task import GapTask
 from gapft_harness.lm_eval_bridge.task_file.data import json_row, json_rows, numbered
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
@@ -24,6 +29,20 @@ from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
 from gapft_harness.lm_eval_bridge.task_file.versions import prefix
 from gapft_harness.recipe.sections import Search
 from gapft_harness.verification.judging import check_golds, verify_unique
+
+
+@dataclass(frozen=True, slots=True)
+class ChatLayout:
+    """How a task's prompts become chats, by lm-eval's options of the same names.
+
+    Attributes:
+        system_instruction: comes before the task's ``description`` in the system turn.
+        fewshot_as_multiturn: whether each few-shot example is two turns, a user's and an
+            assistant's. False: all examples and the problem are in one user's turn.
+    """
+
+    system_instruction: str | None = None
+    fewshot_as_multiturn: bool = True
 
 
 class LoadedTask:
@@ -41,17 +60,21 @@ class LoadedTask:
         warnings: sentences on the splits read so far whose counts are not those of the paper.
     """
 
-    def __init__(self, task: Any, include_path: Path | None = None) -> None:
+    def __init__(
+        self, task: Any, include_path: Path | None = None, chat: ChatLayout | None = None
+    ) -> None:
         """Wraps an lm-eval task.
 
         Args:
             include_path: the user's folder that its YAML was found in, if any.
+            chat: how prompts are laid out as chats; None: they are plain text.
 
         Raises:
             UserError: the task does not generate text, so that nothing can be searched.
         """
         self._task = task
         self._include_path = include_path
+        self._chat = chat
         self.name: str = task.config.task
         self.version = str(task.VERSION)
         self.dropped: list[str] = []
@@ -161,6 +184,11 @@ class LoadedTask:
         return self._problems("calibration", task.config.validation_split, task.validation_docs)
 
     @property
+    def begins_answers(self) -> bool:
+        """Whether the task gives the beginning of every answer (``gen_prefix``)."""
+        return self._task.config.gen_prefix is not None
+
+    @property
     def shots(self) -> int:
         """How many few-shot examples a prompt holds."""
         return int(self._task.config.num_fewshot or 0)
@@ -175,8 +203,8 @@ class LoadedTask:
             return []
         self._examples = OrderFreeExamples(self._task)
         task, rows = self._task, self._examples.all()
-        gap = isinstance(task, GapTask)
-        ids = task.ids(rows) if gap else problem_ids([json_row(row) for row in rows])
+        ours = isinstance(task, GapTask) and not lists_examples(task)
+        ids = task.ids(rows) if ours else problem_ids([json_row(row) for row in rows])
         with compiled_templates():
             return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
 
@@ -261,7 +289,8 @@ class LoadedTask:
         task, document = self._task, documents[row]
         try:
             with naming_key(task.config):
-                prompt = self._prompt(document, name)
+                prompt = self._context(document, name)
+                turns = self._turns(document, name)
                 if self.shots:
                     self._questions[prompt] = str(task.doc_to_text(document))
             gold: Gold = task.gold(document) if isinstance(task, GapTask) else document
@@ -277,14 +306,29 @@ class LoadedTask:
         if isinstance(task, GapTask):
             hidden = task.settings.gold_only
             document = {key: value for key, value in document.items() if key not in hidden}
-        return Problem(id=name, prompt=prompt, gold=gold, document=document)
+        return Problem(id=name, prompt=prompt, gold=gold, document=document, turns=turns)
 
-    def _prompt(self, document: Document, name: str) -> Any:
-        """The prompt as lm-eval builds it; its examples depend on the problem alone."""
+    def _context(self, document: Document, name: str, **chat: Any) -> Any:
+        """Build the prompt by lm-eval's own code; its examples depend on the problem alone."""
         if self.shots:
             self._examples.reseed(derive("fewshot", name), document)
         start = prefix(self._task, document)
-        return self._task.fewshot_context(document, num_fewshot=self.shots, gen_prefix=start)
+        return self._task.fewshot_context(
+            document, num_fewshot=self.shots, gen_prefix=start, **chat
+        )
+
+    def _turns(self, document: Document, name: str) -> tuple[Turn, ...]:
+        """Lay the prompt out as a chat, turn by turn; empty without a chat template."""
+        if self._chat is None:
+            return ()
+        turns: tuple[Turn, ...] = self._context(
+            document,
+            name,
+            **asdict(self._chat),
+            apply_chat_template=True,
+            chat_template=lambda turns, add_generation_prompt: tuple(turns),
+        )
+        return turns
 
 
 def resolved(task: Any) -> dict[str, Any]:

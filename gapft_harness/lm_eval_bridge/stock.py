@@ -6,19 +6,20 @@ nothing to say of one, and cannot judge.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
-from lm_eval.tasks import TaskManager
 
-from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Verdict
-from gapft_harness.lm_eval_bridge.code_eval import answer, is_ours, rests_on_ours
-from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, opened, scored
+from gapft_harness.core.thoughts import remove_thoughts
+from gapft_harness.lm_eval_bridge.code_eval import is_ours, rests_on_ours
+from gapft_harness.lm_eval_bridge.discovery import open_task
+from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, scored
 
 #: The name of a task's filter that gives none a name.
 _NO_FILTER = "none"
@@ -100,7 +101,8 @@ class StockTask:
     ) -> list[Outcome]:
         """Judges each response by a filter of the task and its ``process_results``.
 
-        1 is a pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
+        The filter gets a response without its reasoning blocks (``core/thoughts.py``). 1 is a
+        pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
         With ``pass_at``, a number from that on is a pass, one below a fail, and NaN an error.
         """
         chosen = filter or self.filter
@@ -113,7 +115,7 @@ class StockTask:
                 idx=0,
                 task_name=self._task.config.task,
                 doc_id=0,
-                resps=[text],
+                resps=[remove_thoughts(text)],
             )
             for doc, text in zip(documents, responses, strict=True)
         ]
@@ -197,27 +199,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def _load(name: str, include_path: str | None) -> Any:
-    """Loads one generation task by name, with its data."""
-    answer()
-    manager = TaskManager(include_defaults=False, include_path=include_path)
-    if include_path is None or name not in manager.all_tasks:
-        # lm-eval's own index takes seconds: it is read only when the name is not found without.
-        manager = TaskManager(include_path=include_path)
-    if name not in manager.all_subtasks:
-        if name in manager.all_tasks:
-            raise UserError(f"task {name!r} is a group or a tag; name one of its tasks")
-        near = difflib.get_close_matches(name, manager.all_subtasks, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else "`lm_eval ls tasks` lists them"
-        raise UserError(f"unknown lm-eval task {name!r}; {hint}")
-    try:
-        task = manager.load(name)["tasks"][name]
-        opened(task)
-    except GapftError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"task {name!r} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+    """Load one generation task by name, with its data."""
+    task, _ = open_task(name, [Path(include_path)] if include_path else [])
     if task.OUTPUT_TYPE != "generate_until":
         raise UserError(
             f"task {name!r} has output type {task.OUTPUT_TYPE}; its metric can judge responses "

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from lm_eval.api.metrics import mean
+from lm_eval.api.samplers import get_sampler
 
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import pass_at_k, reported_k
@@ -31,9 +32,9 @@ from gapft_harness.lm_eval_bridge.judge import Judge, Scores
 from gapft_harness.lm_eval_bridge.task_file.data import (
     beside_the_yaml,
     load_custom,
-    naming_setting,
     numbered,
     processed,
+    require_files,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key, unknown_split
@@ -66,6 +67,8 @@ class GapTask(GenerationTask):
         self.settings = parse_settings(named(config), config.get("metadata"))
         # lm-eval would load a default metric, exact_match, where there is no list.
         super().__init__(config={**config, "metric_list": config.get("metric_list") or []})
+        chosen = self.fewshot_cfg.sampler
+        self._sampler_class: Any = get_sampler(chosen) if isinstance(chosen, str) else chosen
 
     @cached_property
     def judge(self) -> Judge:
@@ -108,14 +111,15 @@ class GapTask(GenerationTask):
             if set(options) == {"data_files"} and all_local(files):
                 self.dataset = local_splits(files)
                 return
-        with naming_setting(named(self.config), self.DATASET_PATH, options):
-            super().download(options)
+        require_files(named(self.config), self.DATASET_PATH, options)
+        super().download(options)
 
     def split(self, name: str) -> SplitData:
         """A split's problems and what was dropped from it.
 
         Raises:
-            UserError: the task's data have no such split.
+            UserError: the task's data have no such split, or its first record lacks a field that
+                ``doc_to_text`` names.
         """
         if name not in self.dataset:
             raise unknown_split(self.config, name, self.dataset)
@@ -124,6 +128,14 @@ class GapTask(GenerationTask):
         if self.config.process_docs is not None:
             documents = processed(self.config, documents)
         documents = numbered(documents, f"{self.DATASET_PATH}, {name}")
+        template = self.config.doc_to_text
+        if isinstance(template, str) and self.prompt is None and len(documents):
+            try:
+                with naming_key(self.config):
+                    require_fields(template, documents[0])
+                    self._rendered(template, documents[0])
+            except UserError as error:
+                raise UserError(f"{documents.place(0)}: {error}") from error
         return SplitData(documents, *(() if read is None else (read.dropped, read.published)))
 
     def training_docs(self) -> Documents | None:
@@ -209,11 +221,7 @@ class GapTask(GenerationTask):
     @cached_property
     def sampler(self) -> Any:
         """Draws few-shot examples from those that the YAML names, else from the pool."""
-        from lm_eval.api.samplers import get_sampler
-
-        chosen = self.fewshot_cfg.sampler
-        made = get_sampler(chosen) if isinstance(chosen, str) else chosen
-        return made(list(examples_of(self)), rnd=self._fewshot_seed)
+        return self._sampler_class(list(examples_of(self)), rnd=self._fewshot_seed)
 
     _fewshot_seed: int | None = None
 

@@ -87,11 +87,9 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
         raise UserError(
             f"key {f'conditions.{condition}.params'!r}, for selector {chosen.selector!r}: {fault}"
         )
-    given = {"n": chosen.n, "replay": chosen.replay}
-    for key in (key for key, value in given.items() if value is not None):
-        if entry.declared(SelectorTraits).own_budget:
-            raise UserError(
-                f"key {f'conditions.{condition}.{key}'!r}: selector {chosen.selector!r} has a "
-                f"budget of its own; leave {key} out"
-            )
+    if chosen.n is not None and entry.declared(SelectorTraits).own_budget:
+        raise UserError(
+            f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has a budget of "
+            "its own; leave n out"
+        )
     return partial(select, **chosen.params) if chosen.params else select, entry

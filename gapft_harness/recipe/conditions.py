@@ -34,11 +34,6 @@ class Condition(RecipeSection):
         description="the condition's own K: its pool's states and evidence are those of the first "
         "K samples of the search; default: `search.k`",
     )
-    replay: Annotated[int, Field(ge=0)] | Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None,
-        description="the condition's own replay: further slots, as `budget.replay`, or a share "
-        "below 1 of its n slots; default: `budget.replay`",
-    )
     training: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of `training` that are the condition's own, `trainer` and `start_tokens` "
@@ -66,8 +61,8 @@ class Condition(RecipeSection):
             raise ValueError("says `condition`, which is one of another run; say `run` too")
         if self.run is not None and self.params:
             raise ValueError("says `run` and `params`, and a set that is taken has no selector")
-        if self.run is not None and (self.k is not None or self.replay is not None):
-            raise ValueError("says `run` and `k` or `replay`, and a set is taken as it is there")
+        if self.run is not None and self.k is not None:
+            raise ValueError("says `run` and `k`, and a set is taken as it is there")
         return self
 
     def said(self, name: str) -> dict[str, Any]:
@@ -127,7 +122,7 @@ def own_settings(
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     found = {}
     for name, of in conditions_of(recipe).items():
-        own = {"k": of.k, "replay": of.replay} if of.run is None else (taken or {}).get(name, {})
+        own = {"k": of.k} if of.run is None else (taken or {}).get(name, {})
         said = {key: own[key] for key in ("k", "replay") if own.get(key) is not None}
         said |= {f"training.{key}": value for key, value in of.training.items()}
         found[name] = {key: value for key, value in said.items() if value != run.get(key)}

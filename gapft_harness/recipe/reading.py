@@ -16,7 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError, describe
-from gapft_harness.core.text import decode
+from gapft_harness.core.text import decode, unreadable
 from gapft_harness.recipe.conditions import as_mapping
 from gapft_harness.recipe.faults import explain, keys_of
 from gapft_harness.recipe.recipe import Recipe
@@ -59,19 +59,16 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return check_recipe(content, f"recipe {path}", settings)
 
 
-def read_recipe(path: Path | str) -> dict[str, Any]:
-    """Reads a recipe's raw content.
-
-    Args:
-        path: the YAML file; as text, a URL of any protocol that fsspec knows.
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Read the raw content of a recipe's YAML file.
 
     Raises:
         UserError: the file cannot be read, or is no YAML mapping.
     """
     try:
-        found = _content(path)
-    except Exception as error:  # each protocol raises errors of its own
-        raise UserError(f"recipe {path}: cannot be read ({describe(error)})") from error
+        found = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"recipe {unreadable(path, error)}") from error
     try:
         content = yaml.load(decode(found, f"recipe {path}"), _Loader)
     except yaml.YAMLError as error:
@@ -80,16 +77,6 @@ def read_recipe(path: Path | str) -> dict[str, Any]:
         raise UserError(
             f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
         )
-    return content
-
-
-def _content(path: Path | str) -> bytes:
-    if isinstance(path, Path):
-        return path.read_bytes()
-    import fsspec
-
-    with fsspec.open(path) as file:
-        content: bytes = file.read()
     return content
 
 

@@ -209,10 +209,7 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"experiments": kept, "audits": other.audits})
 
     def with_whole_paths(self) -> Recipe:
-        """This recipe, with its files of ids and the runs it takes sets from found from anywhere.
-
-        A run at a URL stays as it is said: whoever opens it refuses it.
-        """
+        """Make the paths of id files and of other runs absolute."""
         audits = {
             name: of.model_copy(update={"items": str(Path(of.items).resolve())})
             if isinstance(of.items, str)
@@ -221,7 +218,7 @@ class Recipe(RecipeSection):
         }
         conditions = {
             name: of.model_copy(update={"run": str(Path(of.run).resolve())})
-            if of.run is not None and "://" not in of.run
+            if of.run is not None
             else of
             for name, of in self.conditions.items()
         }
@@ -277,9 +274,7 @@ class Recipe(RecipeSection):
         return found
 
     def _training_fault(self, condition: str) -> str:
-        settings, n, replay = self.training_of(condition), self.slots(condition), 0
-        if isinstance(more := self.replay(condition), int):
-            replay = more
+        settings, n = self.training_of(condition), self.slots(condition)
         if settings.start_tokens is not None and self.model.start_tokens is None:
             return (
                 f"start_tokens is {settings.start_tokens}, and nothing says what the generator "
@@ -288,7 +283,7 @@ class Recipe(RecipeSection):
         groups = settings.update_groups
         if groups is None or not isinstance(n, int):
             return ""
-        exposures = settings.repetitions * (n + replay)
+        exposures = settings.repetitions * (n + self.budget.replay)
         if exposures >= groups:
             return ""
         return (
@@ -318,15 +313,10 @@ class Recipe(RecipeSection):
         """The K below that of the search that conditions have, ascending."""
         return sorted({self.k(name) for name in self.conditions} - {self.search.k})
 
-    def replay(self, condition: str | None) -> int | float:
-        """The replay of a condition: further slots, or a share of its n slots."""
-        of = self.conditions.get(condition or "")
-        return self.budget.replay if of is None or of.replay is None else of.replay
-
     def settled(self, condition: Condition) -> dict[str, Any]:
         """All that a condition's training sets and adapters are made by, defaults among it.
 
-        The budget is not here, and of the replay only what is said: see ``trained_by``.
+        The budget is not here: see ``trained_by``.
         """
         training = _trained(self.training, condition.training).model_dump(mode="json")
         said = condition.model_dump(mode="json")
@@ -397,6 +387,7 @@ def sampler_settings(recipe: Recipe) -> SamplerSettings:
         model_args=model_args(recipe),
         chat_template=recipe.model.chat_template,
         system_instruction=recipe.model.system_instruction,
-        threads=recipe.executor.threads,
+        threads=recipe.executor.threads_each,
+        processes=recipe.executor.sharing,
         start_tokens=recipe.model.start_tokens,
     )

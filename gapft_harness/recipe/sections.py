@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from gapft_harness.core.cgroups import threads_per_process, usable_cores
+
 
 class RecipeSection(BaseModel):
     """Unknown keys are errors; values do not change."""
@@ -40,11 +42,6 @@ class Grpo(RecipeSection):
         False,
         description="leave groups whose rewards are all equal out of the loss, after they are "
         "drawn; nothing is drawn in their place",
-    )
-    empty_updates: Literal["count", "stop"] = Field(
-        "count",
-        description="an update whose groups are all flat counts as one, or ends the arm with an "
-        "error",
     )
     reward: Literal["task", "permissive"] = Field(
         "task",
@@ -71,9 +68,6 @@ class Grpo(RecipeSection):
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass")
     top_k: int = Field(0, ge=0, description="top-k cut; 0 means none")
     beta: float = Field(0.0, ge=0, description="weight of the KL term against the source")
-    epsilon: float = Field(0.2, gt=0, lt=1, description="clipping of the probability ratio below")
-    epsilon_high: float | None = Field(None, gt=0, description="clipping above; default: as below")
-    iterations: int = Field(1, ge=1, description="updates on the same responses")
     loss: Literal["dapo", "bnpo", "grpo", "dr_grpo"] = Field(
         "dapo",
         description="divisor of the loss: response tokens of the update, of each forward pass, "
@@ -135,8 +129,11 @@ class Training(RecipeSection):
         description="concatenate a step's sequences in one forward pass instead of padding them; "
         "`micro_batch` then only counts for the size of a step",
     )
-    max_tokens: int = Field(
-        16384, ge=2, description="maximum of tokens in one forward pass without padding"
+    max_tokens: int | None = Field(
+        None,
+        ge=2,
+        description="maximum of tokens in one forward pass without padding; default: 16,384, on a "
+        "CPU 1,024 (a longer sequence is a pass alone)",
     )
     update_groups: int | None = Field(
         None,
@@ -190,7 +187,7 @@ class Training(RecipeSection):
 
     @model_validator(mode="after")
     def _one_fits(self) -> Training:
-        if self.padding_free and self.max_tokens < self.max_length:
+        if self.padding_free and self.max_tokens and self.max_tokens < self.max_length:
             raise ValueError(
                 f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
                 f"{self.max_length} tokens; raise max_tokens or lower max_length"
@@ -252,6 +249,11 @@ class Model(RecipeSection):
     )
     chat_template: bool = Field(False, description="render prompts through the chat template")
     system_instruction: str | None = Field(None, description="system turn of the chat template")
+    fewshot_as_multiturn: bool = Field(
+        True,
+        description="with a chat template, each few-shot example is a user's and an assistant's "
+        "turn, as with lm_eval's `--apply_chat_template`; false: all in the user's turn",
+    )
     start_tokens: int | None = Field(
         None,
         ge=1,
@@ -291,7 +293,10 @@ class Search(RecipeSection):
     )
     seed: int = Field(0, ge=0, description="seed of all samples of the run")
     chunk: int = Field(
-        64, ge=1, description="problems per journalled chunk, the unit of resumption"
+        16,
+        ge=1,
+        description="problems per journalled chunk, the unit of resumption; eight times as many "
+        "where each gets a single response",
     )
     stop: Literal["never", "first_pass"] = Field(
         "never",
@@ -385,11 +390,16 @@ class ExecutorChoice(RecipeSection):
     workers: int = Field(
         1, ge=1, description="processes that run jobs in parallel; a cluster ignores it"
     )
-    threads: int = Field(1, ge=1, description="CPU threads of each process")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="CPU threads of each process; default: the cores that the command may use, "
+        "divided by `workers`, at least 1 and at most OMP_NUM_THREADS; 1 on a cluster",
+    )
     shards: int = Field(
         1,
         ge=1,
-        description="jobs that a split's search is divided into; with `hf` samples depend on it",
+        description="jobs that a split's search is divided into; it changes no sample",
     )
     address: str | None = Field(
         None,
@@ -415,6 +425,30 @@ class ExecutorChoice(RecipeSection):
         description="optimizer steps between two checkpoints of a training; default: none, a "
         "training that was killed starts its arm again",
     )
+
+    @property
+    def threads_each(self) -> int:
+        """CPU threads of each worker process."""
+        if self.threads is not None:
+            return self.threads
+        return threads_per_process(self.workers) if self.address is None else 1
+
+    def for_executor(self) -> dict[str, Any]:
+        """Return the section as executors receive it, with the number of threads."""
+        return {**self.model_dump(), "threads": self.threads_each}
+
+    def describe_processes(self) -> str:
+        """Say how many processes and threads compute."""
+        threads = f"{self.threads_each} CPU thread{'s' if self.threads_each > 1 else ''}"
+        if self.address is not None:
+            return f"each job has {threads}"
+        workers = f"{self.workers} worker process{'es' if self.workers > 1 else ''}"
+        return f"{workers} with {threads} each, on {usable_cores():g} cores"
+
+    @property
+    def sharing(self) -> int:
+        """Worker processes that share a machine's memory, as far as is known."""
+        return self.workers if self.address is None else 1
 
 
 class AuditChoice(RecipeSection):

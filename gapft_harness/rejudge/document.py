@@ -15,7 +15,13 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Bullets, Section, Table, Text
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import percent, points, whole
+from gapft_harness.report.rendering.wording import (
+    percent,
+    percent_interval,
+    points,
+    points_interval,
+    whole,
+)
 
 #: Characters of a response that a table shows: most of them its end, where answers are.
 _START, _END = 60, 160
@@ -25,12 +31,13 @@ FILES = ("rejudged.md", "rejudged.html", "results.json", "rejudged.csv", "flips.
 
 def document(of: LogsJudged) -> Document:
     """All but the flips, which are written as they come."""
+    columns = [*LOG, *LEVELS, *TEST] if of.is_graded else [*LOG, *ALONE]
     return Document(
         title="Judged again",
         sections=sections(of),
         names=FILES[:3],
         results=results(of),
-        tables={FILES[3]: Frame([*LOG, *LEVELS, *TEST], _lines(of)).csv()},
+        tables={FILES[3]: Frame(columns, _lines(of)).csv()},
     )
 
 
@@ -42,11 +49,18 @@ def sections(of: LogsJudged) -> list[Section]:
     documents = f"{whole(model.units)} documents"
     if len(of.logs) > 1:
         documents += f" in {whole(len(of.logs))} logs"
-    lead = (
-        f"{whole(of.responses)} responses to {documents}, judged again by "
-        f"{now}{against}: {whole(of.flips.right)} wrong ones are right now, "
-        f"{whole(of.flips.wrong)} right ones are wrong now"
-    )
+    if of.is_graded:
+        lead = (
+            f"{whole(of.responses)} responses to {documents}, judged again by "
+            f"{now}{against}: {whole(of.flips.right)} wrong ones are right now, "
+            f"{whole(of.flips.wrong)} right ones are wrong now"
+        )
+    else:
+        right = of.reasons.statuses["pass"]
+        lead = (
+            f"{whole(of.responses)} responses to {documents}, judged by {now}: {whole(right)} are "
+            "right; the log itself has graded nothing"
+        )
     return [
         Section(
             "",
@@ -63,7 +77,7 @@ def sections(of: LogsJudged) -> list[Section]:
                 Bullets(list(notes(of))),
             ],
         ),
-        Section("Both rules", [_accuracies(of)]),
+        Section("Both rules" if of.is_graded else str(now), [_accuracies(of)]),
         *flip_sections(of.flips),
     ]
 
@@ -91,6 +105,12 @@ def _accuracies(of: LogsJudged) -> Table:
     found = of.found()
     name = str(of.choice.now)
     rows = _lines(of)
+    if not of.is_graded:
+        note = (
+            "Mean over documents of the share of their responses that is right. Interval: "
+            f"{whole(REPLICATES)} bootstrap replicates of documents."
+        )
+        return Frame([*LOG, *ALONE], rows).table(note)
     tests = {one[name].test for one in (found.models, *found.groups.values())}
     named = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of documents"}
     note = (
@@ -107,11 +127,6 @@ def _lines(of: LogsJudged) -> list[Line]:
     return [Line(by[name], group) for group, by in [("", found.models), *found.groups.items()]]
 
 
-def _interval(line: Line) -> str:
-    interval = line.one.interval
-    return "–" if interval is None else wording.points_interval(interval)
-
-
 _WHICH = "which, how many"
 _RULE = "share by the earlier and the new rule"
 _CHANGE = "new minus earlier"
@@ -120,11 +135,19 @@ LOG: tuple[Column[Line], ...] = (
     Column("", _WHICH, lambda line: line.group or "all", "log"),
     Column("documents", _WHICH, lambda line: line.one.units, "documents", whole),
 )
+#: Of logs that graded nothing: the difference to nothing right is the share itself.
+ALONE: tuple[Column[Line], ...] = (
+    Column("after", "", lambda line: line.one.after),
+    Column("", "share by the rule", lambda line: line.one.after, "is right", percent),
+    Column(
+        "", "share by the rule", lambda line: line.one.interval, "95% interval", percent_interval
+    ),
+)
 RULES: tuple[Column[Line], ...] = (
     Column("", _RULE, lambda line: line.one.before, "was right", percent),
     Column("", _RULE, lambda line: line.one.after, "is right", percent),
     Column("", _CHANGE, lambda line: line.one.difference, "difference (points)", points),
-    Column("", _CHANGE, _interval, "95% interval"),
+    Column("", _CHANGE, lambda line: line.one.interval, "95% interval", points_interval),
     Column("", _CHANGE, lambda line: line.one.p_value, "p", wording.p_value),
 )
 
@@ -161,13 +184,15 @@ def _in_log(flip: Flip, several: bool) -> str:
     return f"{response} ({flip.where})" if several else response
 
 
+def cut(text: str) -> str:
+    """A text on one line: whole, or its start and its end."""
+    line = " ".join(text.split())
+    return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
+
+
 def _now(row: tuple[Flip, str]) -> str:
     flip = row[0]
     return flip.reason if flip.now_answer is None and flip.reason else cut(flip.now_answer or "–")
-
-
-def _was(row: tuple[Flip, str]) -> str:
-    return "–" if row[0].was_answer is None else cut(row[0].was_answer)
 
 
 _FLIPPED = "what flipped"
@@ -175,16 +200,10 @@ _FLIPPED = "what flipped"
 FLIPS: tuple[Column[tuple[Flip, str]], ...] = (
     Column("", _FLIPPED, lambda row: f"{row[0].document}{row[1]}", "document"),
     Column("", _FLIPPED, lambda row: cut(row[0].gold), "gold"),
-    Column("", _FLIPPED, _was, "was read as"),
+    Column("", _FLIPPED, lambda row: row[0].was_answer, "was read as", cut),
     Column("", _FLIPPED, _now, "is read as"),
     Column("", _FLIPPED, lambda row: cut(row[0].text), "response"),
 )
-
-
-def cut(text: str) -> str:
-    """A text on one line: whole, or its start and its end."""
-    line = " ".join(text.split())
-    return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
 
 
 def rule(of: Rule | None) -> dict[str, Any] | None:
@@ -195,6 +214,7 @@ def rule(of: Rule | None) -> dict[str, Any] | None:
 def results(of: LogsJudged) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/comparing.md)."""
     found, name = of.found(), str(of.choice.now)
+    figures = _figures if of.is_graded else _figures_alone
     return {
         "schema": 1,
         "logs": [str(log.path) for log in of.logs],
@@ -204,13 +224,19 @@ def results(of: LogsJudged) -> dict[str, Any]:
         "responses": of.responses,
         "verdicts": dict(sorted(of.reasons.statuses.items())),
         "was_verdicts": dict(sorted(of.was_reasons.statuses.items())) if of.choice.was else None,
-        "right_now": of.flips.right,
-        "wrong_now": of.flips.wrong,
-        **_figures(found.models[name]),
-        "by": {group: _figures(by[name]) for group, by in found.groups.items()},
+        "right_now": of.flips.right if of.is_graded else None,
+        "wrong_now": of.flips.wrong if of.is_graded else None,
+        **figures(found.models[name]),
+        "by": {group: figures(by[name]) for group, by in found.groups.items()},
         "notes": list(notes(of)),
     }
 
 
 def _figures(one: Paired) -> dict[str, Any]:
     return {"n": one.items, "documents": one.units, **paired(one, judged=True)}
+
+
+def _figures_alone(one: Paired) -> dict[str, Any]:
+    """The figures where nothing was graded before: of a change there is none."""
+    told = _figures(one)
+    return {key: told[key] if key in ("n", "documents", "after") else None for key in told}

@@ -19,6 +19,7 @@ from gapft_harness.rejudge.flips import Flip, Flips, shown
 from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging
 from gapft_harness.verdicts.places import Log, runs_of
 from gapft_harness.verdicts.sample_logs import Criterion, LogRow, SampleLog
+from gapft_harness.verdicts.scales import check_mean
 from gapft_harness.verification.judging import VerdictAndAnswer
 from gapft_harness.verification.reasons import Reasons
 
@@ -58,7 +59,8 @@ class Reading:
 
     Attributes:
         source: its rows under one filter.
-        criterion: what says whether a response was right; None: that is not asked.
+        criterion: what says whether a response was right; None: that is not asked, or the log has
+            graded nothing.
         golds: where the gold answers are.
         metrics: those that the first row names.
     """
@@ -77,10 +79,24 @@ class Reading:
         """
         source = SampleLog(log, choice.filter)
         first = source.first
-        metrics = first.metrics
         _ = first.texts
-        criterion = None if choice.was else Criterion.of(first, choice.metric, _REMEDY)
-        return cls(source, criterion, golds_of(first, choice.gold, judge), metrics)
+        criterion = None
+        if choice.was is None and (first.is_graded or choice.metric is not None):
+            criterion = Criterion.of(first, choice.metric, _REMEDY)
+        return cls(source, criterion, golds_of(first, choice.gold, judge), first.named)
+
+    def check_reported(self, before: Sequence[float]) -> None:
+        """Check what was read of a log against the number that it reports itself.
+
+        Args:
+            before: of each document, the share of its responses that was right.
+
+        Raises:
+            UserError: they differ.
+        """
+        if self.criterion is not None:
+            first = self.source.first
+            check_mean(first.log, self.criterion.metric_of(first), first.filter, before)
 
     def rows(self, judge: Judge) -> Iterator[RowToJudge]:
         """Yields the rows, one line in memory at a time.
@@ -196,10 +212,10 @@ class LogsJudged:
     """Logs that were judged again.
 
     Attributes:
-        readings: how each was read.
+        readings: how each was read; all logs say what was right, or none does.
         flips: the responses whose verdict flipped.
         responses: how many were judged.
-        before: of each document, the share of its responses that was right.
+        before: of each document, the share of its responses that was right; 0 where nobody says.
         after: the share that is right now.
         log: of each document, the number of its log.
         contents: of each document, the hash of its content.
@@ -218,6 +234,11 @@ class LogsJudged:
     contents: bytearray = field(default_factory=bytearray)
     reasons: Reasons = field(default_factory=Reasons)
     was_reasons: Reasons = field(default_factory=Reasons)
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether an earlier rule says what was right, so that verdicts can flip."""
+        return self.choice.was is not None or self.readings[0].criterion is not None
 
     def name(self, number: int) -> str:
         """What a log is called: its task, or where several have one, its path."""
@@ -271,9 +292,16 @@ def judge_logs(
         for number, log in enumerate(logs):
             reading = Reading.of(log, choice, now)
             found.readings.append(reading)
+            if choice.was is None and (reading.criterion is not None) != found.is_graded:
+                raise UserError(
+                    f"{logs[0].path} and {log.path}: one says what was right and the other has "
+                    "graded nothing; judge them apart, or give the earlier rule: --was VERIFIER"
+                )
+            start = len(found.before)
             batches = _batches(reading.rows(now))
             for batch in ahead(batches) if now.by_processes else batches:
                 _judge(batch, number, found, now, was)
+            reading.check_reported(found.before[start:])
     return found
 
 
@@ -291,10 +319,12 @@ def _judge(
         sums = [0, 0]
         for index, text in enumerate(row.texts):
             verdict, answer = next(after)
-            passed, read_as = _was(row, index, before)
             found.reasons.see(verdict)
-            sums[0] += passed
             sums[1] += verdict.passed
+            if not found.is_graded:
+                continue
+            passed, read_as = _was(row, index, before)
+            sums[0] += passed
             if passed != verdict.passed:
                 found.flips.add(
                     Flip(

@@ -12,6 +12,7 @@ from gapft_harness.report.rendering.blocks import Rank, Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
 Row = TypeVar("Row")
+Whole = TypeVar("Whole")
 
 #: Rows of a CSV table; the first names the columns.
 Rows = Iterator[Sequence[object]]
@@ -32,11 +33,12 @@ class Column(Generic[Row]):
         meaning: for the reference; empty: it says what it is, or is as in every report.
         value: of a row, exact: a text, a number, None where it is undefined, or several of them,
             which a CSV file has in one cell, or under ``names`` in a cell each.
-        title: its heading on the page and in LaTeX; None: it is not shown there. What a run fills
-            in, such as a condition's name, the reference has in capitals.
-        shown: how a value is written there.
+        title: its heading on the page and in LaTeX; None: it is not shown there. What a table
+            fills in, such as a condition's name, is in capitals.
+        shown: how a value is written there; None is ``missing``.
         unstable: whether a row's value rests on few problems and is marked.
         names: of its columns in a CSV file, where they are others than ``key``.
+        missing: what is written where a row has no value.
         ranked: whether its numbers are compared with the row's others that are ranked: the best is
             shown bold, the second-best underlined.
     """
@@ -48,12 +50,37 @@ class Column(Generic[Row]):
     shown: Callable[[Any], str] = str
     unstable: Callable[[Row], bool] = lambda row: False
     names: Sequence[str] = ()
+    missing: str = "–"
     ranked: bool = False
 
     def cell(self, row: Row) -> str:
         """A row's value as people read it."""
         value = self.value(row)
-        return self.shown(value) + (UNSTABLE if value is not None and self.unstable(row) else "")
+        if value is None:
+            return self.missing
+        return self.shown(value) + (UNSTABLE if self.unstable(row) else "")
+
+    def of(self, part: Callable[[Whole], Row | None], missing: str | None = None) -> Column[Whole]:
+        """Make the same column for rows that hold such a row, or may lack it.
+
+        Args:
+            part: of a larger row the row that this column is of; None: it has none.
+            missing: what is written then; default: as here.
+        """
+
+        def value(whole: Whole) -> Any:
+            row = part(whole)
+            return None if row is None else self.value(row)
+
+        def unstable(whole: Whole) -> bool:
+            row = part(whole)
+            return row is not None and self.unstable(row)
+
+        return Column(
+            *(self.key, self.meaning, value, self.title, self.shown, unstable, self.names),
+            self.missing if missing is None else missing,
+            self.ranked,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +108,13 @@ class Frame(Generic[Row]):
         words: int = 1,
         summary: str = "",
         links: Mapping[str, str] | None = None,
+        fill: Mapping[str, str] | None = None,
     ) -> Table:
-        """For the page, the terminal and LaTeX; see ``blocks.Table``."""
+        """For the page, the terminal and LaTeX; see ``blocks.Table``.
+
+        Args:
+            fill: of words in titles what takes their place.
+        """
         shown = [(column.title, column) for column in self.columns if column.title is not None]
         rows = [[column.cell(row) for _, column in shown] for row in self.rows]
         ranks = {
@@ -90,7 +122,10 @@ class Frame(Generic[Row]):
             for number, row in enumerate(self.rows)
             for place, rank in _ranks([column for _, column in shown], row)
         }
-        return Table([title for title, _ in shown], rows, words, note, summary, links or {}, ranks)
+        titles = [title for title, _ in shown]
+        for word, name in (fill or {}).items():
+            titles = [title.replace(word, name) for title in titles]
+        return Table(titles, rows, words, note, summary, links or {}, ranks)
 
 
 def _ranks(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank]]:

@@ -228,8 +228,7 @@ class RunDirectory:
     def unseal(self, names: Iterable[str]) -> None:
         """Takes files and folders away that are to be made anew, and what is known of them.
 
-        The manifest remembers their hashes, so that a copy of the run is still known as one. It
-        is written first: a file that a kill left then is no sealed one.
+        The manifest is written first: a file that a kill left then is no sealed one.
 
         Args:
             names: what nothing that stays was made from; it need not be there any more.
@@ -240,8 +239,7 @@ class RunDirectory:
 
         def change(manifest: Manifest) -> None:
             for name in names:
-                if (recorded := manifest["files"].pop(name, None)) is not None:
-                    manifest.setdefault("replaced", {}).setdefault(name, []).append(recorded)
+                manifest["files"].pop(name, None)
                 forget(manifest, name)
 
         self.update_manifest(change)
@@ -280,6 +278,8 @@ class RunDirectory:
     def timed(self, stage: str) -> Iterator[None]:
         """Adds a stage's wall seconds to the manifest (several sittings add up), and its day.
 
+        With the worker processes and threads of the last sitting.
+
         The day is that of the last sitting which sealed something: one that found all there
         changes no date.
         """
@@ -289,6 +289,8 @@ class RunDirectory:
             day = datetime.now(UTC).date().isoformat()
             entry = manifest["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
+            executor = self.recipe.executor
+            entry |= {"workers": executor.workers, "threads": executor.threads_each}
             if manifest["files"] != before:
                 entry["day"] = day
 

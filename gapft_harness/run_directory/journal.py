@@ -21,7 +21,7 @@ from gapft_harness.core.records import Attempt, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.run_directory.tables import sealed_status
 
-#: What a line holds of a generation, in this order, after the response's index.
+#: What a line holds of a generation, in this order, after the response's index and seed.
 _GENERATED = tuple(field.name for field in fields(Generation))
 
 
@@ -65,7 +65,6 @@ class Journal:
     def append(
         self,
         chunk: str,
-        seed: int,
         requests: Sequence[Request],
         generated: Sequence[Generated],
         judged: Mapping[str, Mapping[int, Verdict]] | None = None,
@@ -91,11 +90,12 @@ class Journal:
                 )
             record: dict[str, Any] = {
                 "problem_id": request.problem_id,
-                "seed": seed,
                 "prompt_ids": answer.prompt_ids,
                 "responses": [
-                    [index, *(getattr(generation, name) for name in _GENERATED)]
-                    for index, generation in zip(request.indices, answer.generations, strict=True)
+                    [index, seed, *(getattr(generation, name) for name in _GENERATED)]
+                    for index, seed, generation in zip(
+                        request.indices, request.seeds, answer.generations, strict=True
+                    )
                 ],
             }
             if request.attempts:
@@ -215,7 +215,7 @@ def _entry(problem_id: str, records: Sequence[dict[str, Any]], path: Path) -> En
         first = "attempt" not in record
         if first:
             prompt_ids = ids
-        for index, *generated in record["responses"]:
+        for index, seed, *generated in record["responses"]:
             told = dict(zip(_GENERATED, generated, strict=True))
             told["token_ids"] = tuple(told["token_ids"])
             earlier: tuple[Attempt, ...] = ()
@@ -226,7 +226,7 @@ def _entry(problem_id: str, records: Sequence[dict[str, Any]], path: Path) -> En
             found[index] = Response(
                 problem_id,
                 index,
-                seed=record["seed"],
+                seed=seed,
                 attempts=earlier,
                 context_ids=() if first else ids,
                 **told,

@@ -13,7 +13,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, NotRequired, TypedDict, cast
 
 from gapft_harness.core.errors import UnknownPluginError, UserError
 from gapft_harness.core.extras import installed
@@ -54,14 +54,14 @@ class TaskFacts(TypedDict, total=False):
 class TakenFacts(TypedDict):
     """Where a training set of another run comes from: its folder, whose set, the file's hash.
 
-    ``k`` and ``replay`` are those that it was chosen by there: a condition's own before the run's.
+    ``k`` and ``replay`` are those that it was chosen by there: K of its condition, or of the run.
     """
 
     run: str
     arm: str
     sha256: str
     k: int
-    replay: int | float
+    replay: int
 
 
 class BudgetFacts(TypedDict, total=False):
@@ -118,10 +118,14 @@ class StageFacts(TypedDict):
     Attributes:
         seconds: wall time, over all sittings.
         day: in UTC, as ``2026-11-23``, on which it last sealed a file.
+        workers: worker processes of the last sitting.
+        threads: CPU threads of each.
     """
 
     seconds: float
     day: str
+    workers: NotRequired[int]
+    threads: NotRequired[int]
 
 
 class Manifest(TypedDict, total=False):
@@ -133,7 +137,6 @@ class Manifest(TypedDict, total=False):
     task: TaskFacts
     source: dict[str, Any]
     files: dict[str, str]
-    replaced: dict[str, list[str]]
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of what its commands were given
     rests_on: dict[str, Any]  # its shape: stages/integrity/rests_on.py
     shards: dict[str, int]

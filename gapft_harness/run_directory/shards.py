@@ -1,8 +1,8 @@
-"""Shards: a split's problems divided by a stable hash of their ids, to be searched apart.
+"""Shards: a split's chunks dealt out, to be searched apart.
 
-A problem's shard depends on its id and the number of shards alone, never on other problems. Each
-shard is a part of its own, ``SPLIT/shards/I-of-N/``; ``stages/search/merging.py`` makes the split
-of them.
+Problems are cut into chunks first, and whole chunks are dealt to shards one after another, so that
+the number of shards changes no response. Each shard is a part of its own,
+``SPLIT/shards/I-of-N/``; ``stages/search/merging.py`` makes the split of them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
-from gapft_harness.core.streams import derive
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest
 
@@ -61,9 +61,14 @@ class Shard:
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    def holds(self, problem_id: str) -> bool:
-        """Whether a problem is of this shard."""
-        return derive("shard", problem_id) % self.of == self.number - 1
+
+def chunks_of(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
+    """Cut problems into chunks: longest prompt first, so that batches hold prompts of like length.
+
+    Whole chunks, dealt out in any way, are cut into the same chunks again.
+    """
+    ordered = sorted(problems, key=lambda problem: (-len(problem.prompt), problem.id))
+    return [ordered[start : start + chunk] for start in range(0, len(ordered), chunk)]
 
 
 def part_of(split: str, shard: Shard | None) -> str:
@@ -72,12 +77,13 @@ def part_of(split: str, shard: Shard | None) -> str:
 
 
 def take_part(
-    problems: Sequence[Problem], shard: Shard | None, recipe: dict[str, Any]
+    problems: Sequence[Problem], shard: Shard | None, chunk: int, recipe: dict[str, Any]
 ) -> tuple[list[Problem], dict[str, Any]]:
     """A shard's problems of a split, and what merging will need to know of the division.
 
     Args:
         shard: None takes them all, and has nothing to say.
+        chunk: problems of a chunk.
 
     Returns:
         The shard's problems, perhaps none; facts for the part's metadata: ``shard`` with its
@@ -92,8 +98,8 @@ def take_part(
         "split_problems": len(problems),
         "split_ids": ids_hash(sorted(problem.id for problem in problems)),
     }
-    members = [problem for problem in problems if shard.holds(problem.id)]
-    return members, {"shard": facts, "recipe": recipe}
+    dealt = chunks_of(problems, chunk)[shard.number - 1 :: shard.of]
+    return list(chain.from_iterable(dealt)), {"shard": facts, "recipe": recipe}
 
 
 def ids_hash(ids: Iterable[str]) -> str:
@@ -127,7 +133,7 @@ def of_merged_shard(relative: str, manifest: Manifest) -> bool:
 def plan_search(run_path: Path, split: str, one: Shard | None, count: int) -> list[Shard | None]:
     """Which parts a search command has to see to.
 
-    With ``hf`` samples depend on the division, so a split stays with the one it was begun in.
+    A split stays with the division it was begun in, whose parts have folders of their own.
 
     Args:
         one: the shard that was asked for by ``--shard``; None searches the whole split.

@@ -64,9 +64,10 @@ def _schema(**columns: str) -> pa.Schema:
 def problem_schema() -> pa.Schema:
     """The columns.
 
-    ``gold`` and ``document`` hold JSON; ``prompt_ids`` are those that the generator saw.
+    ``gold``, ``document`` and ``turns`` (a chat's turns, empty without a chat template) hold JSON;
+    ``prompt_ids`` are those that the generator saw.
     """
-    texts = dict.fromkeys(("problem_id", "prompt", "gold", "document"), "string")
+    texts = dict.fromkeys(("problem_id", "prompt", "gold", "document", "turns"), "string")
     return _schema(**texts, prompt_ids="ids")
 
 
@@ -86,7 +87,7 @@ def write_problems(
         for start in range(0, len(ordered), _PROBLEMS_WRITTEN):
             members = ordered[start : start + _PROBLEMS_WRITTEN]
             yield (
-                (p.id, p.prompt, json.dumps(p.gold), json.dumps(dict(p.document)), ids)
+                (p.id, p.prompt, *map(json.dumps, (p.gold, dict(p.document), p.turns)), ids)
                 for p, ids in zip(members, prompt_ids([p.id for p in members]), strict=True)
             )
 
@@ -96,9 +97,8 @@ def write_problems(
 def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
     """Yields problems and the prompt ids the generator saw, ordered by problem id."""
     for row in read_rows(path, _PROBLEMS_READ):
-        problem = Problem(
-            row["problem_id"], row["prompt"], json.loads(row["gold"]), json.loads(row["document"])
-        )
+        gold, document, turns = (json.loads(row[name]) for name in ("gold", "document", "turns"))
+        problem = Problem(row["problem_id"], row["prompt"], gold, document, tuple(turns))
         yield problem, tuple(row["prompt_ids"])
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import SOURCE, Adapter, Arm, Problem
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import ReportProgress
+from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import task_of
@@ -24,7 +25,7 @@ from gapft_harness.stages.generation.generation import (
     answer,
     decoding_from,
     greedy_phase,
-    sample_phases,
+    sample_phase,
 )
 from gapft_harness.stages.generation.sealing import take_up
 from gapft_harness.stages.integrity.rests_on import codes, named, require_same
@@ -35,7 +36,7 @@ def audit_arm(
     condition: str,
     seed: int,
     plugin_files: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     audit: str = "",
 ) -> dict[str, Any]:
     """Decodes the audit problems greedily with one arm's adapter, and verifies the answers.
@@ -48,9 +49,8 @@ def audit_arm(
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
     on = replace(arm, variant=audit)
-    file, purpose = layout.decisions(on), f"audit/{on.name}"
-    split = layout.audit(audit)
-    return decode_split(run, arm, split, file, purpose, plugin_files, progress)
+    file, split = layout.decisions(on), layout.audit(audit)
+    return decode_split(run, arm, split, file, plugin_files, progress)
 
 
 def decode_split(
@@ -58,7 +58,6 @@ def decode_split(
     arm: Arm,
     split: str,
     file: str,
-    purpose: str,
     plugin_files: Sequence[str],
     progress: ReportProgress,
     *,
@@ -87,9 +86,8 @@ def decode_split(
     ]
     with contextlib.nullcontext() if adapter is None else adapter() as made:
         return decode_arm(
-            run, arm, problems, path, purpose, plugin_files, progress, made, split=split,
-            samples=samples,
-        )  # fmt: skip
+            run, arm, problems, path, plugin_files, progress, made, split=split, samples=samples
+        )
 
 
 def decode_arm(
@@ -97,7 +95,6 @@ def decode_arm(
     arm: Arm,
     problems: Sequence[Problem],
     path: Path,
-    purpose: str,
     plugin_files: Sequence[str],
     progress: ReportProgress,
     adapter: Adapter | None = None,
@@ -112,7 +109,8 @@ def decode_arm(
         progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
         adapter: what to decode with; default: the arm's sealed one, and of ``SOURCE`` none.
         split: whose problems they are: a further audit has its own task.
-        samples: in place of that decode so many samples, drawn as the search draws its own.
+        samples: in place of that decode so many samples, drawn as the search draws its own. Arms
+            of one training seed have the same random streams.
 
     Returns:
         The facts of ``sealing.write_responses``.
@@ -122,19 +120,22 @@ def decode_arm(
     task = task_of(run.manifest(), split)
     require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
     greedy = decoding_from(task)
-    drawn = run.recipe.search.model_copy(update={"k": samples})
+    search = run.recipe.search
+    streams = SampleStreams(
+        search.seed, "decode", split, None if arm.condition == SOURCE else arm.seed
+    )
     if adapter is None and arm.condition != SOURCE:
         adapter = Adapter(arm, str(run.sealed(layout.adapter(arm))))
     return answer(
         run,
         task,
         problems,
-        sample_phases(greedy, drawn, stop=False) if samples else [greedy_phase(greedy)],
+        [sample_phase(greedy, search, samples) if samples else greedy_phase(greedy)],
         path,
         plugins,
         plugins.verifier(task["verifier"], task["verifier_params"]),
         name=path.stem,
-        purpose=purpose,
+        streams=streams,
         progress=progress,
         extra=lambda source: {"adapter": source.get("adapter")},
         adapter=adapter,

@@ -28,7 +28,7 @@ class Context:
         searching: what searches a split in the model's place, as a job (``gapft import``).
         shard: the one shard that the search stage searches; None searches all, and merges them.
         conditions: what the report shows; none named shows all that the run has.
-        progress: called with (job label, done, total).
+        progress: called with what jobs report.
         say: called with a sentence people should see now: a warning, or what was dropped.
         made: what is made once for a context, by whoever makes it (its experiments).
     """
@@ -41,7 +41,7 @@ class Context:
     shard: Shard | None = None
     conditions: Sequence[str] = ()
     seeds: Sequence[int] = ()
-    progress: Progress = field(default=lambda label, done, total: None)
+    progress: Progress = field(default=lambda label, done, total, tokens=0, note="": None)
     say: Callable[[str], None] = field(default=lambda line: None)
     alone: bool = False
     searching: Callable[..., dict[str, Any]] | None = None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os.path
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +16,6 @@ from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences, only
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.mirror import is_url, placed
 from gapft_harness.stages.report import require_sealed
 from gapft_harness.study.recipe import CELLS, StudyRecipe, folder_of
 
@@ -31,7 +29,7 @@ class Collected:
 
     Attributes:
         name: as the study calls it.
-        place: its run directory, a folder or a URL.
+        place: its run directory.
         lacks: what is missing or wrong, a sentence each; empty if the cell is whole.
         inputs: what its report is made of, with the study's conditions and seeds alone; None
             where it lacks something.
@@ -60,27 +58,25 @@ def collect_cell(study: StudyRecipe, name: str, folder: Path) -> Collected:
     """Reads one cell; nothing of it if anything of it is missing or was changed."""
     place = study.place(name, folder)
     try:
-        with opened(place) as run:
-            if lacks := missing(study, run):
-                return Collected(name, place, tuple(lacks))
-            return _read(study, name, place, run)
+        run = open_cell(place)
+        if lacks := missing(study, run):
+            return Collected(name, place, tuple(lacks))
+        return _read(study, name, place, run)
     except GapftError as error:
         return Collected(name, place, (str(error),))
     except DAMAGED as error:
         return Collected(name, place, (f"cannot be read: {describe(error)}",))
 
 
-@contextlib.contextmanager
-def opened(place: str) -> Iterator[RunDirectory]:
-    """A cell's run, to be read.
+def open_cell(place: str) -> RunDirectory:
+    """Open a cell's run to read it.
 
     Raises:
         UserError: there is none.
     """
-    with placed(place, writes=False) as (path, _):
-        if not os.path.exists(path):  # False too where nothing can have such a name
-            raise UserError("not run yet")
-        yield RunDirectory.open(path)
+    if not os.path.exists(place):  # False too where nothing can have such a name
+        raise UserError("not run yet")
+    return RunDirectory.open(place)
 
 
 def missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
@@ -150,7 +146,7 @@ def _page(study: StudyRecipe, name: str, place: str) -> str:
     page = f"{layout.REPORT}/index.html"
     if study.cells[name].run is None:
         return quote(f"../{CELLS}/{folder_of(name)}/{page}")
-    return "" if is_url(place) else Path(place, page).absolute().as_uri()
+    return Path(place, page).absolute().as_uri()
 
 
 def require_different(cells: Sequence[Collected]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from gapft_harness.report.rendering.wording import (
     percent,
     points,
     points_interval,
+    rounded,
     whole,
 )
 from gapft_harness.report.sections import comparison
@@ -62,7 +63,7 @@ from gapft_harness.study.protocol import OWN, SECTIONS, require_comparable, requ
 from gapft_harness.study.recipe import CELLS, REPORT, STUDY, StudyRecipe, folder_of, read_study
 
 _MINUS = " \N{MINUS SIGN} "
-_two = partial(points, digits=2)
+_two, _two_ends = partial(points, digits=2), partial(points_interval, digits=2)
 
 # What columns of several tables mean.
 _ABOUT = "of the cell"
@@ -175,14 +176,7 @@ def main_columns(
         shown: Callable[[Any], str] = str,
         ranked: bool = False,
     ) -> Column[MainRow]:
-        return Column(
-            "",
-            meaning,
-            lambda row: None if row[1] is None else value(row[1]),
-            title,
-            lambda value: "–" if value is None else shown(value),
-            ranked=ranked,
-        )
+        return Column("", meaning, value, title, shown, ranked=ranked).of(lambda row: row[1])
 
     def gain(cell: CellFindings) -> str:
         return _said(cell.found.contrast(lead, SOURCE))
@@ -250,7 +244,7 @@ TERMS: list[Column[CellContrast]] = [
 FOREST: tuple[Column[CellContrast], ...] = (
     Column("", _CELL, lambda row: row[0].name + " *" * (not row[0].found.fair(row[1])), "cell"),
     Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _two),
-    Column("", "", lambda row: points_interval(row[1].interval, 2), "95% interval"),
+    Column("", "", lambda row: row[1].interval, "95% interval", _two_ends),
     *TERMS,
     Column("", "", lambda row: row[1].resampled.p_value, "p", wording.p_value),
 )
@@ -292,8 +286,7 @@ MEANS: tuple[Column[Mean], ...] = (
         _two,
         names=("mean_difference",),
     ),
-    Column("ci95", "", lambda mean: (mean.interval.low, mean.interval.high), names=CI95),
-    Column("", "", lambda mean: points_interval(mean.interval, 2), "95% interval"),
+    Column("ci95", "", lambda mean: mean.interval, "95% interval", _two_ends, names=CI95),
     Column("p", "", lambda mean: mean.resampled.p_value, "p", wording.p_value),
     Column("matched_budget", "", lambda mean: mean.matched),
 )
@@ -361,18 +354,8 @@ class CellModel:
 def _of_cell(columns: Iterable[Column[comparison.Model]]) -> Iterator[Column[CellModel]]:
     """Columns of a report's conditions, for those of a cell."""
     for column in columns:
-        yield Column(
-            column.key,
-            column.meaning,
-            partial(_model, column.value),
-            column.title and column.title.removesuffix(" term"),
-            column.shown,
-            partial(_model, column.unstable),
-        )
-
-
-def _model(value: Callable[[comparison.Model], Any], row: CellModel) -> Any:
-    return value(row.model)
+        title = column.title and column.title.removesuffix(" term")
+        yield replace(column.of(lambda row: row.model), title=title)
 
 
 NAME: tuple[Column[CellModel], ...] = (Column("", _CELL, lambda row: row.cell.name, "cell"),)
@@ -513,7 +496,7 @@ def _shared(of: StudyFindings) -> list[Block]:
         "points, beside those of a reference with a larger budget. Where the reference gains "
         "little, the share says little; a dash: it gains nothing."
     )
-    return [Frame(share_columns(lead), rows).table(note, words=2)]
+    return [Frame(SHARES, rows).table(note, words=2, fill={"CONDITION": lead})]
 
 
 CellShare = tuple[CellFindings, str, Share]
@@ -531,26 +514,16 @@ def _gain_in(cell: CellFindings, condition: str) -> Fraction:
 _LARGER = "larger-budget condition; GapFT's distinct problems over its"
 
 
-def share_columns(lead: str) -> tuple[Column[CellShare], ...]:
-    """Of a study about this condition."""
-    return (
-        Column("cell", _CELL, lambda row: row[0].name, "cell"),
-        Column("reference", "", lambda row: row[2].full),
-        Column("", _LARGER, lambda row: condition_name(row[2].full), "reference"),
-        Column(
-            "share_of_problems",
-            _LARGER,
-            lambda row: row[2].problems,
-            "share of its problems",
-            percent,
-        ),
-        Column("", _GAIN, lambda row: _gain_in(row[0], row[1]), f"gain of {lead}", _two),
-        Column("", _GAIN, lambda row: _gain_in(row[0], row[2].full), "its gain", _two),
-        Column("share_of_gain", _GAIN, lambda row: row[2].gain, "share of it", percent),
-    )
-
-
-SHARES = share_columns("CONDITION")
+SHARES: tuple[Column[CellShare], ...] = (
+    Column("cell", _CELL, lambda row: row[0].name, "cell"),
+    Column("reference", _LARGER, lambda row: row[2].full, "reference", condition_name),
+    Column(
+        "share_of_problems", _LARGER, lambda row: row[2].problems, "share of its problems", percent
+    ),
+    Column("", _GAIN, lambda row: _gain_in(row[0], row[1]), "gain of CONDITION", _two),
+    Column("", _GAIN, lambda row: _gain_in(row[0], row[2].full), "its gain", _two),
+    Column("share_of_gain", _GAIN, lambda row: row[2].gain, "share of it", percent),
+)
 
 
 def spent(of: StudyFindings) -> list[Block]:
@@ -566,7 +539,8 @@ def spent(of: StudyFindings) -> list[Block]:
         "steps; the first L is of the study's first condition, mean over seeds, as in the paper. "
         "Within a row n, N and J are the same; tokens are reported, not enforced."
     )
-    return [Frame(spent_columns(condition_name(of.study.lead)), rows).table(note, words=2)]
+    lead = condition_name(of.study.lead)
+    return [Frame(SPENT, rows).table(note, words=2, fill={"CONDITION": lead})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,32 +557,27 @@ class Spent:
         return self.group[0].budgets[0]
 
     @property
-    def processed(self) -> str:
-        """Tokens of the study's condition, mean over seeds; a dash where it is not among them."""
+    def processed(self) -> float | None:
+        """Tokens of the study's condition, mean over seeds; None where it is not among them."""
         own = [of.tokens for each in self.group if each.name == self.lead for of in each.budgets]
-        return whole(round(fmean(own))) if own else "–"
+        return fmean(own) if own else None
 
 
 _L = "over conditions of one budget"
 _OWN_L = "processed tokens of the first condition, mean over seeds"
 
 
-def spent_columns(lead: str) -> tuple[Column[Spent], ...]:
-    """Of a study about this condition."""
-    return (
-        Column("", _CELL, lambda row: row.cell.name, "cell"),
-        Column("", _CELL, lambda row: group_name(row.group), "conditions"),
-        Column("", "", lambda row: row.budget.n, "n", whole),
-        Column("", "", lambda row: row.budget.exposures, "N", whole),
-        Column("", _OWN_L, lambda row: row.processed, f"L of {lead}"),
-        Column("", _L, lambda row: tokens(row.group)[0], "L, fewest", whole),
-        Column("", _L, lambda row: tokens(row.group)[1], "L, most", whole),
-        Column("", _L, lambda row: tokens(row.group)[2], "spread of L", percent),
-        Column("", "", lambda row: row.budget.steps, "J", whole),
-    )
-
-
-SPENT = spent_columns("CONDITION")
+SPENT: tuple[Column[Spent], ...] = (
+    Column("", _CELL, lambda row: row.cell.name, "cell"),
+    Column("", _CELL, lambda row: group_name(row.group), "conditions"),
+    Column("", "", lambda row: row.budget.n, "n", whole),
+    Column("", "", lambda row: row.budget.exposures, "N", whole),
+    Column("", _OWN_L, lambda row: row.processed, "L of CONDITION", rounded),
+    Column("", _L, lambda row: tokens(row.group)[0], "L, fewest", whole),
+    Column("", _L, lambda row: tokens(row.group)[1], "L, most", whole),
+    Column("", _L, lambda row: tokens(row.group)[2], "spread of L", percent),
+    Column("", "", lambda row: row.budget.steps, "J", whole),
+)
 
 
 def provenance(of: StudyFindings) -> list[Section]:
@@ -643,11 +612,7 @@ CellRow = tuple[Collected, str]
 
 def _of_run(title: str, value: Callable[[ReportInputs], str]) -> Column[CellRow]:
     """Something of a cell's run; a dash where it is not whole."""
-
-    def said(row: CellRow) -> str:
-        return "–" if row[0].inputs is None else value(row[0].inputs)
-
-    return Column("", _ABOUT, said, title)
+    return Column("", _ABOUT, value, title).of(lambda row: row[0].inputs)
 
 
 def _verifier(inputs: ReportInputs) -> str:

@@ -17,14 +17,13 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import grown, require_bound
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
-from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.study.cells import (
     DAMAGED,
     Collected,
     collect_cell,
     missing,
-    opened,
+    open_cell,
     require_different,
 )
 from gapft_harness.study.document import write_study
@@ -82,22 +81,15 @@ def run_study(
     return page
 
 
-def study_folder(place: str) -> Path:
-    """A study lives in a folder of its own; its cells may be runs at URLs.
+def study_folder(place: Path) -> Path:
+    """Hold a study's folder to be no run's.
 
     Raises:
-        UserError: it is empty, a URL, or a run's folder.
+        UserError: it is a run's folder.
     """
-    if not place:
-        raise UserError("--run-dir '': expected a folder")
-    if is_url(place):
-        raise UserError(
-            f"{place}: a study's folder cannot be at a URL; give a folder, and runs at URLs as "
-            "its cells (key 'run')"
-        )
-    if os.path.exists(Path(place) / layout.RECIPE):
+    if os.path.exists(place / layout.RECIPE):
         raise UserError(f"{place}: is a run directory; give a study's folder another --run-dir")
-    return Path(place)
+    return place
 
 
 def _made(
@@ -161,9 +153,8 @@ def _settled(
     if study.cells[name].recipe is not None:
         return settle(recipes[name])
     try:
-        with opened(study.place(name, folder)) as run:
-            task = run.manifest()["task"]
-            return of_task(task) if "keep" in task else None
+        task = open_cell(study.place(name, folder)).manifest()["task"]
+        return of_task(task) if "keep" in task else None
     except (GapftError, *DAMAGED):
         return None
 
@@ -181,8 +172,7 @@ def recipes_of(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, 
                 found[name] = resolve(name)
                 _require_conditions(study, found[name])
             else:
-                with opened(study.place(name, folder)) as run:
-                    found[name] = run.recipe
+                found[name] = open_cell(study.place(name, folder)).recipe
         except GapftError as error:
             if choice.recipe is not None:
                 raise UserError(f"cell {name!r}: {error}") from error
@@ -216,13 +206,13 @@ def describe_study(
         place, lacks = study.place(name, folder), ["not run yet"]
         budget: tuple[str, ...] = foreseen(recipes[name]) if name in recipes else ()
         try:
-            with opened(place) as run:
-                recipe = recipes[name] if study.cells[name].recipe else run.recipe
-                if changed := _changed(run, recipe, plugin_files):
-                    lacks = [changed]
-                else:
-                    lacks = missing(study, run)
-                    budget = _known(study, run) or budget
+            run = open_cell(place)
+            recipe = recipes[name] if study.cells[name].recipe else run.recipe
+            if changed := _changed(run, recipe, plugin_files):
+                lacks = [changed]
+            else:
+                lacks = missing(study, run)
+                budget = _known(study, run) or budget
         except GapftError as error:
             lacks = [str(error)]
         except DAMAGED as error:

@@ -21,7 +21,6 @@ from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.lock import RUN_LOCK
-from gapft_harness.run_directory.mirror import is_url
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
@@ -63,7 +62,7 @@ class CellChoice(RecipeSection):
     recipe: Seen | None = Field(
         None, description="its recipe, a file or a bundled name; run inside the study's folder"
     )
-    run: Seen | None = Field(None, description="instead: a run directory, a folder or a URL")
+    run: Seen | None = Field(None, description="instead: a run directory")
     set: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of its recipe and their values, over those of the study's `set`",
@@ -169,7 +168,7 @@ class StudyRecipe(RecipeSection):
             named = {}
             if cell.recipe not in (None, *bundled) and os.path.isfile(str(cell.recipe)):
                 named["recipe"] = str(Path(str(cell.recipe)).resolve())
-            if cell.run is not None and not is_url(cell.run):
+            if cell.run is not None:
                 named["run"] = str(Path(cell.run).resolve())
             return cell.model_copy(update=named)
 

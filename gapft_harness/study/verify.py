@@ -10,7 +10,6 @@ from pathlib import Path
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import Progress
 from gapft_harness.report.rendering.blocks import Drawing
-from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.verify import run as verification
 from gapft_harness.study import figures
@@ -38,14 +37,14 @@ def verify_study(
     """
     study, found = read_study(str(path / STUDY)), Differences()
     for name in study.cells:
-        with placed(study.place(name, path), writes=False) as (folder, _):
-            if not os.path.exists(folder):
-                found.missing.append(f"{name}: not run yet")
-                continue
-            try:
-                of = verification.verify(folder, plugin_files, progress)
-            except UserError as error:
-                raise UserError(f"cell {name!r}: {error}") from error
+        folder = Path(study.place(name, path))
+        if not os.path.exists(folder):
+            found.missing.append(f"{name}: not run yet")
+            continue
+        try:
+            of = verification.verify(folder, plugin_files, progress)
+        except UserError as error:
+            raise UserError(f"cell {name!r}: {error}") from error
         for kind in ("checked", "differences", "missing"):
             getattr(found, kind).extend(f"{name}: {line}" for line in getattr(of, kind))
         found.remark = found.remark or of.remark

@@ -165,7 +165,13 @@ class Devices:
 
 
 def asked_device(name: object) -> torch.device:
-    """The device that the model's arguments name, else the first kind that is here."""
+    """Return the device that trains: the one that the model's arguments name, or a GPU if any.
+
+    Training runs on CUDA and on CPUs; where the arguments name another kind, on the CPU.
+
+    Raises:
+        UserError: the name is none of torch's, or a GPU that is not here.
+    """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -180,7 +186,7 @@ def asked_device(name: object) -> torch.device:
             f"model.args.device: {name}, but torch finds no GPU here; set it to cpu, or leave it "
             "out"
         )
-    return device
+    return device if device.type == "cuda" else torch.device("cpu")
 
 
 def _accelerator(cpu: bool, processes: int) -> Accelerator:

@@ -26,7 +26,7 @@ class Group:
     """The responses drawn for one prompt.
 
     Attributes:
-        draw: which time responses were drawn, from 1; with one iteration, the update.
+        draw: the update that the responses were drawn for, from 1.
         problem_id: whose prompt it is.
         state: the source's on this problem.
         rewards: of each response; None: the verifier gave none (an error, or out of time).
@@ -95,10 +95,10 @@ def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> 
     pass) alone.
 
     Returns:
-        ``prompts_per_update`` ids for each draw, one draw after another.
+        ``prompts_per_update`` ids for each update, one update after another.
     """
     rng = Stream(seed, "train/prompts")
-    wanted = -(-updates // settings.iterations) * settings.prompts_per_update
+    wanted = updates * settings.prompts_per_update
     passes = -(-wanted // len(ids))
     found = [
         id for number in range(passes) for id in sorted(ids, key=lambda i: rng.key(f"{i}/{number}"))

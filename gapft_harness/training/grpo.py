@@ -35,7 +35,13 @@ from gapft_harness.training.groups import (
 )
 from gapft_harness.training.ledger import OPTIMIZER
 from gapft_harness.training.memory import give_back
-from gapft_harness.training.model import add_lora, check_targets, load_base, without_weights
+from gapft_harness.training.model import (
+    add_lora,
+    check_targets,
+    load_base,
+    load_end_token,
+    without_weights,
+)
 from gapft_harness.training.plan import budget, training_prompt
 from gapft_harness.training.rewards import Rewards, reward_verifier
 
@@ -54,7 +60,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
 
     Raises:
         UserError: settings that GRPO cannot have, a task that it cannot draw for, or no prompts.
-        GapftError: too many responses without a reward, or an empty update where the recipe stops.
+        GapftError: too many responses without a reward.
     """
     start = time.monotonic()
     settings, searched = Training.model_validate(dict(job.settings)), job.searched
@@ -97,6 +103,8 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         "seed": job.arm.seed,
         "base_sha256": found,
         "base_model": job.model_args["pretrained"],
+        "end_id": trainer.end.id,
+        "end_token": trainer.end.text,
         "updates": trainer.state.global_step,
         **group_facts(trainer.groups),
         "reward": {"verifier": verifier.name, "params": dict(verifier.params)},
@@ -152,14 +160,12 @@ def _config(
         per_device_train_batch_size=of.forward,
         gradient_accumulation_steps=of.update // of.forward,
         num_generations=of.group_size,
-        num_iterations=of.iterations,
+        num_iterations=1,  # one update a draw: the ratio of its loss is 1, and nothing is clipped
         max_completion_length=of.max_tokens or job.searched.decoding.max_gen_toks,
         temperature=of.temperature,
         top_p=of.top_p,
         top_k=of.top_k,
         beta=of.beta,
-        epsilon=of.epsilon,
-        epsilon_high=of.epsilon_high,
         loss_type=of.loss,
         scale_rewards=of.scale_rewards,
         learning_rate=settings.learning_rate,
@@ -190,6 +196,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
     Attributes:
         groups: what was drawn.
         told: of each update what TRL logs.
+        end: the token that ends a response.
     """
 
     def __init__(
@@ -213,12 +220,18 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         }
         self._given: list[list[float | None]] = []
         name = job.model_args.get("tokenizer") or job.model_args["pretrained"]
+        tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+        self.end = load_end_token(job.model_args, job.chat_template)
+        # TRL ends responses at these, and at the tokenizer's end of sequence
+        own = model.generation_config.eos_token_id
+        own = own if isinstance(own, list) else [] if own is None else [own]
+        model.generation_config.eos_token_id = sorted({self.end.id, *own})
         super().__init__(
             model=model,
             reward_funcs=self._reward,
             args=config,
             train_dataset=Dataset.from_dict({"prompt": list(plan)}),
-            processing_class=AutoTokenizer.from_pretrained(name, padding_side="left"),
+            processing_class=tokenizer,
             callbacks=[_Told(self)],
         )
         self.remove_callback(PrinterCallback)
@@ -260,10 +273,10 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             )
         if self._grpo.mask_flat:
             output |= masked(output, flat, size)
-        self._stop_if_hopeless(all(flat))
+        self._stop_if_hopeless()
         return output
 
-    def _stop_if_hopeless(self, empty: bool) -> None:
+    def _stop_if_hopeless(self) -> None:
         facts = group_facts(self.groups)
         if facts["unjudged"] / facts["responses"] > self._grpo.max_unjudged:
             raise GapftError(
@@ -271,12 +284,6 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
                 f"no reward by draw {facts['draws']}: the verifier raised or took longer than "
                 f"{self._grpo.reward_seconds:g} s; fix it, or raise training.grpo.reward_seconds "
                 "or training.grpo.max_unjudged"
-            )
-        if empty and self._grpo.empty_updates == "stop":
-            raise GapftError(
-                f"{self._job.arm.name}: all groups of draw {facts['draws']} are flat, so it "
-                "teaches nothing; raise training.grpo.group_size or "
-                "training.grpo.prompts_per_update, or set training.grpo.empty_updates: count"
             )
 
 

@@ -191,7 +191,9 @@ def run_steps(
             group["lr"] = step.learning_rate
         members = [fitted[slot] for slot in step.slots]
         parts = [torch.zeros((), device=devices.device)]
-        for one_pass in divide(members, step.weights, settings, devices.share, devices.shares):
+        for one_pass in divide(
+            members, step.weights, settings, devices.share, devices.shares, devices.device.type
+        ):
             batch = lay_out(one_pass, end).to(devices.device)
             part = weighted_loss(model, batch, head_is_last)
             part.backward()  # type: ignore[no-untyped-call, unused-ignore]

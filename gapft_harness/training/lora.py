@@ -21,7 +21,7 @@ from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import model_card, save_adapter
 from gapft_harness.training.attention import attention_of
-from gapft_harness.training.devices import Devices
+from gapft_harness.training.devices import Devices, asked_device
 from gapft_harness.training.kernels import check_kernels, kernels
 from gapft_harness.training.ledger import (
     OPTIMIZER,
@@ -36,16 +36,20 @@ from gapft_harness.training.memory import (
     enforce,
     enforce_loading,
     estimate,
+    fit_at_once,
     free_memory,
     give_back,
     told,
 )
 from gapft_harness.training.model import (
+    EndToken,
     add_lora,
+    check_ids,
     check_targets,
-    end_id,
+    fuse,
     is_converted,
     load_base,
+    load_end_token,
     take_off,
     without_weights,
 )
@@ -105,6 +109,38 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
         give_back()
 
 
+def fit_side_by_side(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, str]:
+    """Count the trainings that fit into the device's memory at once, before anything is loaded.
+
+    Args:
+        jobs: those to be trained, of any settings; the one that needs most counts.
+        processes: that share every step of each.
+
+    Returns:
+        How many, 0 if not even one does, and in words what one needs and what is free.
+
+    Raises:
+        UserError: a model that is none, or a sequence that is too long.
+    """
+    by_settings: dict[str, list[TrainingJob]] = {}
+    for job in jobs:
+        by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
+    device = asked_device(jobs[0].model_args.get("device"))
+    devices = Devices(None, device, 0, processes, jobs[0].fsdp)
+    free, counts = free_memory(device), []
+    for alike in by_settings.values():
+        first, settings = alike[0], Training.model_validate(dict(alike[0].settings))
+        weightless = without_weights(first.model_args, settings)
+        plans = [_plan(job, settings) for job in alike]
+        needed = _estimate(settings, plans, devices, weightless, is_last(weightless))
+        mapped = not is_converted(first.model_args, settings) and settings.quantize is None
+        here = processes if device.type == "cpu" else 1
+        count = fit_at_once(needed, free, device, here, mapped)
+        each = f" for each of {processes} processes" if processes > 1 else ""
+        counts.append((count, f"{needed}{each}; {free / 1e9:.3g} GB are free on {device}"))
+    return min(counts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Planned:
     """An arm's sequences, steps and budget."""
@@ -120,13 +156,13 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The loaded base: the model on its device, its weights' hash, its end-of-sequence id, the
-    memory that training was estimated to need, and whether its logits are its output layer's.
+    """The loaded base: the model on its device, its weights' hash, the token that ends responses,
+    the memory that training was estimated to need, and whether its logits are its output layer's.
     """
 
     model: Any
     sha256: str
-    end: int | None
+    end: EndToken | None
     devices: Devices
     needed: Estimate
     head_is_last: bool
@@ -151,6 +187,11 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
     devices.check(settings)
     weightless = without_weights(job.model_args, settings)
     check_targets(weightless, settings)
+    for planned in plans:
+        for sequence in planned.fitted.values():
+            check_ids(weightless, (*sequence.prompt_ids, *sequence.target_ids), sequence.slot)
+    needs_end = any(planned.needs_end for planned in plans)
+    end = load_end_token(job.model_args, job.chat_template) if needs_end else None
     model_type = str(weightless.config.model_type)
     check_kernels(settings, model_type, devices.device, devices.sharded)
     last = is_last(weightless)
@@ -164,7 +205,6 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
             f"searched: its weights' hash is {found[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
-    end = end_id(job.model_args) if any(p.needs_end for p in plans) else None
     with told(needed, job.arm.name, devices.device):
         return _Base(devices.place(model), found, end, devices, needed, last)
 
@@ -177,7 +217,23 @@ def _check_memory(
     weightless: Any,
     head_is_last: bool,
 ) -> Estimate:
-    """Refuses what cannot fit; the estimate."""
+    """Refuse what cannot fit, before it is loaded; return the estimate."""
+    needed = _estimate(settings, plans, devices, weightless, head_is_last)
+    enforce(needed, free_memory(devices.device), devices.device, devices.on_this_memory)
+    if devices.sharded and is_converted(job.model_args, settings):
+        host = free_memory(torch.device("cpu"))
+        enforce_loading(weightless, settings, host, devices.on_this_machine)
+    return needed
+
+
+def _estimate(
+    settings: Training,
+    plans: Sequence[_Planned],
+    devices: Devices,
+    weightless: Any,
+    head_is_last: bool,
+) -> Estimate:
+    """Estimate what one process needs for the largest pass of all plans."""
     passes = (
         one_pass
         for planned in plans
@@ -188,25 +244,22 @@ def _check_memory(
             settings,
             devices.share,
             devices.shares,
+            devices.device.type,
         )
     )
     shards = devices.shares if devices.sharded else 1
-    needed = estimate(weightless, settings, passes, shards, head_is_last)
-    free = free_memory(devices.device)
-    enforce(needed, free, devices.device, devices.on_this_memory)
-    if devices.sharded and is_converted(job.model_args, settings):
-        host = free_memory(torch.device("cpu"))
-        enforce_loading(weightless, settings, host, devices.on_this_machine)
-    return needed
+    return estimate(weightless, settings, passes, shards, head_is_last, devices.device)
 
 
 def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base) -> dict[str, Any]:
     devices = base.devices
+    end = base.end if planned.needs_end else None
     identity = {
         "condition": job.arm.condition,
         "seed": job.arm.seed,
         "base_sha256": base.sha256,
-        "end_id": base.end if planned.needs_end else None,
+        "end_id": None if end is None else end.id,
+        "end_token": None if end is None else end.text,
         **ledger_facts(planned.steps),
         "sequences_sha256": sequences_hash(planned.fitted.values()),
         "budget": dataclasses.asdict(planned.budget),
@@ -219,6 +272,8 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
     }
     checkpoint = Checkpoint.beside(job.output, identity, devices, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive(job.arm.seed, "train/init") >> 33)
+    if devices.device.type == "cpu":
+        fuse(model)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
     torch.manual_seed(derive(job.arm.seed, stream) >> 33)
     try:
@@ -231,7 +286,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
             with told(base.needed, job.arm.name, devices.device):
                 log = run_steps(
                     job, settings, model.to(devices.device), planned.steps, planned.fitted,
-                    base.end, devices, checkpoint, follow, base.head_is_last,
+                    None if end is None else end.id, devices, checkpoint, follow, base.head_is_last,
                 )  # fmt: skip
             ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
             told_after = {"base_model": job.model_args["pretrained"], **ends}

@@ -2,8 +2,8 @@
 
 An estimate, from the shapes that the base's config gives: weights and optimizer states are
 counted, what a forward pass keeps for the backward pass is counted for dense decoders and guessed
-for others. Fragments, kernels' workspace and the libraries themselves (about 1 GB on a GPU) come on
-top.
+for others, what the heap of a CPU's process takes beyond that is a measured share. A GPU's
+fragments and kernels' workspace, and the libraries themselves, come on top.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import torch
 from gapft_harness.core.cgroups import free_in_cgroups
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.objective import LOGITS_AT_ONCE
+from gapft_harness.training.attention import is_dense
+from gapft_harness.training.objective import FLOAT32_AT_ONCE, logits_at_once
 from gapft_harness.training.passes import Member
 
 _GB = 1e9
+_CPU = torch.device("cpu")
 _NEED_LESS = (
     "To need less: activations: lower training.micro_batch (with padding_free: "
     "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
@@ -30,6 +32,11 @@ _NEED_LESS = (
 )
 #: How much too high an estimate is granted to be: for small Llamas it was within a quarter.
 _MARGIN = 1.25
+#: What a process on a CPU takes at its peak beyond what its passes keep: gaps in its heap and
+#: gradients on their way. Measured with SmolLM2 and a model of 0.5 billion: 0.4 to 0.9 of it.
+_HEAP = 0.75
+#: Bytes of a process that has imported torch, transformers and PEFT, on a GPU with its context.
+_LIBRARIES = {"cpu": 0.4e9, "cuda": 1e9}
 #: Bytes of a weight of a linear layer, with the scales of its blocks.
 _QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 
@@ -43,12 +50,14 @@ class Estimate:
         adapters: float32 weights, gradients, AdamW's two states, and the buffer of their sum.
         activations: what the largest forward pass keeps for its backward pass.
         logits: those of the largest forward pass that are there at a time, with their gradient.
+        heap: what a CPU's process takes beyond its passes' tensors; 0 on a GPU.
     """
 
     base: int
     adapters: int
     activations: int
     logits: int
+    heap: int = 0
 
     @property
     def counted(self) -> int:
@@ -58,11 +67,12 @@ class Estimate:
     @property
     def total(self) -> int:
         """All of it."""
-        return self.base + self.adapters + self.activations + self.logits
+        return self.base + self.adapters + self.activations + self.logits + self.heap
 
     def __str__(self) -> str:
         """Gigabytes (10⁹ bytes), part by part."""
-        parts = ", ".join(f"{f.name} {getattr(self, f.name) / _GB:.3g}" for f in fields(self))
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        parts = ", ".join(f"{name} {value / _GB:.3g}" for name, value in values.items() if value)
         return f"about {self.total / _GB:.3g} GB ({parts})"
 
 
@@ -72,8 +82,9 @@ def estimate(
     passes: Iterable[Sequence[Member]],
     shards: int = 1,
     head_is_last: bool = True,
+    device: torch.device = _CPU,
 ) -> Estimate:
-    """Estimates what one process needs.
+    """Estimate what one process needs.
 
     Args:
         model: the base on the meta device (``model.without_weights``).
@@ -81,25 +92,28 @@ def estimate(
         shards: processes that share the base's weights out; 1 without FSDP.
         head_is_last: whether logits are the output layer's output (``output_layer.is_last``), and
             so are made a chunk at a time.
+        device: that trains: on a CPU other tensors are kept than on a GPU.
     """
     width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
     layers = _layers(model)
     active = _active(model.config.get_text_config())
-    per_layer = [_kept_by(layer, settings, width, active) for layer in layers]
-    whole = sum(per_layer)
+    per_layer = [_kept_by(layer, settings, width, active, device) for layer in layers]
+    whole, kept_layers = sum(per_layer), len(layers)
     if settings.gradient_checkpointing:  # each layer's input, and one layer while it is done again
         whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
+        kept_layers = 1
     vocabulary = model.get_output_embeddings().weight.shape[0]
     largest_pass = (0, 0)
     for members in passes:
         tokens, supervised = _size(members, settings)
         count = supervised * vocabulary
-        chunk = min(count, LOGITS_AT_ONCE)
-        # logits and their gradient in the model's dtype; their float32 copy, its softmax and its
-        # gradient for one chunk; where there are more, what they are made from and its gradient
-        made = chunk if head_is_last else count
-        gathered = supervised * _hidden(model) if made < count else 0
-        needed = (tokens * whole, 2 * (made + gathered) * width + 3 * chunk * 4)
+        # logits, their gradient and what float32 rows are made of them; where all are made at once,
+        # what an architecture does to them too; what they are made from, and its gradient
+        made = min(count, logits_at_once(device)) if head_is_last else 2 * count
+        float32 = 2 * 4 * min(count, FLOAT32_AT_ONCE)
+        gathered = supervised * _hidden(model)
+        shares = kept_layers * _attention_shares(model, members, settings, device) * width
+        needed = (tokens * whole + shares, 2 * (made + gathered) * width + float32)
         largest_pass = max(largest_pass, needed, key=sum)
     activations, logits = largest_pass
     base = _weights(model, model, settings, width)
@@ -112,7 +126,8 @@ def estimate(
         for path, linear in _linears(model)
         if path.rpartition(".")[2] in settings.target_modules
     )
-    return Estimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits)
+    heap = int(_HEAP * (activations + logits)) if device.type == "cpu" else 0
+    return Estimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits, heap)
 
 
 def free_memory(device: torch.device) -> int:
@@ -139,6 +154,23 @@ def give_back() -> None:
     """
     gc.collect()
     torch.cuda.empty_cache()  # nothing where CUDA is not in use
+
+
+def fit_at_once(
+    estimated: Estimate, free: int, device: torch.device, processes: int, shared_base: bool
+) -> int:
+    """Count the trainings that fit into a memory side by side; 0 if one alone does not.
+
+    Args:
+        estimated: of one process of the largest training.
+        free: bytes.
+        device: that all of them train on.
+        processes: of one training that use this memory.
+        shared_base: whether processes map the base's files into memory, which is then there once.
+    """
+    once = estimated.base if shared_base and device.type == "cpu" else 0
+    each = processes * (estimated.total - once + int(_LIBRARIES[device.type]))
+    return max(0, free - once) // each
 
 
 def enforce(estimated: Estimate, free: int, device: torch.device, processes: int) -> None:
@@ -237,13 +269,15 @@ def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
     )
 
 
-def _kept_by(layer: torch.nn.Module, settings: Training, width: int, active: float) -> int:
+def _kept_by(
+    layer: torch.nn.Module, settings: Training, width: int, active: float, device: torch.device
+) -> int:
     """Bytes a token that a layer keeps for the backward pass.
 
     Of a linear layer its output. Of the last one of a block (attention, feed-forward), whose output
     is added to the residual stream and not kept, twice its input: the input and what it was made
-    from. Of an adapter its input in float32, with dropout the mask too. Of a norm its input in
-    float32 and its output. Of experts that are linear layers of their own, the share ``active``.
+    from. Of an adapter see ``_kept_by_adapter``. Of a norm its input in float32 and its output. Of
+    experts that are linear layers of their own, the share ``active``.
     """
     kept = 0.0
     linears = _linears(layer)
@@ -252,16 +286,36 @@ def _kept_by(layer: torch.nn.Module, settings: Training, width: int, active: flo
         name = path.rpartition(".")[2]
         own = (2 * linear.in_features if path in last else linear.out_features) * width
         if name in settings.target_modules:
-            copy = 4 if settings.dropout or width != 4 else 0
-            if settings.kernels == "fused":
-                copy = 0  # the layer's input itself is kept, which others share
-            own += linear.in_features * (copy + (1 if settings.dropout else 0))
+            own += linear.in_features * _kept_by_adapter(settings, width, device)
             own += settings.rank * 4
         kept += own * (active if "experts" in path.split(".") else 1)
     for part in layer.modules():
         if "Norm" in type(part).__name__:
             kept += sum(p.numel() for p in part.parameters()) * (4 + width)
     return int(kept)
+
+
+def _kept_by_adapter(settings: Training, width: int, device: torch.device) -> int:
+    """Bytes an adapter keeps of each entry of its input: a float32 copy, and dropout's mask.
+
+    Layers that cast the adapter's factors (``model.fuse``) keep the input itself, as others do.
+    """
+    on_cpu = device.type == "cpu"
+    if width == 2 and (on_cpu or settings.kernels == "fused"):
+        return (2 if on_cpu else 1) if settings.dropout else 0
+    if settings.dropout:
+        return 4 + (4 if on_cpu else 1)
+    return 4 if width != 4 else 0
+
+
+def _attention_shares(
+    model: Any, members: Sequence[Member], settings: Training, device: torch.device
+) -> int:
+    """Count the attention weights that one layer keeps, where they are computed by products."""
+    heads = getattr(model.config.get_text_config(), "num_attention_heads", 0)
+    dtype = getattr(torch, settings.dtype)
+    lengths = [member.sequence.tokens for member in members] if settings.padding_free else []
+    return sum(heads * length**2 for length in lengths if is_dense(length, dtype, device))
 
 
 def _active(config: Any) -> float:

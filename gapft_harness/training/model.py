@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
 
 _PASSED_ON = ("revision", "trust_remote_code", "subfolder")
+
+
+class ModelNotLoaded(UserError):
+    """A model or tokenizer that is not there, or that transformers refuses."""
 
 
 def load_base(
@@ -93,7 +99,7 @@ def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
     except (RuntimeError, MemoryError):  # the machine's
         raise
     except Exception as error:  # of a config that is refused, they have no common kind
-        raise UserError(
+        raise ModelNotLoaded(
             f"model {model_args['pretrained']}: cannot be loaded for training: "
             f"{' '.join(str(error).split())}"
         ) from error
@@ -119,22 +125,81 @@ def _quantized(settings: Training, device: torch.device | None) -> dict[str, Any
     return {"quantization_config": config, "device_map": {"": device or "cpu"}}
 
 
-def end_id(model_args: Mapping[str, Any]) -> int:
-    """The tokenizer's end-of-sequence id.
+@dataclass(frozen=True, slots=True)
+class EndToken:
+    """The token that is supervised at the end of a response that ended by itself."""
+
+    id: int
+    text: str
+
+
+def load_end_token(model_args: Mapping[str, Any], chat_template: bool) -> EndToken:
+    """Find the token that the model writes at the end of a response (``core/turn_end.py``).
+
+    Args:
+        model_args: the recipe's; ``pretrained`` and ``tokenizer`` name the folders to read.
+        chat_template: whether prompts are rendered through the tokenizer's chat template.
 
     Raises:
-        UserError: the tokenizer has none.
+        UserError: there is no such token, the chat template raises, or the tokenizer has ids that
+            the model's vocabulary lacks.
     """
     from transformers import AutoTokenizer
 
     name = model_args.get("tokenizer") or model_args["pretrained"]
-    found = AutoTokenizer.from_pretrained(name, **_options(model_args)).eos_token_id
-    if found is None:
+    with _loading(model_args):
+        tokenizer = AutoTokenizer.from_pretrained(name, **_options(model_args))
+    ends = _own_ends(model_args)
+    id = find_end_token(tokenizer, ends, chat_template, model_args.get("chat_template_args") or {})
+    size = read_config(model_args).get_text_config().vocab_size
+    check_vocabulary(tokenizer, size, [id])
+    return EndToken(id, str(tokenizer.convert_ids_to_tokens(id)))
+
+
+def _own_ends(model_args: Mapping[str, Any]) -> list[int]:
+    """Read the end ids of a model's generation_config, or of its config if it has no such file."""
+    from transformers import GenerationConfig
+
+    try:
+        config = GenerationConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
+    except OSError:
+        config = GenerationConfig.from_model_config(read_config(model_args))
+    ends = config.eos_token_id
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+
+def check_trainable(
+    model_args: Mapping[str, Any], settings: Training, chat_template: bool
+) -> EndToken | None:
+    """Check, without any weights, what training will need of a base; return its end token.
+
+    Returns:
+        The end token, None where none is supervised.
+
+    Raises:
+        ModelNotLoaded: there is no such model or tokenizer.
+        UserError: modules that it lacks or that cannot be adapted, or see ``load_end_token``.
+    """
+    check_targets(without_weights(model_args, settings), settings)
+    return load_end_token(model_args, chat_template) if settings.supervise_eos else None
+
+
+def check_ids(model: Any, ids: Iterable[int], problem_id: str) -> None:
+    """Check that a base has an embedding for every token id of an example.
+
+    Args:
+        model: the base; ``without_weights`` gives one before anything is loaded.
+
+    Raises:
+        UserError: an id is not below the number of embeddings.
+    """
+    size = model.get_input_embeddings().weight.shape[0]
+    if (largest := max(ids)) >= size:
         raise UserError(
-            f"model {name}: its tokenizer has no end-of-sequence token to train on; set "
-            "training.supervise_eos: false"
+            f"problem {problem_id}: a prompt or response to train on has the token id {largest}, "
+            f"and the model's vocabulary has {size} entries; expected ids below that. Search and "
+            "training need the same tokenizer (model.args.tokenizer)"
         )
-    return int(found)
 
 
 def lora_config(settings: Training) -> Any:
@@ -152,7 +217,10 @@ def lora_config(settings: Training) -> Any:
 
 
 def check_targets(model: Any, settings: Training) -> None:
-    """Checks that every module of a name in ``target_modules`` is one that PEFT can adapt.
+    """Check that every module of a name in ``target_modules`` is one that PEFT can adapt.
+
+    An embedding that is tied to the other one is refused: an adapter changes one of them, and
+    merged into the common weight, as search and audit have it, it would change both.
 
     Args:
         model: the base; ``without_weights`` gives one before anything is loaded.
@@ -164,16 +232,28 @@ def check_targets(model: Any, settings: Training) -> None:
 
     nn = torch.nn
     kinds = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention)
+    embeddings = (model.get_input_embeddings(), model.get_output_embeddings())
+    tied = embeddings if len({id(getattr(of, "weight", of)) for of in embeddings}) == 1 else ()
     adaptable: dict[str, bool] = {}
+    of_tied: set[str] = set()
     for path, module in model.named_modules():
         name = path.rpartition(".")[2]
         adaptable[name] = adaptable.get(name, True) and isinstance(module, (*kinds, Conv1D))
-    known = sorted(name for name, able in adaptable.items() if able)
+        if any(module is embedding for embedding in tied):
+            of_tied.add(name)
+    known = sorted(name for name, able in adaptable.items() if able and name not in of_tied)
     for target in settings.target_modules:
         if target not in adaptable:
             raise UserError(
                 f"training.target_modules: the model has no {target!r}; "
                 f"{did_you_mean(target, known)}"
+            )
+        if target in of_tied:
+            raise UserError(
+                f"training.target_modules: {target!r} shares its weight with the other embedding "
+                "of this model (tie_word_embeddings), so an adapter of it alone and one merged "
+                f"into the weight are two models; leave it out. Modules without this: "
+                f"{', '.join(known)}"
             )
         if not adaptable[target]:
             raise UserError(
@@ -226,12 +306,13 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def fuse(adapted: Any) -> int:
-    """Gives every plain LoRA layer of a 16-bit linear layer this forward pass; how many.
+    """Give every plain LoRA layer of a 16-bit linear layer this forward pass; return how many.
 
     PEFT keeps the adapter in float32 and casts the layer's whole input to it, and its output back:
-    on a GPU these copies take longer than the adapter's products. Here the factors are cast, which
-    are small; they themselves, their gradients and the optimizer's state stay float32. Layers of
-    other kinds, quantised ones among them, keep PEFT's. Taking the adapter off takes this off too.
+    these copies take longer than the adapter's products, and on a CPU most of the memory. Here the
+    factors are cast, which are small; they themselves, their gradients and the optimizer's state
+    stay float32. Layers of other kinds, quantised ones and those shared out (FSDP) among them, keep
+    PEFT's. Taking the adapter off takes this off too.
 
     Args:
         adapted: base and one adapter, as ``get_peft_model`` makes them.
@@ -241,7 +322,9 @@ def fuse(adapted: Any) -> int:
     fused = 0
     for module in adapted.modules():
         base = module.base_layer if type(module) is Linear else None
-        if type(base) is torch.nn.Linear and base.weight.dtype.itemsize == 2:
+        if type(base) is not torch.nn.Linear or type(base.weight) is not torch.nn.Parameter:
+            continue
+        if base.weight.dtype.itemsize == 2:
             (name,) = module.active_adapters
             module.forward = partial(_forward, module, name)
             fused += 1
@@ -280,14 +363,12 @@ class LoraLinear(torch.autograd.Function):
     ) -> torch.Tensor:
         """``x`` is (..., in); ``a`` (rank, in) and ``b`` (out, rank) are float32."""
         rows = x.reshape(-1, x.shape[-1])
-        kept, mask = rows, None
-        if dropout:
-            kept, mask = torch.ops.aten.native_dropout(rows, dropout, True)
+        kept, mask = _drop(rows, dropout) if dropout else (rows, None)
         low = kept @ a.to(x.dtype).T
         out = torch.nn.functional.linear(rows, weight, bias)
         out.addmm_(low, (b * scaling).to(x.dtype).T)
         ctx.save_for_backward(rows, mask, low, weight, a, b)
-        ctx.scaling, ctx.inverse = scaling, 1 / (1 - dropout)
+        ctx.scaling, ctx.dropout = scaling, dropout
         return out.view(*x.shape[:-1], -1)
 
     @staticmethod
@@ -295,9 +376,7 @@ class LoraLinear(torch.autograd.Function):
         """Gradients of ``x``, ``a`` and ``b``, the latter in float32."""
         rows, mask, low, weight, a, b = ctx.saved_tensors
         shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
-        kept = rows
-        if mask is not None:
-            kept = torch.ops.aten.native_dropout_backward(rows, mask, ctx.inverse)
+        kept = rows if mask is None else _drop_again(rows, mask, ctx.dropout)
         by_low = grad @ (b * ctx.scaling).to(grad.dtype)
         of_a, of_b = _float32(by_low.T, kept), _float32(grad.T, low) * ctx.scaling
         of_x = None
@@ -305,10 +384,38 @@ class LoraLinear(torch.autograd.Function):
             of_x, thin = grad @ weight, a.to(grad.dtype)
             if mask is None:
                 of_x.addmm_(by_low, thin)
+            elif mask.dtype == torch.bool:
+                of_x.addcmul_(by_low @ thin, mask, value=1 / (1 - ctx.dropout))
             else:
-                of_x.addcmul_(by_low @ thin, mask, value=ctx.inverse)
+                of_x += _drop_again(by_low @ thin, mask, ctx.dropout)
             of_x = of_x.view(*shape[:-1], -1)
         return of_x, None, None, of_a, of_b, None, None
+
+
+def _drop(x: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Zero a random share of a matrix's entries and scale the others.
+
+    On a CPU torch draws a mask from numbers of 64 bits, one an entry, which takes as long as the
+    layer's own matrix product; here an entry of 16 bits has 16 of them.
+
+    Returns:
+        The new matrix, and a mask for ``_drop_again``: of bool, or of all 16 bits of an entry.
+    """
+    if x.is_cuda or x.dtype.itemsize != 2:
+        kept, mask = torch.ops.aten.native_dropout(x, share, True)
+        return kept, mask
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    mask = bits.lt_(int(share * 2**16) - 2**15).sub_(1)  # -1, all bits, where an entry is kept
+    return _drop_again(x, mask, share), mask
+
+
+def _drop_again(x: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tensor:
+    """Zero and scale another matrix's entries as ``_drop`` did."""
+    if mask.dtype == torch.bool:
+        dropped: torch.Tensor = torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - share))
+        return dropped
+    return x.view(torch.int16).bitwise_and(mask).view(x.dtype).mul_(1 / (1 - share))
 
 
 def _float32(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

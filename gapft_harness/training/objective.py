@@ -12,14 +12,16 @@ from itertools import accumulate, chain
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from gapft_harness.training.output_layer import kept_from, only_at
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import Fitted
 
-#: Most logits that are made at a time: 0.5 GB in float32.
-LOGITS_AT_ONCE = 1 << 27
+#: Most logits that are made at a time, by kind of device: 64 MB and 256 MB in bfloat16. On a CPU
+#: small enough to stay out of the way, and many enough rows for fast matrix products.
+LOGITS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 27}
+#: Of them, most that have a copy in float32 at a time.
+FLOAT32_AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,35 +106,37 @@ def _batch(
 
 
 def weighted_loss(model: Any, batch: Batch, head_is_last: bool = False) -> torch.Tensor:
-    """The forward pass's part of the step's loss, a scalar in float32.
+    """Compute the forward pass's part of the step's loss, a scalar in float32.
 
-    Of a pass with more than ``LOGITS_AT_ONCE`` logits a chunk at a time is made, forward and
-    backward; the backward pass makes it again.
+    The output layer sees supervised positions alone. With ``head_is_last`` it sees so many at a
+    time that ``LOGITS_AT_ONCE`` logits exist, whose gradient is computed at once, so that no logits
+    are kept for the backward pass.
 
     Args:
         model: base and adapter.
         batch: the pass.
         head_is_last: whether logits are the output layer's output and nothing more
-            (``output_layer.is_last``). If not, all are made at once in the model's dtype, by its
-            own forward pass, and chunks are of their float32 copies and cross-entropy alone.
+            (``output_layer.is_last``). If not, the logits of all supervised positions are made at
+            once, in the model's dtype and by its own forward pass.
     """
     head = model.get_output_embeddings()
-    rows = max(1, LOGITS_AT_ONCE // head.weight.shape[0])
-    if len(batch.targets) <= rows:
-        return _cross_entropy(forward_logits(model, batch), batch.targets, batch.weights)
+    rows = max(1, logits_at_once(batch.input_ids.device) // head.weight.shape[0])
     if head_is_last:
         with kept_from(model, batch.positions) as kept:
             _forward(model, batch)
         (inputs,), layer = kept, head
     else:
         inputs, layer = forward_logits(model, batch), torch.nn.Identity()
-    parts = [
-        checkpoint(_chunk_loss, layer, *part, use_reentrant=False)
-        for part in zip(
-            *(torch.split(t, rows) for t in (inputs, batch.targets, batch.weights)), strict=True
-        )
-    ]
-    return torch.stack(parts).sum()
+    trained = [p for p in layer.parameters() if p.requires_grad]
+    loss: torch.Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
+        inputs, layer, batch.targets, batch.weights, rows, *trained
+    )
+    return loss
+
+
+def logits_at_once(device: torch.device) -> int:
+    """Return how many logits are made at a time on a device."""
+    return LOGITS_AT_ONCE["cuda" if device.type == "cuda" else "cpu"]
 
 
 def forward_logits(model: Any, batch: Batch) -> torch.Tensor:
@@ -154,17 +158,64 @@ def _forward(model: Any, batch: Batch) -> torch.Tensor:
     return logits
 
 
-def _chunk_loss(
-    layer: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    return _cross_entropy(layer(inputs.unsqueeze(0))[0], targets, weights)
+class _HeadLoss(torch.autograd.Function):
+    """The weighted cross-entropy of what a layer makes of its inputs, some rows at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: torch.Tensor,
+        layer: torch.nn.Module,
+        targets: torch.Tensor,
+        weights: torch.Tensor,
+        rows: int,
+        *trained: torch.nn.Parameter,
+    ) -> torch.Tensor:
+        """Compute the loss, and the gradients of ``inputs`` (m, width) and ``trained``."""
+        of_inputs = torch.empty_like(inputs)
+        of_trained = [torch.zeros_like(parameter) for parameter in trained]
+        losses = []
+        parts = (torch.split(t, rows) for t in (inputs, targets, weights, of_inputs))
+        for part, target, weight, of_part in zip(*parts, strict=True):
+            with torch.enable_grad():
+                leaf = part.detach().requires_grad_()
+                logits = layer(leaf.unsqueeze(0))[0]
+            loss, gradient = _cross_entropy(logits.detach(), target, weight)
+            losses.append(loss)
+            found = torch.autograd.grad(logits, (leaf, *trained), gradient)
+            of_part.copy_(found[0])
+            for total, more in zip(of_trained, found[1:], strict=True):
+                total += more
+        ctx.save_for_backward(of_inputs, *of_trained)
+        return torch.stack(losses).sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Multiply the gradients that ``forward`` computed."""
+        of_inputs, *of_trained = (gradient * grad for gradient in ctx.saved_tensors)
+        return of_inputs, None, None, None, None, *of_trained
 
 
 def _cross_entropy(
     logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    losses = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
-    return (losses * weights).sum()
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the weighted cross-entropy in float32, and its gradient in the logits' dtype.
+
+    Args:
+        logits: (m, vocabulary); of a few rows at a time there is a copy in float32.
+        targets: (m,)
+        weights: (m,)
+    """
+    gradient = torch.empty_like(logits)
+    rows = max(1, FLOAT32_AT_ONCE // logits.shape[1])
+    losses = []
+    parts = (torch.split(t, rows) for t in (logits, targets.unsqueeze(1), weights, gradient))
+    for part, target, weight, of_part in zip(*parts, strict=True):
+        log_shares = part.float().log_softmax(dim=1)
+        losses.append((-log_shares.gather(1, target).squeeze(1) * weight).sum())
+        weighted_shares = log_shares.exp_().mul_(weight.unsqueeze(1))
+        of_part.copy_(weighted_shares.scatter_add_(1, target, -weight.unsqueeze(1)))
+    return torch.stack(losses).sum(), gradient
 
 
 def _ids(member: Fitted, end_id: int | None) -> list[int]:

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import Fitted
 
+#: Most tokens of a pass without padding where the recipe names no number, by kind of device. On a
+#: CPU larger passes are no faster, and each token keeps megabytes for the backward pass.
+MAX_TOKENS = {"cpu": 1024, "cuda": 16384}
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -23,23 +27,26 @@ def cut(
     settings: Training,
     share: int = 0,
     shares: int = 1,
+    device: str = "cpu",
 ) -> list[list[Member]]:
-    """One process's forward passes of one optimizer step.
+    """Cut one process's share of one optimizer step into forward passes.
 
     Members are sorted by length first. With padding, ``micro_batch`` neighbours make a pass, which
-    saves padding. Without, a pass takes as many as ``max_tokens`` allows.
+    saves padding. Without, a pass takes as many as ``max_tokens`` allows, and at least one.
 
     Args:
         sequences: all members of the step.
         weights: theirs, in the same order.
         share: which process, from 0.
         shares: processes that share the step. A process may get nothing.
+        device: the kind that trains, cpu or cuda.
     """
     members = [Member(s, w) for s, w in zip(sequences, weights, strict=True)]
     members.sort(key=lambda m: (m.sequence.tokens, m.sequence.slot))
     if settings.padding_free:
         mine = _deal([[member] for member in members], share, shares)
-        return list(_fill([member for (member,) in mine], settings.max_tokens))
+        ceiling = settings.max_tokens or MAX_TOKENS[device]
+        return list(_fill([member for (member,) in mine], ceiling))
     size = settings.micro_batch
     return _deal([members[i : i + size] for i in range(0, len(members), size)], share, shares)
 
@@ -50,13 +57,14 @@ def cut_alike(
     settings: Training,
     share: int,
     shares: int,
+    device: str = "cpu",
 ) -> list[list[Member]]:
     """As ``cut``, but every process gets the same number of forward passes.
 
     Processes that share the base's weights out must compute each layer together. Whoever has fewer
     passes repeats the step's shortest sequence with weight 0, which adds nothing to the loss.
     """
-    every = [cut(sequences, weights, settings, one, shares) for one in range(shares)]
+    every = [cut(sequences, weights, settings, one, shares, device) for one in range(shares)]
     shortest = min(sequences, key=lambda s: (s.tokens, s.slot))
     missing = max(map(len, every)) - len(every[share])
     return every[share] + [[Member(shortest, 0.0)]] * missing
@@ -85,12 +93,12 @@ def _fill(members: Sequence[Member], ceiling: int) -> Iterator[list[Member]]:
 
 
 def _fits(members: Sequence[Member], bins: list[list[Member]], ceiling: int) -> bool:
-    """Longest first into the emptiest bin; False if one runs over."""
+    """Put the longest first into the emptiest bin; False if one of several runs over."""
     loads = [0] * len(bins)
     for member in reversed(members):
         emptiest = loads.index(min(loads))
         loads[emptiest] += member.sequence.tokens
         bins[emptiest].append(member)
-        if loads[emptiest] > ceiling:
+        if loads[emptiest] > ceiling and len(bins[emptiest]) > 1:
             return False
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,13 +26,15 @@ _LOG_NAME = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl(\.gz)?")
 #: ``details_TASK_DATE.parquet``, as lighteval does.
 _DETAILS_NAME = re.compile(rf"details_(?P<task>.+)_(?P<date>{_DATE})\.parquet")
 #: How the names of other logs end that a folder is searched for.
-_SUFFIXES = (".eval", ".parquet", ".jsonl", ".jsonl.gz")
+_SUFFIXES = (".eval", ".parquet", ".jsonl", ".jsonl.gz", ".json")
 #: The name of lm_eval's reader.
 LM_EVAL = "lm-eval"
 #: What is said of a folder that went away while it was looked through, as those of processes do.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 #: What is kept of lm_eval's results file.
 _FACTS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
+#: What one entry of a log is called in messages, by the log's kind; others have lines.
+_ENTRIES = {"inspect": "Inspect's sample", "lighteval": "row"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Log:
         path: the file.
         task: by its name, or as its reader finds it; "" where nobody knows.
         facts: what lm_eval's results file of the same date holds, if it is beside: ``versions``,
-            ``higher_is_better``, and what tells of groups.
+            ``results``, ``higher_is_better``, and what tells of groups.
+        results: that file.
         reader: who reads it; None: lm_eval's.
     """
 
@@ -50,6 +54,7 @@ class Log:
     task: str
     facts: dict[str, Any]
     reader: Registered | None = None
+    results: Path | None = None
 
     @property
     def kind(self) -> str:
@@ -60,6 +65,28 @@ class Log:
     def version(self) -> object:
         """The task's version, None where nobody knows."""
         return self.facts.get("versions", {}).get(self.task)
+
+    def name_entry(self, number: int) -> str:
+        """Name an entry of the log for a message: file and line, or Inspect's sample."""
+        return f"{self.path}, {_ENTRIES.get(self.kind, 'line')} {number}"
+
+    def higher_is_better(self, metric: str) -> bool | None:
+        """Return whether a metric is better when higher, by lm_eval's results; None: not known."""
+        directions = self.facts.get("higher_is_better", {}).get(self.task)
+        told = directions.get(metric) if isinstance(directions, dict) else None
+        if told is None:  # the task's own configuration, which a results file holds too
+            entries = self.facts.get("configs", {}).get(self.task, ())
+            named = [entry for entry in entries if entry.get("metric") == metric]
+            told = named[0].get("higher_is_better") if named else None
+        return told if isinstance(told, bool) else None
+
+    def find_reported(self, metric: str, filter: str) -> float | None:
+        """Return the number that lm_eval's results file has for a metric; None: it has none."""
+        numbers = self.facts.get("results", {}).get(self.task)
+        value = numbers.get(f"{metric},{filter}") if isinstance(numbers, dict) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +199,7 @@ def runs_of(
         return [_run(_logs_in(path, plugin_files), tasks, latest, plugin_files)]
     if not glob.has_magic(argument):
         raise UserError(f"{argument}: no such file or folder")
-    found = sorted(glob.glob(argument, recursive=True), key=natural)
-    matches = [Path(match) for match in found]
+    matches = _match_pattern(argument)
     files = [match for match in matches if match.is_file()]
     groups = [_logs_in(match, plugin_files) for match in matches if match.is_dir()]
     for _, together in groupby(files, key=lambda file: file.parent):
@@ -198,7 +224,9 @@ def log_at(path: Path, plugin_files: Sequence[str] = ()) -> Log:
     if reader is not None and tells is not None:
         with reader.blamed():
             task = tells(path)
-    return Log(path, task, _facts(path), reader)
+    results = _find_results(path)
+    facts = {} if results is None else _read_facts(results, results.stat().st_mtime_ns)
+    return Log(path, task, facts, reader, results)
 
 
 def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
@@ -216,10 +244,25 @@ def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
 
 def _model(argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]) -> Model:
     name, equals, place = argument.partition("=")
-    if not equals or not name or not place or "/" in name or os.path.exists(argument):
+    if not equals or not name or not place or "/" in name or _is_there(argument):
         name, place = argument, argument
     runs = runs_of(place, tasks, latest=latest, plugin_files=plugin_files)
     return Model(name, tuple(runs))
+
+
+def _is_there(argument: str) -> bool:
+    """Whether an argument is a path, or a pattern that matches one, whatever signs it holds."""
+    return os.path.exists(argument) or (glob.has_magic(argument) and bool(_match_pattern(argument)))
+
+
+def _match_pattern(pattern: str) -> list[Path]:
+    """Return what a pattern matches; a folder with brackets in its name stands for itself."""
+    parts = Path(pattern).parts
+    known = ""
+    while parts and os.path.exists(os.path.join(known, parts[0])):
+        known, parts = os.path.join(known, parts[0]), parts[1:]
+    found = glob.glob(os.path.join(glob.escape(known), *parts), recursive=True)
+    return [Path(match) for match in sorted(found, key=natural)]
 
 
 def _logs_in(path: Path, plugin_files: Sequence[str]) -> list[Path]:
@@ -299,19 +342,29 @@ def _short(part: str) -> str:
     return f"{named['task']} {named['date']}" if named else part
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """lm_eval's results of the same date: versions, directions of metrics, groups."""
+def _find_results(path: Path) -> Path | None:
+    """Return lm_eval's results file of the same date, if it is beside a log."""
     named = _LOG_NAME.fullmatch(path.name)
     date = named["date"] if named else ""
     beside = sorted(path.parent.glob(f"*_{date}.json")) if date else []
-    return _read_facts(beside[0], beside[0].stat().st_mtime_ns) if beside else {}
+    return beside[0] if beside else None
 
 
 @lru_cache(maxsize=4)
 def _read_facts(path: Path, _: int) -> dict[str, Any]:
     """Of one file, which all logs of an evaluation share."""
     content = parse_object(read_text(path), str(path))
-    return {key: value for key in _FACTS if isinstance(value := content.get(key), dict)}
+    facts = {key: value for key in _FACTS if isinstance(value := content.get(key), dict)}
+    configs = content.get("configs")
+    if isinstance(configs, dict):
+        facts["configs"] = {task: _read_metric_list(config) for task, config in configs.items()}
+    return facts
+
+
+def _read_metric_list(config: Any) -> list[dict[str, Any]]:
+    """Return the metrics of a task's configuration: all else of it is large."""
+    entries = config.get("metric_list") if isinstance(config, dict) else None
+    return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
 
 
 def _refuse_twice(paths: list[Path]) -> None:

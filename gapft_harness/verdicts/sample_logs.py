@@ -3,8 +3,12 @@
 - **Row.** One document under one filter, with all its responses: several samples, or epochs, are
   several responses of one row, whatever wrote the log.
 - **Filter.** The rows of one filter are taken: the one that was chosen, or else the first row's.
-- **Metric.** The one that was chosen, or else the first number that the first of these rows names;
-  where that row has several responses and a ``pass@1``, this one.
+- **Metric.** The one that was chosen, or else the first that the first of these rows names, but for
+  those of a whole corpus, whose entries are lists; where that row has several responses and a
+  ``pass@1``, this one. Logs of lm_eval before November 2024 name none: there it is the first field
+  that is none of lm_eval's own.
+- **No number.** A document whose metric is null or NaN has none. One whose row does not name the
+  metric is not measured by it.
 - **Which responses passed.** If no metric was chosen and the first row has ``verdicts``, one for
   each response, they say it throughout the log; those of a reader that has them by metric say it
   of a chosen metric too. Else the metric does: of one response by 0 or 1,
@@ -43,6 +47,17 @@ from gapft_harness.verdicts.places import Log
 OF_ALL = "pass@1"
 #: Bytes of a hash that are kept: a chance of 1e-19 that two of ten billion are the same.
 KEPT = 16
+#: The metric of ``lm_eval --predict_only``, which grades nothing.
+UNGRADED = "bypass"
+#: The fields of lm_eval's rows that are no metrics.
+_OWN = frozenset(
+    (
+        "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics",
+        "doc_hash", "prompt_hash", "target_hash", "verdicts",
+    )
+)  # fmt: skip
+#: Texts that loggers write for a number that is not there.
+_NO_NUMBER = frozenset(("", "nan", "null", "none", "n/a"))
 #: Larger numbers may have no finite sum.
 _LARGEST = 1e200
 #: How far K times a logged pass@1 may be from a whole number.
@@ -76,7 +91,7 @@ class LogRow:
         responses: Sequence[str],
         *,
         passed: Sequence[bool] | Mapping[str, Sequence[bool]] = (),
-        metrics: Mapping[str, bool | float] | None = None,
+        metrics: Mapping[str, Any] | None = None,
         filter: str = "none",
         **fields: Any,
     ) -> LogRow:
@@ -89,10 +104,12 @@ class LogRow:
             responses: the texts.
             passed: of each response whether it passed; none: the first metric says it. By metric,
                 the first counts where none is chosen, and the share is the metric's number.
-            metrics: by name, the row's numbers; with ``passed``, ``pass@1`` is added.
+            metrics: by name, the row's numbers, None where it has none; with ``passed``,
+                ``pass@1`` is added.
             filter: several rows of one document are of different filters; several samples of it
                 are no rows, but responses of one.
-            fields: others by lm_eval's names: ``target``, ``arguments``, ``doc_id``.
+            fields: others by lm_eval's names: ``target``, ``arguments``, ``doc_id``; ``error``:
+                why there are no responses.
         """
         told = dict(metrics or {})
         if isinstance(passed, Mapping):
@@ -110,7 +127,7 @@ class LogRow:
     @property
     def place(self) -> str:
         """File and line, for a message."""
-        return f"{self.log.path}, line {self.line}"
+        return self.log.name_entry(self.line)
 
     @property
     def filter(self) -> str:
@@ -171,22 +188,61 @@ class LogRow:
         return str(self.fields.get(f"{name}_hash", ""))[:KEPT]
 
     @property
+    def named(self) -> list[str]:
+        """The metrics that the row names; those that are numbers of one document, if any is."""
+        names = self.fields.get("metrics")
+        if names is None and self.log.reader is None:
+            names = [name for name in self.fields if name not in _OWN]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            return []
+        alone = [name for name in names if not isinstance(self.fields.get(name), list | dict)]
+        return alone or names
+
+    @property
     def metrics(self) -> list[str]:
-        """The metrics that are named, at least one; those alone that are numbers, if any is.
+        """The metrics that the row names, at least one.
 
         Raises:
-            UserError: none is named.
+            UserError: it names none.
         """
-        names = self.fields.get("metrics")
-        if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-            raise UserError(
-                f"{self.place}: names no metrics; expected a log of lm_eval --log_samples, with "
-                "doc, filter and metrics in each row"
+        if not (names := self.named):
+            expected = (
+                "a log of lm_eval --log_samples, with doc, filter and metrics in each row"
+                if self.log.reader is None
+                else f"a log of {self.log.kind} whose responses were scored"
             )
-        return [n for n in names if isinstance(self.fields.get(n), bool | int | float)] or names
+            raise UserError(
+                f"{self.place}: names no metrics; expected {expected} (gapft rejudge judges "
+                "responses without any)"
+            )
+        return names
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether anything says how good the responses are: a metric, or verdicts."""
+        return bool({*self.named} - {UNGRADED}) or self.statuses is not None
+
+    def read_number(self, metric: str) -> float | None:
+        """Return a metric as a number; None if the document has none: null, NaN, or not measured.
+
+        Raises:
+            UserError: it is something else, or nothing that can be summed.
+        """
+        value = self.fields.get(metric)
+        if value is None or value != value:
+            return None
+        if isinstance(value, str) and value.strip().lower() in _NO_NUMBER:
+            return None
+        if not isinstance(value, bool | int | float) or not abs(value) <= _LARGEST:
+            raise self.number_error(
+                metric,
+                f"expected a number, up to {_LARGEST:g}, for each document (metrics of a whole "
+                "corpus cannot be compared item by item)",
+            )
+        return float(value)
 
     def value(self, metric: str) -> float:
-        """A metric as a number.
+        """Return a metric as a number.
 
         Raises:
             UserError: there is no such metric, or it is no number, or none that can be summed.
@@ -195,15 +251,15 @@ class LogRow:
             raise UserError(
                 f"{self.place}: no metric {metric!r}; {did_you_mean(metric, self.metrics)}"
             )
-        value = self.fields[metric]
-        if not isinstance(value, bool | int | float) or not abs(value) <= _LARGEST:
-            shown = json.dumps(value)[:60]
-            raise UserError(
-                f"{self.place}: metric {metric!r} is {shown}, expected a number, up to "
-                f"{_LARGEST:g}, for each document (metrics of a whole corpus cannot be compared "
-                "item by item)"
-            )
-        return float(value)
+        value = self.read_number(metric)
+        if value is None:
+            raise self.number_error(metric, "expected a number for each document")
+        return value
+
+    def number_error(self, metric: str, expected: str) -> UserError:
+        """Build the error for a metric that is no number."""
+        shown = json.dumps(self.fields.get(metric), default=str)[:60]
+        return UserError(f"{self.place}: metric {metric!r} is {shown}, {expected}")
 
     @property
     def texts(self) -> list[str]:
@@ -214,12 +270,16 @@ class LogRow:
                 likelihood.
         """
         responses = self.fields.get("resps")
+        if (ended := self.fields.get("error")) is not None and self.log.reader is not None:
+            raise UserError(f"{self.place}: {ended}")
         if not isinstance(responses, list) or not responses:
             raise UserError(
                 f"{self.place}: has no resps, the responses that the model gave; expected a log of "
                 "lm_eval --log_samples"
             )
         texts = responses[0] if len(responses) == 1 else None
+        if all(isinstance(text, str) for text in responses):
+            texts = responses  # lmms-eval's logs hold the texts of the one request
         if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
             return texts
         raise UserError(
@@ -232,8 +292,11 @@ class LogRow:
     def count(self) -> int:
         """How many responses there are; one, if its options were scored."""
         responses = self.fields.get("resps")
-        first = responses[0] if isinstance(responses, list) and responses else None
-        return max(1, len(first)) if isinstance(first, list) else 1
+        if not isinstance(responses, list) or not responses:
+            return 1
+        if isinstance(responses[0], str):
+            return len(responses)
+        return max(1, len(responses[0])) if isinstance(responses[0], list) else 1
 
     @property
     def filtered(self) -> Sequence[str | None]:
@@ -316,6 +379,10 @@ class LogRow:
 
     def _request(self, number: int) -> dict[str, Any]:
         arguments = self.fields.get("arguments")
+        if isinstance(arguments, list):  # before November 2024: a list for each request
+            asked = arguments[number] if number < len(arguments) else None
+            if isinstance(asked, list):
+                return {f"arg_{position}": value for position, value in enumerate(asked)}
         asked = arguments.get(f"gen_args_{number}") if isinstance(arguments, dict) else None
         return asked if isinstance(asked, dict) else {}
 
@@ -405,8 +472,9 @@ class Criterion:
             return cls(leading or OF_ALL, True, False, remedy)
         own = OF_ALL if first.count > 1 and OF_ALL in first.fields else None
         metric = chosen or own or leading or first.metrics[0]
-        directions = first.log.facts.get("higher_is_better", {}).get(first.log.task)
-        if isinstance(directions, dict) and directions.get(metric) is False:
+        if metric == UNGRADED:
+            raise ungraded_error(first.log, remedy)
+        if first.log.higher_is_better(metric) is False:
             raise UserError(
                 f"{first.log.path}: by lm_eval's results file beside it {plain(metric)} is better "
                 "when lower, so that 1 is not right; name another: --metric"
@@ -467,6 +535,14 @@ class Criterion:
         return (
             f"{row.place}: {row.count} responses, and {plain(told)} of them passed; {self.remedy}"
         )
+
+
+def ungraded_error(log: Log, remedy: str) -> UserError:
+    """Build the error for a log of ``lm_eval --predict_only``."""
+    return UserError(
+        f"{log.path}: nothing was graded (metric {UNGRADED!r}: a log of lm_eval --predict_only); "
+        f"{remedy}"
+    )
 
 
 def lm_eval_rows(log: Log) -> Iterator[LogRow]:

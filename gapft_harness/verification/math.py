@@ -14,6 +14,9 @@ from typing import Any, NotRequired, TypedDict
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from math_verify.errors import TimeoutException
 
+from gapft_harness.verification.quantities import make_comparable
+from gapft_harness.verification.written_math import clean_response, complete_number
+
 
 class AnswersCompared(TypedDict):
     """What a worker reports of one pair; ``status`` as in ``records.Verdict``.
@@ -41,6 +44,9 @@ def compare(pair: list[str]) -> AnswersCompared:
     gold, answer, *whole = pair
     if whole:
         return _compare_whole(gold, answer)
+    if (pair_of_latex := make_comparable(gold, answer)) is None:
+        return AnswersCompared(status="fail", reason="")
+    gold, answer = pair_of_latex
     try:
         wanted, given = _parse(gold), _parse(answer)
         if not wanted:
@@ -58,13 +64,12 @@ def compare(pair: list[str]) -> AnswersCompared:
 
 
 def _compare_whole(gold: str, response: str) -> AnswersCompared:
+    text = clean_response(response)
     try:
-        found = parse(
-            response, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0
-        )
+        found = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
     except TimeoutException:
         return AnswersCompared(status="timeout", reason="a time-out inside math-verify")
-    answer = " ".join(found[-1].split()) if found and isinstance(found[-1], str) else ""
+    answer = complete_number(text, found[-1]) if found and isinstance(found[-1], str) else ""
     if not answer:
         return AnswersCompared(status="fail", reason="no answer found")
     if not gold:

@@ -36,25 +36,26 @@ class _Block:
 
 
 def last_program(text: str) -> str | None:
-    """The last fenced program of a response.
+    """Return the last fenced program of a response.
 
     The last block labelled Python (``python``, ``py``, ``python3``, in any case) or, where none is,
-    the last one without a label; blocks with other labels (``text``, ``cpp``) are no programs. A
-    fence is three or more backticks or tildes that open a line, and is closed by a line of as many
-    or more; the indentation of the opening fence is taken off the program's lines, so that
-    a program in a list item is read too.
+    the last one without a label. Blocks with other labels (``text``, ``cpp``) are no programs, and
+    neither is an unlabelled fence with nothing behind it, as a response may end with. A fence is
+    three or more backticks or tildes that open a line, and is closed by a line of as many or more;
+    the indentation of the opening fence is taken off the program's lines, so that a program in a
+    list item is read too.
 
     Returns:
-        The program; empty for a last block that is never closed, as in a response cut at its
-        length limit (an earlier block is then not the answer); None if there is no such block.
+        The program; empty if that block is never closed, as in a response cut at its length limit
+        (an earlier block is then not the answer); None if there is no such block.
     """
-    blocks = [b for b in _blocks(text) if not b.label or _PYTHON.fullmatch(b.label)]
-    if not blocks:
+    blocks = _blocks(text)
+    labelled = [block for block in blocks if _PYTHON.fullmatch(block.label)]
+    bare = [b for b in blocks if not b.label and (b.closed or b.text.strip())]
+    last = next(reversed(labelled or bare), None)
+    if last is None:
         return None
-    if not blocks[-1].closed:
-        return ""
-    labelled = [block for block in blocks if block.label]
-    return (labelled or blocks)[-1].text
+    return last.text if last.closed else ""
 
 
 def last_program_lcb(text: str) -> str | None:
@@ -90,8 +91,9 @@ def _blocks(text: str) -> list[_Block]:
 
 
 def _block(label: str, lines: list[str], closed: bool) -> _Block:
-    words = label.strip().strip("{}.").split(maxsplit=1)
-    return _Block(words[0] if words else "", "".join(f"{line}\n" for line in lines), closed)
+    # "python title=x", "{.python}" and "python:main.py" are labelled python
+    word = re.split(r"[\s:,;]", label.strip().strip("{}."), maxsplit=1)[0]
+    return _Block(word, "".join(f"{line}\n" for line in lines), closed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from gapft_harness.api import (
     Generated,
     Generation,
     RegisterSampler,
+    ReportGeneration,
     Request,
     Sampler,
     SamplerSettings,
@@ -94,9 +95,9 @@ class RecordedSampler:
         self._settings = settings
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """The recorded responses, in order; ``decoding`` and ``seed`` change nothing.
+        """The recorded responses, in order; ``decoding`` and seeds change nothing.
 
         Raises:
             UserError: a response is not in the file.

@@ -18,6 +18,7 @@ from gapft_harness.api import (
     hookimpl,
     last_box,
     once_each,
+    tidy_answer,
 )
 
 #: A verdict with the answer that it is on, if there is one.
@@ -29,7 +30,7 @@ _INTEGER = re.compile(r"(-?)([0-9]+)")
 _SHOWN = 60
 #: Counts up when two answers come to compare otherwise, so that a verdict that differs for it can
 #: be told.
-_RULES = 2
+_RULES = 3
 
 
 class BoxedMath(Closing):
@@ -84,7 +85,7 @@ class BoxedMath(Closing):
     def answer(self, text: str) -> str | None:
         """What a response says in its last box; None where it has none, or an empty one."""
         box = last_box(text)
-        return (tidy(box) or None) if box is not None else None
+        return (tidy_answer(box) or None) if box is not None else None
 
     def describe(self) -> dict[str, Any]:
         """Which edition of its comparison it judges by."""
@@ -96,7 +97,7 @@ class BoxedMath(Closing):
 
     def wanted(self, gold: Gold) -> str:
         """The answer that a gold holds."""
-        return tidy(str(gold))
+        return tidy_answer(str(gold))
 
     def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
         """Each response's verdict with the answer that was compared, if one was."""
@@ -123,7 +124,7 @@ class BoxedMath(Closing):
         answer = last_box(response)
         if answer is None:
             return Verdict("fail", "no box"), None
-        answer = tidy(answer)
+        answer = tidy_answer(answer)
         if not answer:
             return Verdict("fail", "the last box is empty or never closed"), None
         settled = shortcut(wanted, answer) if self._shortcuts else None
@@ -140,11 +141,6 @@ def shortcut(gold: str, answer: str) -> Verdict | None:
     # Text, not int(): Python refuses to read more than 4,300 digits.
     signed = [(m[2].lstrip("0"), m[1] if m[2].strip("0") else "") for m in integers if m]
     return Verdict("pass") if signed[0] == signed[1] else Verdict("fail", _said(answer))
-
-
-def tidy(latex: str) -> str:
-    """LaTeX on one line, without the full stop or comma of the sentence around it."""
-    return " ".join(latex.split()).rstrip(".,; ")
 
 
 def _said(answer: str) -> str:

@@ -11,8 +11,9 @@ from gapft_harness.api import (
     hookimpl,
     last_box,
     once_each,
+    tidy_answer,
 )
-from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, Judged, Pair, judged, tidy
+from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, Judged, Pair, judged
 
 #: What stands before the final answer of a solution, as GSM8K's golds have it.
 _FINAL = "####"
@@ -50,14 +51,14 @@ class Math(BoxedMath):
         """The answer of a gold: its last box, or what follows ``####``, or all of it."""
         text = str(gold)
         if box := last_box(text):
-            return tidy(box)
-        return tidy(text.rpartition(_FINAL)[2])
+            return tidy_answer(box)
+        return tidy_answer(text.rpartition(_FINAL)[2])
 
     def settle(self, response: str, gold: Gold) -> Judged | Pair:
         """A box is judged as ``boxed_math`` does; all else is read by the library."""
         settled = super().settle(response, gold)
         box = last_box(response)
-        if self.check_gold(gold) or (box and tidy(box)):
+        if self.check_gold(gold) or (box and tidy_answer(box)):
             return settled
         return self.wanted(gold), response, "anywhere"
 

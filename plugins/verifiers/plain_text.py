@@ -1,8 +1,8 @@
 r"""Takes the markup out of a response, so that what states an option can be read as plain words.
 
 ``__B__``, ``<b>B</b>``, `` `B` ``, ``\textbf{B}`` and ``【B】`` all become ``B``; where marks of
-emphasis stood is kept beside the text. What a model writes between ``<think>`` and ``</think>`` is
-no part of its answer, and what it struck out (``~~B~~``) it took back: neither is kept.
+emphasis stood is kept beside the text. What a model struck out (``~~B~~``) it took back: it is not
+kept. Reasoning blocks are removed before a verifier is called.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Plain:
 
 def plain(response: str) -> Plain:
     """Takes the markup out of a response. Its time grows with its length alone."""
-    text = _answered(response).replace(_HERE, "").translate(_ASCII)
+    text = response.replace(_HERE, "").translate(_ASCII)
     text = _STRUCK.sub(" ", text)
     text = _ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nanswer: ", text)
     text = _BOX.sub(" \\\\boxed ", text)
@@ -70,14 +70,6 @@ def plain(response: str) -> Plain:
         position += len(part)
         marks.add(position)
     return Plain("".join(parts), frozenset(marks))
-
-
-def _answered(response: str) -> str:
-    """What follows the last closed block of thought; nothing of one that was never closed."""
-    before, closed, after = response.rpartition("</think>")
-    if not closed:
-        return before + after if "<think>" not in after else after[: after.index("<think>")]
-    return after[: after.index("<think>")] if "<think>" in after else after
 
 
 def _without_stars(text: str) -> str:

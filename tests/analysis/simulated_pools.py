@@ -1,37 +1,63 @@
-"""Pools of problems whose chances are known: none of it is drawn from the forecast's prior."""
+"""Problems whose chances of passing are known, searched with a few samples each."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from gapft_harness.analysis.bootstrap import Interval
+
 Array = NDArray[np.float64]
 
-#: One beta distribution; that and problems that never pass; two beta distributions; normal logits.
-KINDS = ("one", "zero", "two", "logit")
-#: Normal logits for some problems, a beta distribution for others, and some that never pass: none
-#: of the forecast's families.
-UNLIKE = "mixed"
+#: One beta distribution; that and problems that never pass; two beta distributions; normal logits;
+#: normal logits for some problems, a beta distribution for others, and some that never pass.
+KINDS = ("one", "zero", "two", "logit", "mixed")
 SIZES = (200, 500, 1500)
-#: Seeds, fixed before any pool was drawn from them: the forecast's coverage is reported on the
-#: first, and the suite checks it on the second. (Its method was chosen on seed 1.)
+#: Samples of each problem.
+SAMPLES = 8
+#: Seeds: coverage is reported on the first, and the suite checks it on the second. (The estimator
+#: was chosen on seed 1.)
 REPORTED_ON, CHECKED_ON = 2, 3
+#: How many times as many problems the population has as the pool that is drawn from it.
+_POPULATION = 20
 
 
-def pools(kind: str, count: int, problems: int, seed: int) -> tuple[Array, NDArray[np.int64]]:
-    """Simulated pools of a kind, searched with 8 samples of each problem.
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Problems drawn from a population.
 
-    Returns:
-        Their true Pass@64, shape (B,), and how many problems passed c of 8 samples, shape (B, 9).
+    Attributes:
+        population: chances of all its problems.
+        passing: of the drawn problems how many of their samples passed.
     """
+
+    population: Array
+    passing: NDArray[np.int64]
+
+    def pass_at(self, k: int) -> float:
+        """The population's Pass@k."""
+        return float(np.mean(1 - (1 - self.population) ** k))
+
+
+def draw_pools(kind: str, count: int, problems: int, seed: int) -> Iterator[Pool]:
+    """Yield pools of a kind, each of a population of its own."""
     rng = np.random.default_rng([seed, *kind.encode(), problems])
-    p = chances(kind, count, problems, rng)
-    return (1 - (1 - p) ** 64).mean(axis=1), histograms(p, 8, rng)
+    for _ in range(count):
+        population = draw_chances(kind, _POPULATION * problems, rng)
+        yield Pool(population, rng.binomial(SAMPLES, population[:problems]))
 
 
-def chances(kind: str, count: int, problems: int, rng: np.random.Generator) -> Array:
-    """Each problem's chance, shape (B, P), every pool with parameters of its own.
+def is_inside(bounds: Interval, value: float) -> bool:
+    """Whether bounds hold a value."""
+    return bounds.low <= value <= bounds.high
+
+
+def draw_chances(kind: str, problems: int, rng: np.random.Generator) -> Array:
+    """Draw each problem's chance, shape (P,).
 
     The first distribution has alpha within 0.1 and 1.5, where Pass@k still rises at k = 64: the
     share of problems that k samples miss falls about as k to the power of -alpha.
@@ -46,26 +72,16 @@ def chances(kind: str, count: int, problems: int, rng: np.random.Generator) -> A
     def some(low: float, high: float) -> NDArray[np.bool_]:
         return np.asarray(rng.random(problems) < rng.uniform(low, high))
 
-    found = []
-    for _ in range(count):
-        if kind == "logit":
-            p = normal(-4, 0)
-        elif kind == UNLIKE:
-            easy = rng.beta(drawn(0.5, 8), drawn(0.5, 8), problems)
-            p = np.where(some(0.2, 0.8), easy, normal(-5, -1))
-            p = np.where(some(0, 0.2), 0.0, p)
-        else:
-            p = rng.beta(drawn(0.1, 1.5), drawn(0.3, 10), problems)
-        if kind == "zero":
-            p = np.where(some(0.05, 0.5), 0.0, p)
-        if kind == "two":
-            other = rng.beta(drawn(0.5, 8), drawn(0.5, 8), problems)
-            p = np.where(some(0.2, 0.8), other, p)
-        found.append(p)
-    return np.array(found)
-
-
-def histograms(p: Array, samples: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """How many problems passed 0, ..., n samples, shape (B, n + 1)."""
-    passing = rng.binomial(samples, p)
-    return np.stack([np.bincount(row, minlength=samples + 1) for row in passing])
+    if kind == "logit":
+        return normal(-4, 0)
+    if kind == "mixed":
+        easy = rng.beta(drawn(0.5, 8), drawn(0.5, 8), problems)
+        p = np.where(some(0.2, 0.8), easy, normal(-5, -1))
+        return np.where(some(0, 0.2), 0.0, p)
+    p = rng.beta(drawn(0.1, 1.5), drawn(0.3, 10), problems)
+    if kind == "zero":
+        p = np.where(some(0.05, 0.5), 0.0, p)
+    if kind == "two":
+        other = rng.beta(drawn(0.5, 8), drawn(0.5, 8), problems)
+        p = np.where(some(0.2, 0.8), other, p)
+    return p

@@ -8,15 +8,16 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Decoding
+from gapft_harness.core.records import GREEDY, Decoding
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.hooks.protocols import SamplerSettings, report_nothing
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe, resolve_model
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.stages.generation.generation import Phase, generate
 from gapft_harness.stages.search.stage import search
 from tests.benchmarks.measure import Figure, in_turn
 
@@ -46,14 +47,13 @@ def measure(folder: Path) -> list[Figure]:
         journal = Journal(folder / f"{next(number)}.jsonl")
         generate(
             problems,
-            [greedy_phase(greedy), Phase("samples", sampled, tuple(range(K)))],
+            [Phase("search", sampled, (GREEDY, *range(K)))],
             sampler,
             journal,
-            purpose="bench",
+            streams=SampleStreams(0, "search", "pool"),
             source={},
-            seed=0,
             chunk=CHUNK,
-            progress=lambda done, total: None,
+            progress=report_nothing,
         )
         journal.close()
 

@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Decoding, Problem, Verdict
-from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    ReportGeneration,
+    Request,
+    report_nothing,
+)
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.shards import Shard, part_of, take_part
 from gapft_harness.run_directory.tables import write_problems
-from gapft_harness.stages.generation.generation import generate, greedy_phase, sample_phases
+from gapft_harness.stages.generation.generation import generate, search_phases
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.merging import merge_split
 from gapft_harness.stages.search.states import partition
@@ -55,7 +62,7 @@ class FromMemory:
     """A sampler that answers at once. A tenth of all problems is solved, a third recovered."""
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """The same text to all, but for its last word."""
         return [
@@ -104,20 +111,19 @@ def work(path: Path, responses: int) -> None:
     decoding = Decoding(False, 64)
     start, marks = time.perf_counter(), Marks()
     for shard in Shard.all(SHARDS):
-        members, division = take_part(problems, shard, recipe.identity())
+        members, division = take_part(problems, shard, recipe.search.chunk, recipe.identity())
         part = part_of("pool", shard)
         folder = path / part
         with contextlib.closing(Journal(folder / "responses.jsonl")) as journal:
             generate(
                 members,
-                [greedy_phase(decoding), *sample_phases(decoding, recipe.search, stop=False)],
+                search_phases(decoding, recipe.search, stop=False),
                 FromMemory(),
                 journal,
-                purpose="scale",
+                streams=SampleStreams(0, "search", "pool"),
                 source={},
-                seed=0,
                 chunk=recipe.search.chunk,
-                progress=lambda done, total: None,
+                progress=report_nothing,
             )
             marks.add("journal")
             write_problems(folder / "problems.parquet", members, journal.prompt_ids)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Decoding, Problem
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Sampler, SamplerSettings
+from gapft_harness.hooks.protocols import Sampler, SamplerSettings, report_nothing
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.run_directory.journal import Journal
@@ -112,11 +113,10 @@ class _Work:
             self._phases,
             sampler,
             journal,
-            purpose="bench",
+            streams=SampleStreams(0, "search", "pool"),
             source={},
-            seed=0,
             chunk=200,
-            progress=lambda done, total: None,
+            progress=report_nothing,
         )
         journal.close()
 

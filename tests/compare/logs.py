@@ -39,16 +39,22 @@ def write(
     date: str = DATE,
     version: Any = 1,
     higher: bool = True,
+    results: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes a log of these values, or rows, with lm_eval's results beside; returns the log."""
+    """Writes a log of these values, or rows, with lm_eval's results beside; returns the log.
+
+    ``results`` are its numbers by metric and filter; ``facts`` replace other parts of the file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"samples_{task}_{date}.jsonl"
     lines = rows if rows is not None else [row(i, value) for i, value in enumerate(values or ())]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    facts = {
-        "results": {},
+    content = {
+        "results": {task: results or {}},
         "versions": {task: version},
         "higher_is_better": {task: {"exact_match": higher}},
+        **(facts or {}),
     }
-    (folder / f"results_{date}.json").write_text(json.dumps(facts), "utf-8")
+    (folder / f"results_{date}.json").write_text(json.dumps(content), "utf-8")
     return path

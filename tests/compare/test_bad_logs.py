@@ -44,7 +44,6 @@ ROW_FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "NaN": (changed(ROWS, 1, exact_match=float("nan")), "line 2: metric 'exact_match' is NaN"),
     "no document": ([*ROWS[:3], {"filter": "none", "metrics": ["x"]}], "line 4: has no doc"),
     "a document of text": (changed(ROWS, 0, doc="q0"), "line 1: doc: found str"),
-    "no metrics": (changed(ROWS, 0, metrics=[]), "line 1: names no metrics"),
     "a document twice": ([*ROWS, ROWS[1]], "line 5: the same document twice (doc_id 1)"),
     "a document missing": (ROWS[:3], "lacks 1 of 4 documents (the first: "),
     "a document more": ([*ROWS, row(9, 1)], "line 5, doc_id 9"),
@@ -65,6 +64,8 @@ def test_faults_of_rows(before: Path, tmp_path: Path, fault: str) -> None:
 
 def test_a_metric_or_field_that_is_not_there(before: Path, tmp_path: Path) -> None:
     after = write(tmp_path / "after", [1] * 4)
+    unnamed = write(tmp_path / "unnamed", rows=changed(ROWS, 0, metrics=[]))
+    assert "line 1: names no metrics" in refused(unnamed, after)
     assert "no metric 'acc'; " in refused(before, after, metric="acc")
     assert "no row under filter 'exact'" in refused(before, after, filter="exact")
     told = refused(before, after, cluster="pasage")
@@ -180,3 +181,32 @@ def test_fields_that_do_not_tell_documents_apart(tmp_path: Path) -> None:
     rows = [row(i, 1, doc_id=0) for i in range(4)]
     path = write(tmp_path / "a", rows=rows)
     assert "do the fields of --on not tell" in refused(path, path, on=["passage"])
+
+
+@pytest.mark.parametrize("name", ["lr=1e-4", "out[1]", "a=b[2]", "what?", "x=y"])
+def test_a_path_stands_for_itself_whatever_signs_it_holds(
+    before: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is, with a name before it, and in a pattern."""
+    monkeypatch.chdir(tmp_path)
+    for seed in (1, 2):
+        write(tmp_path / f"{name}_seed{seed}", [1] * 4)
+        write(tmp_path / name / f"seed{seed}", [1] * 4)
+    for argument, model, seeds in (
+        (f"{name}_seed1", f"{name}_seed1", 1),
+        (f"tuned={name}_seed1", "tuned", 1),
+        (f"{name.replace('[', '[[]')}_seed*", None, 2),
+        (f"{name}/seed*", None, 2),
+        (f"tuned={name}/seed*", "tuned", 2),
+    ):
+        found = compare(str(before), [argument], CompareChoice())
+        (paired,) = found.found.models.values()
+        assert (paired.before, paired.after, paired.seeds) == (0.5, 1.0, seeds), argument
+        assert model in (None, *found.found.models), argument
+
+
+def test_a_name_counts_where_nothing_has_the_whole_of_it(before: Path, tmp_path: Path) -> None:
+    after = write(tmp_path / "after", [1] * 4).parent
+    (model,) = compare(str(before), [f"tuned={after}"], CompareChoice()).found.models
+    assert model == "tuned"
+    assert "matches no file" in refused(before, f"tuned={tmp_path}/nothing*")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gapft_harness.analysis.forecast.power import times_as_many
+from gapft_harness.analysis.power import times_as_many
 from gapft_harness.cli.main import app
 from gapft_harness.compare import document
 from gapft_harness.core.errors import GapftError

@@ -20,6 +20,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.core.errors import UserError
 from gapft_harness.importing.formats import read_log
+from gapft_harness.importing.inspect_logs import read_inspect
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
@@ -205,3 +206,99 @@ def _rewritten(log: Path, to: Path, change: Any) -> None:
                     continue
                 content = json.dumps(header).encode()
             target.writestr(name, content)
+
+
+def scored(folder: Path, kind: str, right: str, form: str = "eval") -> str:
+    """A folder with a log of the sums by a scorer of ours, of which the fourth sample is odd."""
+    inspect = pytest.importorskip("inspect_ai")
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import ModelOutput
+    from inspect_ai.scorer import CORRECT, INCORRECT, Score, accuracy, mean, scorer
+    from inspect_ai.solver import solver
+
+    def says(number: int) -> str:
+        return str(2 * number if right[number - 1] == "1" else 99)
+
+    @solver
+    def answers() -> Any:
+        async def solve(state: Any, generate: Any) -> Any:
+            number = int(state.sample_id)
+            if kind == "error" and number == 4:
+                raise RuntimeError("hiccup")
+            state.output = ModelOutput.from_content("mock", says(number))
+            return state
+
+        return solve
+
+    @scorer(metrics=[accuracy()])
+    def exact() -> Any:
+        async def score(state: Any, target: Any) -> Any:
+            if kind == "nan" and int(state.sample_id) == 4:
+                return Score(value=float("nan"))
+            if kind == "none" and int(state.sample_id) == 4:
+                return None
+            return Score(value=CORRECT if state.output.completion == target.text else INCORRECT)
+
+        return score
+
+    @scorer(metrics={"correct": [mean()], "short": [mean()]})
+    def parts() -> Any:
+        async def score(state: Any, target: Any) -> Any:
+            passed = int(state.output.completion == target.text)
+            return Score(value={"correct": passed, "short": 1})
+
+        return score
+
+    samples = [Sample(id=n, input=f"{n}+{n}?", target=f"{2 * n}") for n in range(1, SUMS + 1)]
+    task = inspect.Task(
+        dataset=samples,
+        solver=answers(),
+        scorer=parts() if kind == "parts" else exact(),
+        name="sums",
+    )
+    inspect.eval(
+        task, model="mockllm/model", log_dir=str(folder), fail_on_error=False, display="none",
+        log_format=form,
+    )  # fmt: skip
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["nan", "none", "error"])
+def test_samples_without_a_score_are_named_and_left_out_on_request(
+    kind: str, tmp_path: Path
+) -> None:
+    before, after = scored(tmp_path / "b", kind, BEFORE), scored(tmp_path / "a", kind, AFTER)
+    with pytest.raises(UserError, match=r"Inspect's sample 4.*1 of 6.*--common") as caught:
+        compare(before, [after], CompareChoice())
+    assert "lm_eval" not in str(caught.value)
+    found = compare(before, [after], CompareChoice(common=True))
+    assert len(found.items) == SUMS - 1
+    assert "1 of 6 (before)" in told(found)
+    rule = RejudgeChoice(Rule("math", {"workers": 1}))
+    if kind == "error":
+        with pytest.raises(UserError, match=r"Inspect's sample 4.*ended in an error"):
+            judge_logs([before], RejudgeChoice(rule.now, Rule("boxed_math")), Flips(0))
+    else:
+        with pytest.raises(UserError, match="Inspect's sample 4"):
+            judge_logs([before], rule, Flips(0))
+
+
+@pytest.mark.parametrize("metric", [None, "correct", "parts.correct"])
+def test_entries_of_a_score_are_metrics(metric: str | None, tmp_path: Path) -> None:
+    before, after = scored(tmp_path / "b", "parts", BEFORE), scored(tmp_path / "a", "parts", AFTER)
+    (paired,) = compare(before, [after], CompareChoice(metric=metric)).found.models.values()
+    ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
+    assert (paired.before, paired.after, paired.gained) == (0.5, 0.5, ups)
+    (short,) = compare(before, [after], CompareChoice(metric="short")).found.models.values()
+    assert short.before == 1.0
+    with pytest.raises(UserError, match=r"parts\.correct, parts\.short; say whose counts"):
+        [*read_inspect(next(Path(before).iterdir()), ImportChoice([]), False)]
+    rows = read_inspect(next(Path(before).iterdir()), ImportChoice([], metric="correct"), False)
+    assert [bool(one.verdict and one.verdict.passed) for one in rows] == [d == "1" for d in BEFORE]
+
+
+def test_a_folder_of_logs_in_json_is_found(tmp_path: Path) -> None:
+    folder = scored(tmp_path / "b", "whole", BEFORE, "json")
+    (tmp_path / "b" / "notes.json").write_text("{}")
+    (paired,) = compare(folder, [folder], CompareChoice()).found.models.values()
+    assert paired.before == 0.5

@@ -97,12 +97,7 @@ def test_flips_are_those_worked_out_by_hand(tmp_path: Path) -> None:
     assert (found["before"], found["after"], found["n"]) == (0.5, 0.5, 4)
     assert (found["right_now"], found["wrong_now"], found["p"]) == (1, 1, 1.0)
     assert found["verdicts"] == {"fail": 2, "pass": 2}
-    told = (ROOT / "docs" / "comparing.md").read_text()
-    assert [key for key in found if f"`{key}`" not in told] == []
-    assert [name for name in flips[0] if f"`{name}`" not in told] == []
     assert "The answer is (B)" in done.output
-    page = (tmp_path / "out" / "rejudged.md").read_text()
-    assert "## Right now, and was wrong" in page
     (line,) = csv.DictReader((tmp_path / "out" / "rejudged.csv").open())
     assert float(line["after"]) == 0.5
 

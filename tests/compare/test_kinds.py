@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,45 @@ def test_normalising_is_done_once_and_for_all(parts: list[str]) -> None:
     text = normalised(" ".join(parts))
     assert normalised(text) == text
     assert normalised("\n\n".join(parts) + " ") == text
+
+
+def judged(folder: Path, name: str, **last: Any) -> str:
+    """An output of NeMo-Skills, whose last line differs."""
+    lines = [
+        {
+            "problem": f"{n}+{n}?",
+            "expected_answer": str(2 * n),
+            "generation": str(2 * n),
+            "symbolic_correct": n % 2 == 0,
+            "judgement": f"Both agree.\nJudgement: {'Yes' if n % 2 else 'No'}",
+        }
+        for n in range(4)
+    ]
+    path = folder / name
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*lines[:-1], lines[-1] | last]))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"judgement": "Both look alike, but I would have to"},
+        {"judgement": None},
+        {"judgement": ["Yes"]},
+        {"judgement": ""},
+    ],
+)
+def test_only_the_compared_field_of_nemo_skills_is_read(
+    last: dict[str, Any], tmp_path: Path
+) -> None:
+    before, after = judged(tmp_path, "b.jsonl"), judged(tmp_path, "a.jsonl", **last)
+    for choice in ({}, {"metric": "symbolic_correct"}):
+        found = compare(before, [after], CompareChoice(**choice))  # type: ignore[arg-type]
+        assert len(found.items) == 4
+        assert found.table.before.mean() == 0.5
+    with pytest.raises(UserError, match=r"a\.jsonl, line 4: metric 'judgement'"):
+        compare(before, [after], CompareChoice(metric="judgement"))
+    some = compare(before, [after], CompareChoice(metric="judgement", common=True))
+    assert len(some.items) == 3
+    unknown = judged(tmp_path, "c.jsonl", symbolic_correct=None)
+    assert len(compare(before, [unknown], CompareChoice(metric="judgement")).items) == 4

@@ -43,12 +43,12 @@ class Logged:
         self._arm = adapter.arm.name if adapter else None
         self.describe, self.close = self._sampler.describe, self._sampler.close
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         asked = [[r.problem_id, *r.indices] for r in requests]
-        line = json.dumps([self._arm, decoding.do_sample, seed, asked]) + "\\n"
+        line = json.dumps([self._arm, decoding.do_sample, asked]) + "\\n"
         with open(os.environ["CALLS"], "ab", buffering=0) as file:
             file.write(line.encode())
-        return self._sampler.generate(requests, decoding, seed)
+        return self._sampler.generate(requests, decoding, report)
 
 
 def slow_first(passing):
@@ -210,8 +210,8 @@ class Letters:
         log = self.folder / f"{name}.log"
         lines = log.read_text().splitlines() if log.exists() else []
         return [
-            (arm, do_sample, seed, tuple(map(tuple, asked)))
-            for arm, do_sample, seed, asked in map(json.loads, lines)
+            (arm, do_sample, tuple(map(tuple, asked)))
+            for arm, do_sample, asked in map(json.loads, lines)
         ]
 
 

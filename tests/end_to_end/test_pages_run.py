@@ -103,6 +103,12 @@ def test_import_export(demo_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "exported" / "llama-factory" / "dataset_info.json").is_file()
     assert (tmp_path / "exported" / "evidence" / "data" / "audit.parquet").is_file()
     assert (tmp_path / "exported" / "tables" / "contrasts.tex").is_file()
+    written = (tmp_path / "exported" / "decisions.jsonl").read_text().splitlines()
+    results = json.loads((demo_run / "report" / "results.json").read_text())
+    for name, of in results["conditions"].items():
+        for seed, found in of["seeds"].items():
+            own = [row for row in map(json.loads, written) if row["model"] == f"{name}-seed{seed}"]
+            assert sum(row["passed"] for row in own) == found["counts"]["correct"]
     states = pq.read_table(tmp_path / "exported" / "verl" / "train.parquet")["extra_info"]
     assert {row["state"] for row in states.to_pylist()} == {"S"}
     assert "rewards/passes/mean" in log

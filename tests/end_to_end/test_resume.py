@@ -31,8 +31,8 @@ pytestmark = pytest.mark.xdist_group("resume")
 
 KILLS = 10
 POOL_JOURNAL = "pool/responses.jsonl"
-#: The pool's problems by chunks, once greedily and once for the samples.
-POOL_CHUNKS = 2 * -(-POOL // CHUNK)
+#: The pool's problems by chunks.
+POOL_CHUNKS = -(-POOL // CHUNK)
 
 #: Moments at which a run is killed: a stage, and what must be there in it.
 Marker = tuple[str, Callable[[Path], bool]]

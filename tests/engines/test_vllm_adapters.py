@@ -15,17 +15,18 @@ import torch
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
-from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs, instances
+from gapft_harness.lm_eval_bridge.samplers.text import instances
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
+from tests.asking import generate_all, request_for
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
 SAMPLED = Decoding(True, 60, (), 2.0, 1.0, 0)
 PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "ä ö ü €", "x" * 300]
-REQUESTS = [Request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
+REQUESTS = [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +87,12 @@ def test_a_served_adapter_generates_as_lm_eval_does_with_peft(
         {**settings(without_opinions, "hf").model_args, "peft": adapter.path, "batch_size": 1}
     )
     theirs = with_peft.generate_until(
-        instances(REQUESTS, PROMPTS, generation_kwargs(GREEDY_DECODE)), disable_tqdm=True
+        instances(REQUESTS, PROMPTS, GREEDY_DECODE), disable_tqdm=True
     )
-    ours = served.generate(REQUESTS, GREEDY_DECODE, 0)
+    ours = generate_all(served, REQUESTS, GREEDY_DECODE, 0)
     assert [answer.generations[0].text for answer in ours] == theirs
-    assert ours == merged.generate(REQUESTS, GREEDY_DECODE, 0)
-    source = HfSampler(settings(model, "hf"), None).generate(REQUESTS, GREEDY_DECODE, 0)
+    assert ours == generate_all(merged, REQUESTS, GREEDY_DECODE, 0)
+    source = generate_all(HfSampler(settings(model, "hf"), None), REQUESTS, GREEDY_DECODE, 0)
     assert all(a.generations != b.generations for a, b in zip(ours, source, strict=True))
 
 
@@ -109,7 +110,7 @@ def test_generation_config_of_the_folder_changes_nothing_but_ends(
     facts = served.describe()
     assert facts["generation_config_ignored"] == {"repetition_penalty": "5.0"}
     assert facts["end_ids"] == merged.describe()["end_ids"] == [2, 77]
-    samples = served.generate([replace(REQUESTS[0], indices=tuple(range(64)))], SAMPLED, 0)
+    samples = generate_all(served, [replace(REQUESTS[0], indices=tuple(range(64)))], SAMPLED, 0)
     generations = samples[0].generations
     assert "stop" in {g.finish_reason for g in generations}
     assert not any({2, 77} & set(g.token_ids) for g in generations)
@@ -118,8 +119,8 @@ def test_generation_config_of_the_folder_changes_nothing_but_ends(
 def test_a_stop_string_that_is_a_special_token_ends_a_response(served: VllmSampler) -> None:
     """lm-eval alone would go on past it, since it looks in text that holds no special tokens."""
     request = replace(REQUESTS[0], indices=tuple(range(64)))
-    [free] = served.generate([request], SAMPLED, 0)
-    [cut] = served.generate([request], replace(SAMPLED, until=("<s>",)), 0)
+    [free] = generate_all(served, [request], SAMPLED, 0)
+    [cut] = generate_all(served, [request], replace(SAMPLED, until=("<s>",)), 0)
     assert any(1 in g.token_ids for g in free.generations)
     for before, after in zip(free.generations, cut.generations, strict=True):
         ids = before.token_ids
@@ -134,17 +135,17 @@ def test_chats_with_earlier_attempts_are_rendered_as_for_hf(
     model: Path, adapter: Adapter, served: VllmSampler
 ) -> None:
     said = (Attempt("One.", (4,), "stop", "No."),)
-    requests = [Request("a", "Why?", (GREEDY,)), Request("a", "Why?", (GREEDY,), said)]
-    plain = served.generate(requests, GREEDY_DECODE, 0)
+    requests = [request_for("a", "Why?", (GREEDY,)), request_for("a", "Why?", (GREEDY,), said)]
+    plain = generate_all(served, requests, GREEDY_DECODE, 0)
     tokenizer = served._lm.tokenizer
     assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
     chat = {"chat_template": True, "system_instruction": "Be brief.", "start_tokens": 2}
     served.close()
     again = VllmSampler(replace(settings(model), **chat), adapter)
     try:
-        ours = again.generate(requests, GREEDY_DECODE, 0)
+        ours = generate_all(again, requests, GREEDY_DECODE, 0)
         hf = HfSampler(replace(settings(model, "hf"), **chat), adapter)
-        assert ours == hf.generate(requests, GREEDY_DECODE, 0)
+        assert ours == generate_all(hf, requests, GREEDY_DECODE, 0)
         assert ours[0].prompt_ids[:3].count(1) == 2  # as asked for, not as the template has it
         text = tokenizer.decode(ours[1].prompt_ids)
         assert text == (

@@ -11,12 +11,13 @@ import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
-from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.training.adapter import scale_adapter
+from tests.asking import generate_all, request_for
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
@@ -67,17 +68,19 @@ def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
     hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
     greedy = [row for row in found if row["index"] == GREEDY]
     assert len(greedy) == 60
-    requests = [Request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in greedy]
-    again = hf.generate(requests, Decoding(False, 32), 0)
+    requests = [request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in greedy]
+    again = generate_all(hf, requests, Decoding(False, 32), 0)
     assert [list(a.generations[0].token_ids) for a in again] == [r["token_ids"] for r in greedy]
 
     engine = VllmSampler(SamplerSettings("vllm", MODEL | BATCH), None)
     samples = [row for row in found if row["index"] != GREEDY]
     [seed] = {row["seed"] for row in samples}
     assert len(samples) == 60 * 8
-    requests = [Request(r["problem_id"], prompts[r["problem_id"]], (r["index"],)) for r in samples]
+    requests = [
+        request_for(r["problem_id"], prompts[r["problem_id"]], (r["index"],)) for r in samples
+    ]
     try:
-        drawn = engine.generate(requests, Decoding(True, 32, (), 1.0, 1.0, 0), seed)
+        drawn = generate_all(engine, requests, Decoding(True, 32, (), 1.0, 1.0, 0), seed)
     finally:
         engine.close()
     assert [list(a.generations[0].token_ids) for a in drawn] == [r["token_ids"] for r in samples]
@@ -106,9 +109,11 @@ def test_shards_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) ->
 def test_an_adapter_of_ours_is_audited_as_hf_would(run: Path, prompts: dict[str, str]) -> None:
     decisions = rows(run / "decisions/gapft-seed13.parquet")
     adapter = Adapter(Arm("gapft", 13), str(run / "adapters/gapft-seed13"))
-    requests = [Request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in decisions]
+    requests = [
+        request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in decisions
+    ]
     merged = HfSampler(SamplerSettings("hf", MODEL | BATCH), adapter)
-    answers = merged.generate(requests, Decoding(False, 32), 0)
+    answers = generate_all(merged, requests, Decoding(False, 32), 0)
     assert [a.generations[0].text for a in answers] == [r["text"] for r in decisions]
     source = {
         r["problem_id"]: r["text"]
@@ -124,13 +129,13 @@ def test_a_scaled_adapter_is_served_as_the_ordinary_one_it_is(
     scale_adapter(run / "adapters/gapft-seed13", tmp_path / "half", 0.5, {"scale": 0.5})
     adapter, settings = Adapter(Arm("gapft", 13), str(tmp_path / "half")), MODEL | BATCH
     audited = rows(run / "decisions/gapft-seed13.parquet")
-    requests = [Request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
-    expected = HfSampler(SamplerSettings("hf", settings), adapter).generate(
-        requests, Decoding(False, 32), 0
+    requests = [request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
+    expected = generate_all(
+        HfSampler(SamplerSettings("hf", settings), adapter), requests, Decoding(False, 32), 0
     )
     engine = VllmSampler(SamplerSettings("vllm", settings), adapter)
     try:
-        answers = engine.generate(requests, Decoding(False, 32), 0)
+        answers = generate_all(engine, requests, Decoding(False, 32), 0)
     finally:
         engine.close()
     texts = [answer.generations[0].text for answer in answers]

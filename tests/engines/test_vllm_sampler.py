@@ -17,6 +17,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
+from tests.asking import generate_all, request_for
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)
@@ -45,7 +46,7 @@ def hf() -> HfSampler:
 
 
 def asked(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
-    return [Request(problem.id, problem.prompt, indices) for problem in problems]
+    return [request_for(problem.id, problem.prompt, indices) for problem in problems]
 
 
 def ids(answers: list[Generated]) -> list[list[tuple[int, ...]]]:
@@ -63,7 +64,10 @@ def test_greedy_equals_hf_in_ids_text_and_ends(
 ) -> None:
     decoding = Decoding(False, length, until)
     requests = asked(problems, (GREEDY,))
-    ours, theirs = sampler.generate(requests, decoding, 0), hf.generate(requests, decoding, 0)
+    ours, theirs = (
+        generate_all(sampler, requests, decoding, 0),
+        generate_all(hf, requests, decoding, 0),
+    )
     assert ours == theirs
     reasons = {g.finish_reason for answer in ours for g in answer.generations}
     assert reasons == ({"stop", "length"} if length < 32 else {"stop"})
@@ -76,9 +80,9 @@ def test_k_samples_repeat_for_a_seed_and_differ_for_another(
     sampler: VllmSampler, problems: list[Problem]
 ) -> None:
     requests = asked(problems, tuple(range(8)))
-    first = sampler.generate(requests, SAMPLED, 5)
-    assert sampler.generate(requests, SAMPLED, 5) == first
-    assert ids(sampler.generate(requests, SAMPLED, 6)) != ids(first)
+    first = generate_all(sampler, requests, SAMPLED, 5)
+    assert generate_all(sampler, requests, SAMPLED, 5) == first
+    assert ids(generate_all(sampler, requests, SAMPLED, 6)) != ids(first)
     distinct = [len({g.token_ids for g in answer.generations}) for answer in first]
     assert sum(distinct) / len(distinct) > 4
     # No two sample numbers are the same stream: over 60 problems each pair differs often.
@@ -91,20 +95,25 @@ def test_a_sample_depends_on_its_number_alone_not_on_the_company(
     sampler: VllmSampler, problems: list[Problem]
 ) -> None:
     """Rounds, shards and any order give the same samples as one call for all."""
-    whole = ids(sampler.generate(asked(problems, tuple(range(8))), SAMPLED, 5))
-    rounds = [ids(sampler.generate(asked(problems, (i, i + 1)), SAMPLED, 5)) for i in (6, 0, 2, 4)]
+    whole = ids(generate_all(sampler, asked(problems, tuple(range(8))), SAMPLED, 5))
+    rounds = [
+        ids(generate_all(sampler, asked(problems, (i, i + 1)), SAMPLED, 5)) for i in (6, 0, 2, 4)
+    ]
     assert whole == [
         [*one, *two, *three, *zero] for zero, one, two, three in zip(*rounds, strict=True)
     ]
     shards = [problems[1::2][::-1], problems[0::2]]
-    odd, even = (ids(sampler.generate(asked(s, tuple(range(8))), SAMPLED, 5)) for s in shards)
+    odd, even = (ids(generate_all(sampler, asked(s, tuple(range(8))), SAMPLED, 5)) for s in shards)
     assert whole == [row for pair in zip(even, odd[::-1], strict=True) for row in pair]
 
 
 def test_two_problems_of_one_prompt_get_samples_of_their_own(sampler: VllmSampler) -> None:
     prompt = "Determine 22 +17 *2 -9 +1."
-    answers = sampler.generate(
-        [Request("a", prompt, tuple(range(8))), Request("b", prompt, tuple(range(8)))], SAMPLED, 1
+    answers = generate_all(
+        sampler,
+        [request_for("a", prompt, tuple(range(8))), request_for("b", prompt, tuple(range(8)))],
+        SAMPLED,
+        1,
     )
     assert answers[0].prompt_ids == answers[1].prompt_ids
     one, two = ids(answers)
@@ -114,23 +123,23 @@ def test_two_problems_of_one_prompt_get_samples_of_their_own(sampler: VllmSample
 def test_sampling_follows_temperature_top_k_and_top_p(
     sampler: VllmSampler, problems: list[Problem]
 ) -> None:
-    greedy = ids(sampler.generate(asked(problems, (GREEDY,)), GREEDY_DECODE, 0))
+    greedy = ids(generate_all(sampler, asked(problems, (GREEDY,)), GREEDY_DECODE, 0))
     for decoding in (
         replace(SAMPLED, top_k=1),
         replace(SAMPLED, top_p=1e-6),
         replace(SAMPLED, temperature=0.01, top_p=0.5),
     ):
-        samples = ids(sampler.generate(asked(problems, (0, 1)), decoding, 9))
+        samples = ids(generate_all(sampler, asked(problems, (0, 1)), decoding, 9))
         assert samples == [row * 2 for row in greedy]
 
 
 def test_the_distribution_is_that_of_hf(sampler: VllmSampler, hf: HfSampler) -> None:
     """First tokens of 800 samples: shares within four standard errors of one another."""
-    requests = [Request("p", "Calculate 22 +17 *2.", tuple(range(800)))]
+    requests = [request_for("p", "Calculate 22 +17 *2.", tuple(range(800)))]
     decoding = replace(SAMPLED, max_gen_toks=1, temperature=0.8, top_p=0.9)
     shares = []
     for backend in (sampler, hf):
-        [answer] = backend.generate(requests, decoding, 3)
+        [answer] = generate_all(backend, requests, decoding, 3)
         first = [g.token_ids[0] for g in answer.generations]
         shares.append({token: first.count(token) / 800 for token in set(first)})
     likely = {token for share in shares for token in share if share[token] > 0.05}
@@ -143,7 +152,7 @@ def test_the_distribution_is_that_of_hf(sampler: VllmSampler, hf: HfSampler) -> 
 def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -> None:
     tokenizer = sampler._lm.tokenizer
     for problem, answer in zip(
-        problems, sampler.generate(asked(problems, (0, 1)), SAMPLED, 0), strict=True
+        problems, generate_all(sampler, asked(problems, (0, 1)), SAMPLED, 0), strict=True
     ):
         assert tokenizer.decode(answer.prompt_ids) == problem.prompt
         for generation in answer.generations:
@@ -160,15 +169,15 @@ def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -
 def test_a_prompt_that_does_not_fit_fails_alone_and_an_empty_one_is_named(
     sampler: VllmSampler,
 ) -> None:
-    fits, too_long = Request("a", "a" * 224, (0,)), Request("b", "a" * 225, (0, 1))
-    [alone] = sampler.generate([fits], GREEDY_DECODE, 0)
-    answers = sampler.generate([too_long, fits], GREEDY_DECODE, 0)
+    fits, too_long = request_for("a", "a" * 224, (0,)), request_for("b", "a" * 225, (0, 1))
+    [alone] = generate_all(sampler, [fits], GREEDY_DECODE, 0)
+    answers = generate_all(sampler, [too_long, fits], GREEDY_DECODE, 0)
     assert answers == [beyond_context(too_long), alone]
     with pytest.raises(UserError, match="problem c: its prompt has no tokens"):
-        sampler.generate([Request("c", "", (0,))], GREEDY_DECODE, 0)
+        generate_all(sampler, [request_for("c", "", (0,))], GREEDY_DECODE, 0)
     with pytest.raises(UserError, match=r"max_gen_toks is 256.* context is 256 tokens"):
-        sampler.generate([fits], replace(GREEDY_DECODE, max_gen_toks=256), 0)
-    assert sampler.generate([], GREEDY_DECODE, 0) == []
+        generate_all(sampler, [fits], replace(GREEDY_DECODE, max_gen_toks=256), 0)
+    assert generate_all(sampler, [], GREEDY_DECODE, 0) == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +192,7 @@ def test_a_decoding_that_vllm_would_change_or_refuse(
     sampler: VllmSampler, change: dict[str, float], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        sampler.generate([Request("a", "Find 2 +3.", (0,))], replace(SAMPLED, **change), 0)
+        generate_all(sampler, [request_for("a", "Find 2 +3.", (0,))], replace(SAMPLED, **change), 0)
 
 
 @pytest.mark.parametrize(

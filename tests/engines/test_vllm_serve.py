@@ -14,6 +14,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.recipe.recipe import resolve_model
+from tests.asking import generate_all, request_for
 from tests.tiny_models import byte_adapter
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")
@@ -50,7 +51,7 @@ def hf(adapter: Adapter | None = None) -> HfSampler:
 
 
 def asked(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
-    return [Request(problem.id, problem.prompt, indices) for problem in problems]
+    return [request_for(problem.id, problem.prompt, indices) for problem in problems]
 
 
 def texts(answers: list[Generated]) -> list[list[str]]:
@@ -65,25 +66,25 @@ def test_greedy_responses_and_ids_are_those_of_hf(
     requests = asked(problems, (GREEDY,))
     server = ServerSampler(settings(url), None)
     assert server.describe()["token_ids"] == "generator"
-    assert server.generate(requests, decoding, 0) == hf().generate(requests, decoding, 0)
+    assert generate_all(server, requests, decoding, 0) == generate_all(hf(), requests, decoding, 0)
 
 
 def test_samples_are_independent_and_repeat(url: str, problems: list[Problem]) -> None:
     """As many distinct responses as hf gives, within what chance allows, and none dealt twice."""
     requests = asked(problems, tuple(range(K)))
     server = ServerSampler(settings(url), None)
-    rows = texts(server.generate(requests, SAMPLED, 1))
-    again = texts(server.generate(requests, SAMPLED, 1))
+    rows = texts(generate_all(server, requests, SAMPLED, 1))
+    again = texts(generate_all(server, requests, SAMPLED, 1))
     pairs = [
         pair for row, twin in zip(rows, again, strict=True) for pair in zip(row, twin, strict=True)
     ]
     # Requests meet in other batches each time, which round differently: near ties may tip over.
     assert sum(one == two for one, two in pairs) >= 0.99 * len(pairs)
     distinct = sum(len(set(row)) for row in rows)
-    of_hf = sum(len(set(row)) for row in texts(hf().generate(requests, SAMPLED, 1)))
+    of_hf = sum(len(set(row)) for row in texts(generate_all(hf(), requests, SAMPLED, 1)))
     # 40 problems of 8: the standard deviation of either sum is below 8.
     assert abs(distinct - of_hf) < 40
-    other = texts(server.generate(requests, SAMPLED, 2))
+    other = texts(generate_all(server, requests, SAMPLED, 2))
     for i in range(K):
         for j in range(i):
             assert any(row[i] != row[j] for row in rows)
@@ -94,10 +95,10 @@ def test_an_adapter_of_ours_is_loaded_and_answers_as_hf_with_peft(
     url: str, problems: list[Problem], adapter: Adapter
 ) -> None:
     requests = asked(problems, (GREEDY,))
-    source = ServerSampler(settings(url), None).generate(requests, GREEDY_DECODE, 0)
+    source = generate_all(ServerSampler(settings(url), None), requests, GREEDY_DECODE, 0)
     arm = ServerSampler(settings(url), adapter)
-    answers = arm.generate(requests, GREEDY_DECODE, 0)
-    assert answers == hf(adapter).generate(requests, GREEDY_DECODE, 0)
+    answers = generate_all(arm, requests, GREEDY_DECODE, 0)
+    assert answers == generate_all(hf(adapter), requests, GREEDY_DECODE, 0)
     assert sum(a != b for a, b in zip(texts(answers), texts(source), strict=True)) > 5
     name = arm.describe()["model"]
     arm.close()
@@ -116,8 +117,8 @@ def test_an_adapter_above_the_servers_rank_is_refused_with_its_words(
 def test_a_chat_is_rendered_by_the_server(url: str) -> None:
     chat = settings(url, base_url=f"{url}/chat/completions", tokenizer_backend="None")
     chat = SamplerSettings("local-chat-completions", chat.model_args, chat_template=True)
-    request = Request("a", "Find 1 +1.", (0, 1), (Attempt("By eye.", (), "stop", "No."),))
-    [answer] = ServerSampler(chat, None).generate([request], SAMPLED, 3)
+    request = request_for("a", "Find 1 +1.", (0, 1), (Attempt("By eye.", (), "stop", "No."),))
+    [answer] = generate_all(ServerSampler(chat, None), [request], SAMPLED, 3)
     rendered = "<user>Find 1 +1.\n<assistant>By eye.\n<user>No.\n<assistant>"
     tokenizer = hf()._lm.tokenizer
     ids = tokenizer(rendered, add_special_tokens=False).input_ids
@@ -133,12 +134,15 @@ def test_mistakes_are_named_before_anything_is_generated(url: str) -> None:
 
 
 def test_a_prompt_beyond_the_context_fails_alone_whoever_renders_it(url: str) -> None:
-    asked = [Request("long", "1 + " * 300, (GREEDY,)), Request("short", "Find 1 +1.", (GREEDY,))]
+    asked = [
+        request_for("long", "1 + " * 300, (GREEDY,)),
+        request_for("short", "Find 1 +1.", (GREEDY,)),
+    ]
     as_ids = settings(url)
     as_text = settings(url, tokenizer_backend="None")
     args = settings(url, base_url=f"{url}/chat/completions", tokenizer_backend="None").model_args
     as_chat = SamplerSettings("local-chat-completions", args, chat_template=True)
     for way in (as_ids, as_text, as_chat):
-        long, short = ServerSampler(way, None).generate(asked, GREEDY_DECODE, 0)
+        long, short = generate_all(ServerSampler(way, None), asked, GREEDY_DECODE, 0)
         assert long == beyond_context(asked[0])
         assert short.generations[0].text

@@ -73,8 +73,12 @@ def shout(progress, lines):
 
 def count(progress, total):
     for i in range(total + 1):
-        progress(i, total)
+        progress(i, total, 3 * i, f"note {i}" if i in NOTED else "")
     return {}
+
+
+#: Where ``count`` has something to say.
+NOTED = (3, 4, 500)
 
 
 def settings(progress):
@@ -82,6 +86,7 @@ def settings(progress):
         "threads": os.environ["OMP_NUM_THREADS"],
         "mkl": os.environ["MKL_NUM_THREADS"],
         "blas": os.environ["OPENBLAS_NUM_THREADS"],
+        "waiting": os.environ["OMP_WAIT_POLICY"],
         "tokenizers": os.environ["TOKENIZERS_PARALLELISM"],
         "cwd": os.getcwd(),
         "path": sys.path,

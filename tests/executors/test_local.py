@@ -27,7 +27,7 @@ def job(function, label="", **arguments):
     return Job(label or function, f"tests.executors.job_functions:{function}", arguments)
 
 
-def silent(label, done, total):
+def silent(*report):
     pass
 
 
@@ -141,6 +141,7 @@ def test_an_idle_worker_that_died_is_replaced(executor):
 def test_workers_get_threads_folder_and_import_path(executor):
     found = executor.run([job("settings")], silent)[0]
     assert [found[key] for key in ("threads", "mkl", "blas")] == ["3"] * 3
+    assert found["waiting"] == os.environ.get("OMP_WAIT_POLICY", "PASSIVE"), "they do not spin"
     assert found["tokenizers"] == "false"
     assert found["cwd"] == os.getcwd()
     assert found["path"] == [os.path.abspath(entry) for entry in sys.path]
@@ -216,7 +217,7 @@ def test_the_first_failure_stops_the_others(executor, tmp_path):
 
 
 def test_ctrl_c_stops_the_jobs_and_passes_on(executor, tmp_path):
-    def interrupt(label, done, total):
+    def interrupt(*report):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -252,8 +253,13 @@ def test_progress_arrives_in_order_and_ends_complete(executor):
     jobs = [job("count", label, total=20_000) for label in ("one", "two")]
     executor.run(jobs, lambda *call: seen.append(call))
     for label in ("one", "two"):
-        done = [d for name, d, total in seen if name == label and total == 20_000]
-        assert done == sorted(done)
+        done, totals, tokens, notes = zip(
+            *(call for name, *call in seen if name == label), strict=True
+        )
+        assert set(totals) <= {0, 20_000}
+        assert list(done) == sorted(done)
+        assert tokens == tuple(3 * count for count in done)
+        assert [note for note in notes if note] == [f"note {i}" for i in job_functions.NOTED]
         assert done[0] == 0
         assert done[-1] == 20_000
         assert len(done) < 2_000, "progress is not held back"

@@ -27,6 +27,7 @@ from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.command import gapft, succeed
+from tests.executors import job_functions
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -38,7 +39,7 @@ def job(function: str, label: str = "", **arguments: Any) -> Job:
     return Job(label or function, f"tests.executors.job_functions:{function}", arguments)
 
 
-def silent(label: str, done: int, total: int) -> None:
+def silent(*report: Any) -> None:
     pass
 
 
@@ -137,7 +138,7 @@ def test_progress_comes_from_a_package_that_is_on_the_import_path_alone(
     reports = importlib.import_module("on_the_path").ProgressBoard
     monkeypatch.setattr(ray_executor, "ProgressBoard", reports)
     told = job("be_heard", folder=str(tmp_path), patience_s=PATIENCE_S)
-    executor.run([told], lambda label, done, total: (tmp_path / "heard").touch())
+    executor.run([told], lambda *report: (tmp_path / "heard").touch())
 
 
 @pytest.mark.parametrize("kind", [GapftError, UserError, PluginError])
@@ -218,7 +219,7 @@ def test_the_first_failure_stops_the_others(executor: RayExecutor, tmp_path: Pat
 
 
 def test_ctrl_c_stops_the_jobs_and_passes_on(executor: RayExecutor, tmp_path: Path) -> None:
-    def interrupt(label: str, done: int, total: int) -> None:
+    def interrupt(*report: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -228,12 +229,17 @@ def test_ctrl_c_stops_the_jobs_and_passes_on(executor: RayExecutor, tmp_path: Pa
 
 
 def test_progress_comes_back_in_order_and_ends_complete(executor: RayExecutor) -> None:
-    seen: list[tuple[str, int, int]] = []
+    seen: list[Any] = []
     jobs = [job("count", label, total=2_000) for label in ("one", "two")]
     executor.run(jobs, lambda *call: seen.append(call))
     for label in ("one", "two"):
-        done = [d for name, d, total in seen if name == label and total == 2_000]
-        assert done == sorted(done)
+        done, totals, tokens, notes = zip(
+            *(call for name, *call in seen if name == label), strict=True
+        )
+        assert set(totals) <= {0, 2_000}
+        assert list(done) == sorted(done)
+        assert tokens == tuple(3 * count for count in done)
+        assert [note for note in notes if note] == [f"note {i}" for i in job_functions.NOTED]
         assert done[-1] == 2_000
         assert len(done) < 200, "progress is not held back"
 

@@ -46,7 +46,7 @@ class Waiting:
         self._folder = pathlib.Path(settings.model_args["folder"])
         self._calls = 0
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         asked = [[request.problem_id, request.indices] for request in requests]
         with open(self._folder / "log", "a") as file:
             file.write(json.dumps(asked) + "\\n")

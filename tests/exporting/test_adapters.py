@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import yaml
-from huggingface_hub import ModelCard, parse_eval_result_entries
+from huggingface_hub import ModelCard
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.exporting.cards import hub_name, model_name
-from gapft_harness.exporting.eval_results import entry
 from gapft_harness.exporting.kinds import Asked, export
 from gapft_harness.report.rendering.wording import percent
 from gapft_harness.run_directory import layout
@@ -70,37 +67,6 @@ def test_a_folder_of_this_machine_is_no_model_of_the_hub(
     model = planted.recipe.model.model_copy(update={"args": {"pretrained": pretrained}})
     recipe = planted.recipe.model_copy(update={"model": model})
     assert (hub_name(recipe), model_name(recipe)) == (on_hub, name)
-
-
-def test_the_hubs_leaderboards_get_the_figure_of_each_adapter(
-    planted: RunDirectory, tmp_path: Path
-) -> None:
-    out, results = tmp_path / "out", json.loads((planted.path / "report/results.json").read_text())
-    files = export(planted, "adapters", Asked(out, benchmark="openai/gsm8k:main"))
-    for seed in (13, 21):
-        path = out / f"gapft-seed{seed}" / ".eval_results" / "gapft.yaml"
-        assert path in files
-        (read,) = parse_eval_result_entries(yaml.safe_load(path.read_text()))
-        reached = results["conditions"]["gapft"]["seeds"][str(seed)]["pass_at_1"]
-        assert (read.dataset_id, read.task_id) == ("openai/gsm8k", "main")
-        assert read.value == pytest.approx(100 * reached)
-        assert f"each of {results['source']['n']} problems" in read.notes
-        assert "verified by boxed_math" in read.notes
-    export(planted, "adapters", Asked(tmp_path / "plain"))
-    assert not [*(tmp_path / "plain").rglob(".eval_results")]
-
-
-def test_an_audit_that_is_no_benchmark_gets_no_figure(
-    planted: RunDirectory, tmp_path: Path
-) -> None:
-    for wrong in ("openai/gsm8k", "a/b/c:main", ":main", "openai/gsm8k:"):
-        with pytest.raises(UserError, match=f"--benchmark {wrong}: expected DATASET:TASK"):
-            export(planted, "adapters", Asked(tmp_path / "out", benchmark=wrong))
-    data = planted.recipe.data.model_copy(update={"audit_limit": 50})
-    part = RunDirectory(planted.path, planted.recipe.model_copy(update={"data": data}))
-    with pytest.raises(UserError, match=r"the audit is 50 problems of its split"):
-        entry(part, "openai/gsm8k:main", Fraction(1, 2), 50)
-    assert not (tmp_path / "out").exists()
 
 
 def test_mistakes_and_edited_runs_are_refused(planted: RunDirectory, tmp_path: Path) -> None:

@@ -20,8 +20,14 @@ from gapft_harness.exporting.kinds import KINDS, Asked
 from gapft_harness.exporting.kinds import export as exported
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, write_examples
+from gapft_harness.run_directory.tables import (
+    read_examples,
+    read_problems,
+    write_examples,
+    write_problems,
+)
 from tests.recording_run import letters
+from tests.verify.tampering import seal_again
 
 KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
 
@@ -128,6 +134,64 @@ def test_of_a_chat_model_lines_are_turns(run: RunDirectory, tmp_path: Path) -> N
         assert lines(tmp_path / to / "gapft-seed13.jsonl")[0] == expected
     export(chat, "llama-factory", tmp_path / "factory", ["gapft"], [])
     assert lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]["system"] == "Spell."
+
+
+def in_chat(run: RunDirectory, folder: Path, *more: dict[str, str]) -> RunDirectory:
+    """A copy of the run whose problems were shown with an example, and with further turns."""
+    model = run.recipe.model.model_copy(update={"chat_template": True})
+    chat = otherwise(run, folder, model=model)
+    place = layout.problems("pool")
+    pairs = list(read_problems(chat.path / place))
+    ids = {problem.id: prompt_ids for problem, prompt_ids in pairs}
+    shown = [
+        dataclasses.replace(
+            problem, turns=(*SHOWN, {"role": "user", "content": problem.prompt}, *more)
+        )
+        for problem, _ in pairs
+    ]
+    write_problems(chat.path / place, shown, lambda names: (ids[name] for name in names))
+    seal_again(chat.path, place)
+    return RunDirectory.open(chat.path)
+
+
+SHOWN = [
+    {"role": "system", "content": "Spell."},
+    {"role": "user", "content": "One?"},
+    {"role": "assistant", "content": "one"},
+]
+
+
+def test_few_shot_turns_are_exported_as_turns(run: RunDirectory, tmp_path: Path) -> None:
+    chat = in_chat(run, tmp_path / "run")
+    prompt, response = sealed(run, Arm("gapft", 13))[0]
+    asked = [*SHOWN, {"role": "user", "content": prompt}]
+    answer = [{"role": "assistant", "content": response}]
+    export(chat, "trl", tmp_path / "trl", ["gapft"], [13])
+    assert lines(tmp_path / "trl" / "gapft-seed13.jsonl")[0] == {
+        "prompt": asked, "completion": answer,
+    }  # fmt: skip
+    export(chat, "llama-factory", tmp_path / "factory", ["gapft"], [13])
+    row = lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]
+    assert row == {
+        "instruction": prompt, "input": "", "output": response, "system": "Spell.",
+        "history": [["One?", "one"]],
+    }  # fmt: skip
+    exported(chat, "prime-rl", Asked(tmp_path / "prime"))
+    row = lines(tmp_path / "prime" / "train.jsonl")[0]
+    assert row["system_prompt"] == "Spell."
+    assert [turn["role"] for turn in row["prompt"]] == ["user", "assistant", "user"]
+    exported(chat, "nemo-gym", Asked(tmp_path / "gym"))
+    row = lines(tmp_path / "gym" / "train.jsonl")[0]
+    assert row["responses_create_params"]["input"][:3] == SHOWN
+
+
+@pytest.mark.parametrize("to", ["trl", "verl"])
+def test_an_answer_that_the_task_begins_is_not_exported(
+    run: RunDirectory, tmp_path: Path, to: str
+) -> None:
+    chat = in_chat(run, tmp_path / "run", {"role": "assistant", "content": "It is"})
+    with pytest.raises(UserError, match="gen_prefix"):
+        exported(chat, to, Asked(tmp_path / "out"))
 
 
 def test_trl_knows_its_format(run: RunDirectory, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class Canned:
         self._path = pathlib.Path(settings.model_args["said"])
         self._said = json.loads(self._path.read_text())
 
-    def generate(self, requests, decoding, seed):
+    def generate(self, requests, decoding, report):
         with self._path.with_suffix(".asked").open("a") as file:
             file.writelines(f"{decoding.do_sample} {decoding.temperature}\\n" for _ in requests)
         return [self._answer(request) for request in requests]

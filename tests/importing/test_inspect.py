@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.exporting.inspect_logs import IMPORTED, write_inspect_logs
 from gapft_harness.importing.job import state
 from gapft_harness.run_directory.tables import read_judged
-from tests.importing.made import imported, plain, states_of, write
+from tests.importing.made import Line, imported, plain, states_of, write
 from tests.recording_run import Letters, letters
 
 VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
@@ -32,15 +31,51 @@ def test_without_the_package_it_is_said_how_to_have_it(
         imported(made, model, "run", [], greedy=log)
 
 
-def test_logs_of_a_run_are_its_search(made: Letters, model: Path) -> None:
+def write_log(path: Path, lines: list[Line]) -> str:
+    """Write responses as a log of Inspect: a sample for each, of which the index is the epoch."""
+    from inspect_ai import log
+    from inspect_ai.model import ModelOutput
+    from inspect_ai.scorer import Score
+
+    prompts = list(dict.fromkeys(line["prompt"] for line in lines))
+    epochs = len(lines) // len(prompts)
+    samples = [
+        log.EvalSample(
+            id=prompts.index(line["prompt"]),
+            epoch=1 if line["index"] == "greedy" else line["index"] + 1,
+            input=line["prompt"],
+            target="",
+            output=ModelOutput.from_content("planted", line["text"], stop_reason="unknown"),
+            scores={"exact": Score(value="C" if line["passed"] else "I")},
+        )
+        for line in lines
+    ]
+    spec = log.EvalSpec(
+        created="2026-01-01T00:00:00+00:00",
+        task="letters",
+        dataset=log.EvalDataset(samples=len(prompts), sample_ids=[*range(len(prompts))]),
+        model="planted",
+        config=log.EvalConfig(epochs=epochs),
+    )
+    counts = {"total_samples": len(samples), "completed_samples": len(samples)}
+    whole = log.EvalLog(
+        status="success", eval=spec, results=log.EvalResults(**counts), samples=samples
+    )
+    log.write_eval_log(whole, str(path))
+    return str(path)
+
+
+def test_logs_are_a_search(made: Letters, model: Path) -> None:
     """By the input, and by a field; damaged, twice and with other scores they are refused."""
     log = pytest.importorskip("inspect_ai.log")
-    file = write(made.folder / "r.jsonl", plain(VERDICTS))
-    first = imported(made, model, "first", [file])
-    state(first.path, "pool", made.plugins)
-    write_inspect_logs(first, made.folder / "logs")
+    lines = plain(VERDICTS)
+    first = imported(made, model, "first", [write(made.folder / "r.jsonl", lines)])
     greedy, samples = (
-        str(made.folder / "logs" / f"pool-source{name}.eval") for name in ("", "-samples")
+        write_log(
+            made.folder / f"{name}.eval",
+            [line for line in lines if (line["index"] == "greedy") == (name == "greedy")],
+        )
+        for name in ("greedy", "samples")
     )
     run = imported(made, model, "run", [samples], greedy=greedy)
     state(run.path, "pool", made.plugins)
@@ -48,17 +83,17 @@ def test_logs_of_a_run_are_its_search(made: Letters, model: Path) -> None:
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")
     ]
-    assert run.manifest()["imported"]["pool"]["told_by"] == f"score {IMPORTED}"
+    assert run.manifest()["imported"]["pool"]["told_by"] == "score exact"
     with pytest.raises(UserError, match=r"the greedy response of problem .* a second time"):
         imported(made, model, "other", [greedy], greedy=samples)
-    with pytest.raises(UserError, match=f"no score 'f1'; known: {IMPORTED}"):
+    with pytest.raises(UserError, match="no score 'f1'; known: exact"):
         imported(made, model, "other", [samples], greedy=greedy, metric="f1")
     content = Path(samples).read_bytes()
     Path(samples).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="Inspect cannot read it as a whole log"):
         imported(made, model, "other", [samples], greedy=greedy)
     edited = log.read_eval_log(greedy)
-    edited.samples[0].scores[IMPORTED].value = "P"
+    edited.samples[0].scores["exact"].value = "P"
     log.write_eval_log(edited, greedy)
-    with pytest.raises(UserError, match=f'score {IMPORTED} is "P", and a verdict is 0 or 1'):
+    with pytest.raises(UserError, match='score exact is "P", and a verdict is 0 or 1'):
         imported(made, model, "other", [], greedy=greedy)

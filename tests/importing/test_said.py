@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.exporting.kinds import Asked, export
-from gapft_harness.forecast.document import warnings
-from gapft_harness.forecast.findings import ForecastChoice as Forecasted
-from gapft_harness.forecast.findings import forecast
-from gapft_harness.forecast.reading import read_run
+from gapft_harness.gap.document import run_notes
+from gapft_harness.gap.searched import read_run
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
 from tests.importing.made import imported, plain, write
@@ -47,7 +45,7 @@ def test_an_import_is_said_wherever_its_verdicts_count(made: Letters, model: Pat
     assert results["imported"]["audit"]["files"][0].keys() == {"sha256", "format", "holds"}
     files = export(run, "dataset", Asked(made.folder / "evidence"))
     assert said_in(files[-1].read_text().replace("\\", ""))
-    assert said_in(" ".join(warnings(forecast(read_run(run.path), Forecasted()))))
+    assert said_in(" ".join(note.text for note in run_notes(read_run(run.path), {})))
     run.update_manifest(lambda manifest: manifest.update(warnings=[]))
     run.update_manifest(lambda manifest: manifest.pop("imported"))
     differences = verify(run.path, made.plugins).differences

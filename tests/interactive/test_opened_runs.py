@@ -95,14 +95,6 @@ def test_pass_at_k_and_terms_of_a_run_are_those_of_its_verdicts(audited: RunDire
     assert found["gapft"].correct == len(PASSED["gapft"])
 
 
-def test_results_are_shown_as_tables(audited: RunDirectory) -> None:
-    run = g.open_run(audited.path)
-    assert "gapft" in repr(g.decompose(run))
-    assert "| gapft |" in g.decompose(run)._repr_markdown_()
-    assert "21 problems, 4 samples of each." in repr(g.pass_at_k(run))
-    assert [*g.pass_at_k(run, np.int64(2)).by_k] == [2]
-
-
 def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> None:
     run = g.open_run(audited.path)
     for wrong, told in [

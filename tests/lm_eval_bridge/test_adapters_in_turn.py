@@ -131,14 +131,6 @@ def test_each_adapter_answers_as_alone_and_the_base_as_without(
         evaluate(folder, out, "--adapters", str(folder / "one"))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "-h"]])
-def test_the_help_tells_of_adapters(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_lm_eval(arguments) == 0
-    assert "--adapters A,NAME=B" in capsys.readouterr().out
-
-
 def test_an_adapter_that_changes_nothing_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(GapftError, match=r"tiny: was not applied: .* not zero"):
         evaluate(folder, tmp_path, "--adapters", str(folder / "tiny"))

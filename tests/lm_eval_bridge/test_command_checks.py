@@ -23,21 +23,13 @@ def mistake(capsys):
     return run
 
 
-def test_an_unknown_task_names_the_nearest(mistake):
-    message = mistake("--tasks", "gapft_demo,gapft_dmeo")
-    assert message.startswith("--tasks: unknown task 'gapft_dmeo'; did you mean 'gapft_demo'? ")
-
-
-def test_an_unknown_task_may_be_near_one_of_lm_evals_own(mistake):
-    assert "did you mean lm-eval's 'gsm8k'?" in mistake("--tasks", "gsm8kk")
-
-
 def test_a_users_own_task_and_a_config_file_are_known(mistake, tmp_path):
     (tmp_path / "mine.yaml").write_text("task: mine_alone\n", encoding="utf-8")
     config = tmp_path / "config.yaml"
     config.write_text(f"tasks: [mine_alone, mine_alne]\ninclude_path: {tmp_path}\n", "utf-8")
     message = mistake("--config", str(config))
-    assert message.startswith("--tasks: unknown task 'mine_alne'; did you mean 'mine_alone'? ")
+    assert "mine_alne" in message
+    assert "mine_alone" not in message
 
 
 def test_a_folder_that_is_no_model(mistake, tmp_path):
@@ -85,7 +77,9 @@ def test_all_else_goes_to_lm_eval(arguments, tmp_path, monkeypatch):
 
 
 def test_the_command_prints_one_line(tmp_path):
-    done = gapft("eval", "--model", "dummy", "--tasks", "gapft_dmeo", cwd=tmp_path)
+    done = gapft("eval", "--model", "dummy", "--tasks", "gapft_demo,gapft_dmeo", cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "gapft: --tasks: unknown task 'gapft_dmeo'; did you mean 'gapft_demo'?" in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("gapft: --tasks: ")]
+    assert "gapft_dmeo" in line
+    assert "gapft_demo" not in line

@@ -175,7 +175,7 @@ def test_an_unknown_name_says_what_is_near_and_which_files_do_not_parse(folder):
 
 
 def test_a_group_and_a_missing_folder(folder):
-    assert "gapft_demo, gapft_demo_code, gapft_livecodebench" in error(folder, "gapft")
+    assert "gapft_demo, gapft_demo_code, gapft_gsm8k" in error(folder, "gapft")
     with pytest.raises(UserError, match="no such folder"):
         load_task("mine", [folder / "nowhere"])
     with pytest.raises(UserError, match="it is a file; expected a folder"):

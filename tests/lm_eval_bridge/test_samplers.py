@@ -15,6 +15,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT, GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Generated, Generation, Request, SamplerSettings
+from tests.asking import generate_all, request_for
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 torch = pytest.importorskip("torch")
@@ -26,6 +27,7 @@ from transformers import (  # noqa: E402
     LlamaForCausalLM,
 )
 
+from gapft_harness.lm_eval_bridge.samplers.endings import ids_of_text  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, load_tokenizer  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.text import (  # noqa: E402
@@ -56,11 +58,11 @@ def settings(model: Path, **args) -> SamplerSettings:
 
 
 def greedy_requests(prompts=PROMPTS) -> list[Request]:
-    return [Request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(prompts)]
+    return [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(prompts)]
 
 
 def sample_requests(k: int, prompts=PROMPTS) -> list[Request]:
-    return [Request(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
+    return [request_for(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
 
 
 def responses(generated) -> list[list[Generation]]:
@@ -74,7 +76,7 @@ def test_greedy_equals_transformers(model, sampler):
     tokenizer = AutoTokenizer.from_pretrained(model)
     llama = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     for prompt, answer in zip(
-        PROMPTS, sampler.generate(greedy_requests(), GREEDY_DECODE, seed=0), strict=True
+        PROMPTS, generate_all(sampler, greedy_requests(), GREEDY_DECODE, seed=0), strict=True
     ):
         inputs = tokenizer(prompt, return_tensors="pt")
         ids = llama.generate(**inputs, do_sample=False, max_new_tokens=12)[0].tolist()
@@ -88,7 +90,7 @@ def test_greedy_equals_transformers(model, sampler):
 def test_ids_decode_to_the_text_and_start_tokens_are_none(model, sampler):
     tokenizer = AutoTokenizer.from_pretrained(model)
     for prompt, answer in zip(
-        PROMPTS, sampler.generate(sample_requests(16), SAMPLED, seed=3), strict=True
+        PROMPTS, generate_all(sampler, sample_requests(16), SAMPLED, seed=3), strict=True
     ):
         assert tokenizer.decode(answer.prompt_ids) == prompt
         for generation in answer.generations:
@@ -99,22 +101,22 @@ def test_ids_decode_to_the_text_and_start_tokens_are_none(model, sampler):
 
 
 def test_the_same_call_gives_the_same_and_another_seed_another(sampler):
-    first = sampler.generate(sample_requests(4), SAMPLED, seed=5)
+    first = generate_all(sampler, sample_requests(4), SAMPLED, seed=5)
     torch.rand(7)  # another consumer of the process's generator in between
-    assert sampler.generate(sample_requests(4), SAMPLED, seed=5) == first
-    assert responses(sampler.generate(sample_requests(4), SAMPLED, seed=6)) != responses(first)
+    assert generate_all(sampler, sample_requests(4), SAMPLED, seed=5) == first
+    assert responses(generate_all(sampler, sample_requests(4), SAMPLED, seed=6)) != responses(first)
 
 
 def test_samples_of_a_prompt_differ(sampler):
-    [answer] = sampler.generate(sample_requests(8, ["Tell me."]), SAMPLED, seed=1)
+    [answer] = generate_all(sampler, sample_requests(8, ["Tell me."]), SAMPLED, seed=1)
     assert len({generation.token_ids for generation in answer.generations}) == 8
 
 
 def test_sampling_follows_temperature_and_top_k(sampler):
-    greedy = responses(sampler.generate(greedy_requests(), GREEDY_DECODE, 0))
+    greedy = responses(generate_all(sampler, greedy_requests(), GREEDY_DECODE, 0))
     for decoding in (replace(SAMPLED, top_k=1), replace(SAMPLED, temperature=1e-4)):
         for samples, [best] in zip(
-            responses(sampler.generate(sample_requests(2), decoding, 9)), greedy, strict=True
+            responses(generate_all(sampler, sample_requests(2), decoding, 9)), greedy, strict=True
         ):
             assert [sample.token_ids for sample in samples] == [best.token_ids] * 2
 
@@ -122,18 +124,18 @@ def test_sampling_follows_temperature_and_top_k(sampler):
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_greedy_does_not_depend_on_the_batch(model, sampler, batch_size):
     other = HfSampler(settings(model, batch_size=batch_size), None)
-    assert other.generate(greedy_requests(), GREEDY_DECODE, 0) == sampler.generate(
-        greedy_requests(), GREEDY_DECODE, 0
+    assert generate_all(other, greedy_requests(), GREEDY_DECODE, 0) == generate_all(
+        sampler, greedy_requests(), GREEDY_DECODE, 0
     )
 
 
 def test_equal_prompts_of_two_problems_get_responses_of_their_own(sampler):
     requests = [
-        Request("a", "Same prompt", (0, 1, 2)),
-        Request("b", "Other", (0,)),
-        Request("c", "Same prompt", (0, 1)),
+        request_for("a", "Same prompt", (0, 1, 2)),
+        request_for("b", "Other", (0,)),
+        request_for("c", "Same prompt", (0, 1)),
     ]
-    answers = sampler.generate(requests, SAMPLED, seed=2)
+    answers = generate_all(sampler, requests, SAMPLED, seed=2)
     assert [len(answer.generations) for answer in answers] == [3, 1, 2]
     assert answers[0].prompt_ids == answers[2].prompt_ids != answers[1].prompt_ids
     ids = [g.token_ids for g in (*answers[0].generations, *answers[2].generations)]
@@ -141,8 +143,8 @@ def test_equal_prompts_of_two_problems_get_responses_of_their_own(sampler):
 
 
 def test_the_order_of_requests_changes_no_greedy_response(sampler):
-    there = sampler.generate(greedy_requests(), GREEDY_DECODE, 0)
-    back = sampler.generate(greedy_requests()[::-1], GREEDY_DECODE, 0)
+    there = generate_all(sampler, greedy_requests(), GREEDY_DECODE, 0)
+    back = generate_all(sampler, greedy_requests()[::-1], GREEDY_DECODE, 0)
     assert back[::-1] == there
 
 
@@ -152,7 +154,7 @@ def test_the_order_of_requests_changes_no_greedy_response(sampler):
 def test_a_response_without_end_stops_at_the_length(sampler):
     decoding = replace(SAMPLED, max_gen_toks=3)
     generations = [
-        g for row in responses(sampler.generate(sample_requests(16), decoding, 0)) for g in row
+        g for row in responses(generate_all(sampler, sample_requests(16), decoding, 0)) for g in row
     ]
     assert "length" in {g.finish_reason for g in generations}
     for generation in generations:
@@ -167,7 +169,9 @@ def test_the_end_of_sequence_is_left_out(tmp_path, model):
         llama.lm_head.weight[2] *= 4
     llama.save_pretrained(folder)
     decoding = replace(SAMPLED, max_gen_toks=40, temperature=2.0)
-    rows = responses(HfSampler(settings(folder), None).generate(sample_requests(8), decoding, 0))
+    rows = responses(
+        generate_all(HfSampler(settings(folder), None), sample_requests(8), decoding, 0)
+    )
     ended = [g for row in rows for g in row if g.finish_reason == "stop"]
     assert len(ended) > 8
     for generation in ended:
@@ -177,11 +181,11 @@ def test_the_end_of_sequence_is_left_out(tmp_path, model):
 
 def test_a_stop_string_cuts_text_and_ids(model, sampler):
     tokenizer = AutoTokenizer.from_pretrained(model)
-    [free] = sampler.generate(greedy_requests(["Why?"]), GREEDY_DECODE, 0)
+    [free] = generate_all(sampler, greedy_requests(["Why?"]), GREEDY_DECODE, 0)
     text = free.generations[0].text
     stop = next(c for c in text[2:] if c not in text[:2] and c.isascii())
-    [cut] = sampler.generate(
-        greedy_requests(["Why?"]), replace(GREEDY_DECODE, until=(stop,)), seed=0
+    [cut] = generate_all(
+        sampler, greedy_requests(["Why?"]), replace(GREEDY_DECODE, until=(stop,)), seed=0
     )
     [generation] = cut.generations
     assert generation.text == text.split(stop)[0] != text
@@ -193,19 +197,19 @@ def test_a_stop_string_cuts_text_and_ids(model, sampler):
 def test_a_stop_string_that_is_a_special_token_ends_its_own_row(model, sampler):
     """lm-eval drops special tokens before it looks for stop strings, and would go on past it."""
     decoding = replace(SAMPLED, max_gen_toks=60, temperature=3.0, until=("<s>",))
-    rows = responses(sampler.generate(sample_requests(16), decoding, seed=0))
+    rows = responses(generate_all(sampler, sample_requests(16), decoding, seed=0))
     ended = [g for row in rows for g in row if g.finish_reason == "stop"]
     assert ended
     assert all(1 not in g.token_ids for row in rows for g in row)
 
 
 def test_a_token_that_holds_text_and_stop_is_kept_whole(sampler):
-    lm = sampler._lm
-    ids = lm.tokenizer("abcdef").input_ids
-    assert lm.ids_of_text(ids, "abc") == ids[:3]
-    assert lm.ids_of_text(ids, "") == []
-    euro = lm.tokenizer("a€b").input_ids
-    assert lm.ids_of_text(euro, "a€") == euro[:4]
+    tokenizer = sampler._lm.tokenizer
+    ids = tokenizer("abcdef").input_ids
+    assert ids_of_text(ids, "abc", tokenizer.decode) == ids[:3]
+    assert ids_of_text(ids, "", tokenizer.decode) == []
+    euro = tokenizer("a€b").input_ids
+    assert ids_of_text(euro, "a€", tokenizer.decode) == euro[:4]
 
 
 # hf: prompts
@@ -214,7 +218,7 @@ def test_a_token_that_holds_text_and_stop_is_kept_whole(sampler):
 def test_chat_template_and_system_turn(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     chat = replace(settings(model), chat_template=True, system_instruction="Be brief.")
-    [answer] = HfSampler(chat, None).generate(greedy_requests(["Why?"]), GREEDY_DECODE, 0)
+    [answer] = generate_all(HfSampler(chat, None), greedy_requests(["Why?"]), GREEDY_DECODE, 0)
     assert tokenizer.decode(answer.prompt_ids) == "<s><system>Be brief.\n<user>Why?\n<assistant>"
     assert answer.prompt_ids.count(1) == 1  # a start token in the text is not added again
 
@@ -223,13 +227,13 @@ def test_earlier_attempts_are_turns_of_the_chat_or_follow_the_prompt(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     said = (Attempt("One.", (4,), "stop", "No."), Attempt("Two.", (5,), "stop", "No!"))
     requests = [
-        Request("a", "Why?", (0,), said),
-        Request("a", "Why?", (1,), said[:1]),
-        Request("a", "Why?", (2,), said[:1]),
+        request_for("a", "Why?", (0,), said),
+        request_for("a", "Why?", (1,), said[:1]),
+        request_for("a", "Why?", (2,), said[:1]),
     ]
     chat = replace(settings(model), chat_template=True)
     for sampler in (HfSampler(chat, None), LmEvalSampler(*of_lm_eval(chat))):
-        answers = sampler.generate(requests, SAMPLED, 0)
+        answers = generate_all(sampler, requests, SAMPLED, 0)
         one = "<s><user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
         assert [tokenizer.decode(answer.prompt_ids) for answer in answers] == [
             one + "Two.\n<user>No!\n<assistant>",
@@ -237,8 +241,23 @@ def test_earlier_attempts_are_turns_of_the_chat_or_follow_the_prompt(model):
             one,
         ]
     plain = HfSampler(settings(model), None)
-    [answer, *_] = plain.generate(requests, SAMPLED, 0)
+    [answer, *_] = generate_all(plain, requests, SAMPLED, 0)
     assert tokenizer.decode(answer.prompt_ids) == "Why?One.\n\nNo.\n\nTwo.\n\nNo!\n\n"
+
+
+def test_turns_of_the_task_are_rendered_and_the_last_one_is_left_open(model):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    turns = (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "It is"},
+    )
+    chat = replace(settings(model), chat_template=True, system_instruction="Not this.")
+    for sampler in (HfSampler(chat, None), LmEvalSampler(*of_lm_eval(chat))):
+        asked = [request_for("a", "Why? It is", (0,), turns=turns)]
+        [answer] = generate_all(sampler, asked, SAMPLED)
+        expected = "<s><system>Be brief.\n<user>Why?\n<assistant>It is"
+        assert tokenizer.decode(answer.prompt_ids) == expected
 
 
 def of_lm_eval(chat: SamplerSettings):
@@ -253,23 +272,16 @@ def test_start_tokens_are_those_of_lm_eval_here_and_retokenized(tmp_path):
         generator = HfSampler(settings(folder), None)
         again = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(folder)}), None)
         for sampler in (generator, again):
-            [answer] = sampler.generate(greedy_requests([prompt]), GREEDY_DECODE, 0)
+            [answer] = generate_all(sampler, greedy_requests([prompt]), GREEDY_DECODE, 0)
             assert answer.prompt_ids == (1, *bytes_ids)
         assert answer.generations[0].token_ids == byte_ids(folder, "lol")
     chat = replace(settings(folder), chat_template=True)
-    [answer] = HfSampler(chat, None).generate(greedy_requests(["Why?"]), GREEDY_DECODE, 0)
+    [answer] = generate_all(HfSampler(chat, None), greedy_requests(["Why?"]), GREEDY_DECODE, 0)
     assert answer.prompt_ids == (1, *byte_ids(folder, "<user>Why?\n<assistant>"))
 
 
 def byte_ids(folder: Path, text: str) -> tuple[int, ...]:
     return tuple(AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False).input_ids)
-
-
-def test_prompts_are_told_apart_when_encoded_once(sampler):
-    lm = sampler._lm
-    assert [lm.tok_encode(text) for text in ("a", "bc", "a")] == [
-        lm.tokenizer.encode(text) for text in ("a", "bc", "a")
-    ]
 
 
 def test_a_template_that_refuses_the_system_turn_is_an_error(tmp_path):
@@ -279,7 +291,7 @@ def test_a_template_that_refuses_the_system_turn_is_an_error(tmp_path):
     )
     folder = byte_llama(tmp_path / "m", chat_template=refusing)
     chat = replace(settings(folder), chat_template=True)
-    assert HfSampler(chat, None).generate(greedy_requests(), GREEDY_DECODE, 0)
+    assert generate_all(HfSampler(chat, None), greedy_requests(), GREEDY_DECODE, 0)
     with pytest.raises(UserError, match=r"refuses a system and a user turn \(no system\)"):
         HfSampler(replace(chat, system_instruction="Be brief."), None)
 
@@ -295,32 +307,34 @@ def test_chat_without_a_template_and_system_without_chat(tmp_path, model):
 def test_a_prompt_that_does_not_fit_is_not_generated_and_the_others_are(tmp_path):
     small = HfSampler(settings(byte_llama(tmp_path / "small", context=32)), None)
     fits, too_long = "x" * 20, "y" * 21
-    alone = small.generate(greedy_requests([fits]), GREEDY_DECODE, 0)
+    alone = generate_all(small, greedy_requests([fits]), GREEDY_DECODE, 0)
     assert alone[0].generations[0].text
-    both = small.generate(greedy_requests([too_long, fits]), GREEDY_DECODE, 0)
+    both = generate_all(small, greedy_requests([too_long, fits]), GREEDY_DECODE, 0)
     assert both == [Generated((), (Generation("", (), CONTEXT),)), *alone]
-    samples = small.generate([Request("p", too_long, (0, 1, 2))], SAMPLED, 0)
+    samples = generate_all(small, [request_for("p", too_long, (0, 1, 2))], SAMPLED, 0)
     assert samples == [Generated((), (Generation("", (), CONTEXT),) * 3)]
-    prompt = Request("p", "x" * 10, (0,), (Attempt("no", (5, 6), "stop", "again"),))
-    assert small.generate([prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason == CONTEXT
+    prompt = request_for("p", "x" * 10, (0,), (Attempt("no", (5, 6), "stop", "again"),))
+    assert (
+        generate_all(small, [prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason == CONTEXT
+    )
     with pytest.raises(UserError, match=r"max_gen_toks is 32.* context is 32 tokens"):
-        small.generate(greedy_requests([fits]), replace(GREEDY_DECODE, max_gen_toks=32), 0)
-    assert small.generate(greedy_requests([fits]), GREEDY_DECODE, 0)  # still usable
+        generate_all(small, greedy_requests([fits]), replace(GREEDY_DECODE, max_gen_toks=32), 0)
+    assert generate_all(small, greedy_requests([fits]), GREEDY_DECODE, 0)  # still usable
 
 
 def test_an_empty_prompt_is_an_error(sampler):
     with pytest.raises(UserError, match="problem p1: its prompt has no tokens"):
-        sampler.generate(greedy_requests(["x", ""]), GREEDY_DECODE, 0)
+        generate_all(sampler, greedy_requests(["x", ""]), GREEDY_DECODE, 0)
 
 
 def test_no_requests(sampler):
-    assert sampler.generate([], GREEDY_DECODE, 0) == []
+    assert generate_all(sampler, [], GREEDY_DECODE, 0) == []
 
 
 # hf: the model folder
 
 
-def test_generation_config_of_the_folder_changes_nothing(tmp_path, model, sampler, caplog):
+def test_generation_config_of_the_folder_changes_nothing(tmp_path, model, sampler):
     folder = byte_llama(tmp_path / "opinionated")
     GenerationConfig(
         do_sample=True,
@@ -332,15 +346,17 @@ def test_generation_config_of_the_folder_changes_nothing(tmp_path, model, sample
         pad_token_id=0,
     ).save_pretrained(folder)
     other = HfSampler(settings(folder), None)
-    assert "repetition_penalty=5.0" in caplog.text
+    notes: list[str] = []
+    other.generate(greedy_requests(), GREEDY_DECODE, lambda _, __, note="": notes.append(note))
+    assert "repetition_penalty=5.0" in notes[0]
     assert other.describe()["generation_config_ignored"] == {
         "min_p": "0.9",
         "repetition_penalty": "5.0",
     }
     assert other.describe()["end_ids"] == [2, 77]
     for requests, decoding in ((greedy_requests(), GREEDY_DECODE), (sample_requests(3), SAMPLED)):
-        plain = responses(sampler.generate(requests, decoding, 4))
-        ours = responses(other.generate(requests, decoding, 4))
+        plain = responses(generate_all(sampler, requests, decoding, 4))
+        ours = responses(generate_all(other, requests, decoding, 4))
         for got, want in zip(chain(*ours), chain(*plain), strict=True):
             ids = want.token_ids
             assert got.token_ids == (ids[: ids.index(77)] if 77 in ids else ids)
@@ -425,12 +441,10 @@ def test_a_merged_adapter_generates_as_lm_eval_does_with_peft(model, adapter, sa
         {**settings(model).model_args, "peft": adapter.path, "batch_size": 4}
     )
     requests = greedy_requests()
-    theirs = served.generate_until(
-        instances(requests, PROMPTS, generation_kwargs(GREEDY_DECODE)), disable_tqdm=True
-    )
+    theirs = served.generate_until(instances(requests, PROMPTS, GREEDY_DECODE), disable_tqdm=True)
     merged = HfSampler(settings(model), adapter)
-    ours = [row[0].text for row in responses(merged.generate(requests, GREEDY_DECODE, 0))]
-    source = [row[0].text for row in responses(sampler.generate(requests, GREEDY_DECODE, 0))]
+    ours = [row[0].text for row in responses(generate_all(merged, requests, GREEDY_DECODE, 0))]
+    source = [row[0].text for row in responses(generate_all(sampler, requests, GREEDY_DECODE, 0))]
     assert ours == theirs
     assert ours != source
     assert merged.describe()["adapter"]["arm"] == "gapft-seed13"
@@ -459,7 +473,8 @@ def test_dummy_answers_without_torch():
         "from gapft_harness.core.records import Decoding\n"
         "s = dummy(SamplerSettings('dummy', {'pretrained': 'none'}), None)\n"
         "d = Decoding(True, 4)\n"
-        "g = s.generate([Request(str(i), 'x', tuple(range(8))) for i in range(100)], d, 0)\n"
+        "ids, seeds = tuple(range(8)), (0,) * 8\n"
+        "g = s.generate([Request(str(i), 'x', ids, seeds) for i in range(100)], d, print)\n"
         "assert len(g) == 100 and all(len(a.generations) == 8 for a in g)\n"
         "assert g[0].generations[0].text == 'lol', g[0]\n"
         "assert g[0].generations[0].tokens_from == 'none' and g[0].prompt_ids == ()\n"
@@ -472,7 +487,7 @@ def test_dummy_answers_without_torch():
 def test_dummy_takes_ids_from_a_model_folder(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     dummy = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(model)}), None)
-    [answer] = dummy.generate([Request("a", "Why?", (GREEDY, 0))], GREEDY_DECODE, 0)
+    [answer] = generate_all(dummy, [request_for("a", "Why?", (GREEDY, 0))], GREEDY_DECODE, 0)
     assert answer.prompt_ids == tuple(tokenizer("Why?").input_ids)
     assert (
         answer.generations

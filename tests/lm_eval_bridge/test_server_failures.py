@@ -12,18 +12,24 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Decoding, Problem
-from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
-from gapft_harness.lm_eval_bridge.samplers.server.client import Patience
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.protocols import (
+    SamplerSettings,
+    beyond_context,
+    report_nothing,
+)
+from gapft_harness.lm_eval_bridge.samplers.server.client import Patience, find_proxy
 from gapft_harness.lm_eval_bridge.samplers.server.replies import retry_after
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate
 from tests import toy_server
+from tests.asking import generate_all, request_for
 from tests.toy_server import ToyServer, Ways
 
 SAMPLED = Decoding(do_sample=True, max_gen_toks=12, temperature=0.9)
 QUICK = Patience(tries=3, first=0.01)
-REQUESTS = [Request(f"p{i}", f"prompt {i}", (0, 1)) for i in range(3)]
+REQUESTS = [request_for(f"p{i}", f"prompt {i}", (0, 1)) for i in range(3)]
 
 
 @pytest.fixture
@@ -63,11 +69,11 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_failed_request_is_tried_again_and_the_others_are_not(server, fault):
     sampler = sampler_of(server)
-    expected = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    expected = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     server.requests.clear()
     server.served.clear()
     server.ways.faults.extend([fault, fault])
-    assert sampler.generate(REQUESTS, SAMPLED, seed=1) == expected
+    assert generate_all(sampler, REQUESTS, SAMPLED, seed=1) == expected
     assert len(server.requests) == 6 + 2
     answered = collections.Counter(json.dumps(body) for body in server.served)
     assert sorted(answered.values()) == [1] * 6
@@ -78,7 +84,7 @@ def test_a_server_that_hangs_is_left_after_the_timeout_and_asked_again(server):
     server.requests.clear()
     server.hold.clear()
     server.ways.faults.append(toy_server.hang)
-    answers = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     asked = collections.Counter(json.dumps(body) for body in server.requests)
     assert len(asked) == 6
     assert max(asked.values()) >= 2
@@ -99,7 +105,7 @@ def test_retry_after_is_honoured_by_all_requests(server):
         toy_server.answer(handler)
 
     server.ways.faults.extend([limit, watch, watch])
-    sampler.generate(REQUESTS, SAMPLED, seed=1)
+    generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert early == [False, False]
 
 
@@ -126,7 +132,7 @@ def test_a_rate_limit_holds_for_the_requests_that_did_not_hit_it(server):
         toy_server.answer(handler)
 
     server.ways.faults.extend([limit, other, watch, watch])
-    sampler.generate(REQUESTS, SAMPLED, seed=1)
+    generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert early == [False, False]
 
 
@@ -134,14 +140,14 @@ def test_a_wait_beyond_all_measure_is_a_failure(server):
     sampler = sampler_of(server)
     server.ways.faults.append(toy_server.status(429, {"Retry-After": "86400"}))
     with pytest.raises(GapftError, match=r"status 429 \(it asks to wait for 86400 s"):
-        sampler.generate(REQUESTS, SAMPLED, seed=1)
+        generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
 def test_after_the_bound_the_error_names_server_status_and_counts(server):
     sampler = sampler_of(server, num_concurrent=2)
     server.ways.faults.extend([toy_server.status(503, message="no worker")] * 100)
     with pytest.raises(GapftError) as failed:
-        sampler.generate(REQUESTS, SAMPLED, seed=1)
+        generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert not isinstance(failed.value, UserError)
     message = str(failed.value)
     assert f"server {server.url()}: 2 of 6 requests of a chunk failed, each 3 times" in message
@@ -154,7 +160,7 @@ def test_a_request_that_is_refused_for_good_is_not_repeated(server):
     sampler = sampler_of(server, num_concurrent=1)
     server.ways.faults.append(toy_server.status(400, message="no such stop string"))
     with pytest.raises(UserError, match=r"problem p0: status 400 \(no such stop string\)"):
-        sampler.generate(REQUESTS, SAMPLED, seed=1)
+        generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert len(server.requests) == 1
 
 
@@ -174,15 +180,15 @@ def test_a_request_that_is_refused_for_good_is_not_repeated(server):
 def test_a_prompt_that_the_server_finds_too_long_fails_alone(server, status, message):
     """The first request of the first problem is refused: the problem is, the others go on."""
     sampler = sampler_of(server, num_concurrent=1)
-    whole = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    whole = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     server.requests.clear()
     server.ways.faults.append(toy_server.status(status, message=message))
-    found = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    found = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert found == [beyond_context(REQUESTS[0]), *whole[1:]]
     asked = sum(len(request.indices) for request in REQUESTS)
     assert len(server.requests) == asked + 1, "and a short prompt, which is taken"
     server.ways.faults.append(toy_server.status(status, message=message))
-    sampler.generate(REQUESTS, SAMPLED, seed=1)
+    generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert len(server.requests) == 2 * asked + 1, "which is known then"
 
 
@@ -191,16 +197,16 @@ def test_new_tokens_that_leave_no_room_for_any_prompt_are_a_mistake(server):
     refusal = toy_server.status(400, message="maximum context length is 8")
     server.ways.faults.extend([refusal] * 100)
     with pytest.raises(UserError, match=rf"search.max_gen_toks is {SAMPLED.max_gen_toks}: "):
-        sampler.generate(REQUESTS, SAMPLED, seed=1)
+        generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
 def test_half_of_a_surrogate_pair_is_replaced_and_can_be_journalled(server, tmp_path):
     sampler = sampler_of(server, num_concurrent=1)
     server.ways.faults.append(toy_server.half_a_pair)
-    found = sampler.generate(REQUESTS, SAMPLED, seed=1)
+    found = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert found[0].generations[0].text == "hi \ufffd"
     journal = Journal(tmp_path / "responses.jsonl")
-    journal.append("chunk", 1, REQUESTS, found)
+    journal.append("chunk", REQUESTS, found)
     [entry] = journal.read(["p0"])
     journal.close()
     assert entry.responses[0].text == "hi \ufffd"
@@ -210,7 +216,7 @@ def test_half_of_a_surrogate_pair_in_an_error_can_be_shown(server):
     sampler = sampler_of(server, num_concurrent=1)
     server.ways.faults.append(toy_server.status(400, message="no \ud83d here"))
     with pytest.raises(UserError, match="no \ufffd here") as refused:
-        sampler.generate(REQUESTS, SAMPLED, seed=1)
+        generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     str(refused.value).encode()
 
 
@@ -222,7 +228,7 @@ def test_reasoning_kept_apart_is_refused(server):
     sampler = sampler_of(server)
     server.ways.faults.append(reasoning)
     with pytest.raises(UserError, match="splits reasoning off the text"):
-        sampler.generate(REQUESTS, SAMPLED, seed=1)
+        generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
 def test_journalled_chunks_survive_a_failure_and_are_not_generated_again(server, tmp_path):
@@ -238,11 +244,10 @@ def test_journalled_chunks_survive_a_failure_and_are_not_generated_again(server,
                 phases,
                 sampler,
                 journal,
-                purpose="search/pool",
+                streams=SampleStreams(0, "search", "pool"),
                 source=sampler.describe(),
-                seed=0,
                 chunk=2,
-                progress=lambda done, total: None,
+                progress=report_nothing,
             )
         finally:
             journal.close()
@@ -289,7 +294,7 @@ def test_a_model_that_is_not_served_with_those_that_are(server):
 
 def test_a_server_without_a_list_of_models_is_asked_by_a_request(server):
     server.ways.models = None
-    assert ServerSampler(settings(server), None, QUICK).generate(REQUESTS, SAMPLED, 0)
+    assert generate_all(ServerSampler(settings(server), None, QUICK), REQUESTS, SAMPLED, 0)
 
 
 @pytest.mark.parametrize("fault", [toy_server.garbage, toy_server.other_json])
@@ -308,7 +313,7 @@ def test_a_key_that_is_missing_or_wrong_is_never_shown(server, monkeypatch):
     with pytest.raises(UserError, match=r"refuses the key \(bad key \*\*\*\)"):
         ServerSampler(settings(server), None, QUICK)
     monkeypatch.setenv("OPENAI_API_KEY", "right")
-    assert ServerSampler(settings(server), None, QUICK).generate(REQUESTS, SAMPLED, 0)
+    assert generate_all(ServerSampler(settings(server), None, QUICK), REQUESTS, SAMPLED, 0)
 
 
 def test_a_server_that_starts_up_is_waited_for(server):
@@ -367,3 +372,65 @@ def test_a_chat_server_needs_chat_prompts(server):
 )
 def test_retry_after_headers(header, seconds):
     assert retry_after(header) == seconds
+
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+def behind(server: ToyServer, url: str = "http://model.example/v1/completions") -> SamplerSettings:
+    """The settings of a server that only a proxy knows."""
+    return settings(server, base_url=url)
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_a_server_is_asked_through_the_proxy_of_the_environment(server, environment, name):
+    environment.setenv(name, server.url("/").rstrip("/"))
+    sampler = ServerSampler(behind(server), None, QUICK)
+    assert [len(each.generations) for each in sampler.generate(REQUESTS, SAMPLED, seed=1)] == [
+        2
+    ] * 3
+    assert len(server.asked) >= 8  # models, version, a probe and the requests
+    assert all(url.startswith("http://model.example/") for url in server.asked)
+
+
+@pytest.mark.parametrize("spared", ["model.example", ".example", "other.test,model.example", "*"])
+def test_hosts_that_need_no_proxy_are_asked_directly(server, environment, spared):
+    environment.setenv("HTTP_PROXY", server.url("/").rstrip("/"))
+    environment.setenv("NO_PROXY", spared)
+    with pytest.raises(UserError, match=r"model\.example.*cannot be reached"):
+        ServerSampler(behind(server), None, QUICK)
+    assert server.asked == []
+
+
+def test_this_machine_is_asked_directly(server, environment):
+    environment.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    environment.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    sampler_of(server).generate(REQUESTS, SAMPLED, seed=1)
+    for host in ("localhost", "127.0.0.1", "127.1.2.3", "[::1]", "api.localhost", "0.0.0.0"):
+        assert find_proxy(f"http://{host}:8000/v1/completions") is None
+        assert find_proxy(f"https://{host}/v1/completions") is None
+    assert find_proxy("http://localhost.example/v1") == "http://127.0.0.1:9"
+
+
+def test_a_proxy_that_is_not_there_or_of_another_kind_is_named(server, environment):
+    environment.setenv("HTTP_PROXY", "http://user:geheim@127.0.0.1:9")
+    with pytest.raises(UserError, match="HTTP_PROXY") as caught:
+        ServerSampler(behind(server), None, QUICK)
+    assert "127.0.0.1:9" in str(caught.value)
+    assert "geheim" not in str(caught.value)
+    environment.setenv("HTTP_PROXY", "socks5://127.0.0.1:9")
+    with pytest.raises(UserError, match="NO_PROXY"):
+        ServerSampler(behind(server), None, QUICK)
+    environment.setenv("HTTP_PROXY", "127.0.0.1:9")
+    assert find_proxy("http://model.example/v1") == "http://127.0.0.1:9"
+    environment.setenv("HTTPS_PROXY", server.url("/"))
+    with pytest.raises(UserError, match="proxy"):  # it takes no CONNECT
+        ServerSampler(behind(server, "https://model.example/v1/completions"), None, QUICK)

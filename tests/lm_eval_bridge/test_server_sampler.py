@@ -10,14 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.records import Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
-from gapft_harness.lm_eval_bridge.samplers.server.payloads import sample_seed
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
+from tests.asking import generate_all, request_for
 from tests.tiny_models import CHAT_TEMPLATE, byte_adapter, byte_llama
 from tests.toy_server import ToyServer, Ways, answer
 
@@ -57,7 +55,7 @@ def with_tokenizer(server: ToyServer, model, chat: bool = False, **args) -> Samp
 
 
 def requests(prompts=("one", "two", "three"), k: int = K) -> list[Request]:
-    return [Request(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
+    return [request_for(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
 
 
 def by_seed(body: dict[str, Any]) -> int:
@@ -71,33 +69,27 @@ def texts(answers) -> list[list[str]]:
 # Seeds
 
 
-@given(seed=st.integers(0, 2**31), problem=st.text(max_size=8), k=st.integers(2, 300))
-def test_the_seeds_of_a_problem_are_all_different(seed, problem, k):
-    seeds = [sample_seed(seed, problem, index) for index in (GREEDY, *range(k))]
-    assert len(set(seeds)) == k + 1
-    assert all(0 <= one < 2**31 for one in seeds)
-
-
 def test_the_k_samples_of_a_prompt_have_seeds_of_their_own(server):
     sampler = ServerSampler(settings(server), None)
-    first = sampler.generate(requests(), SAMPLED, seed=5)
+    first = generate_all(sampler, requests(), SAMPLED, seed=5)
     assert all(len(set(row)) == K for row in texts(first))
-    assert sampler.generate(requests(), SAMPLED, seed=5) == first
+    assert all(0 <= request["seed"] < 2**31 for request in server.requests if "seed" in request)
+    assert generate_all(sampler, requests(), SAMPLED, seed=5) == first
     assert not {t for row in texts(first) for t in row} & {
-        t for row in texts(sampler.generate(requests(), SAMPLED, seed=6)) for t in row
+        t for row in texts(generate_all(sampler, requests(), SAMPLED, seed=6)) for t in row
     }
 
 
 def test_equal_prompts_of_two_problems_get_samples_of_their_own(server):
     sampler = ServerSampler(settings(server), None)
-    rows = texts(sampler.generate(requests(("same", "same")), SAMPLED, seed=5))
+    rows = texts(generate_all(sampler, requests(("same", "same")), SAMPLED, seed=5))
     assert len({text for row in rows for text in row}) == 2 * K
 
 
 def test_a_sample_does_not_depend_on_what_else_is_asked_for(server):
     sampler = ServerSampler(settings(server), None)
-    [alone] = sampler.generate([Request("p1", "two", (3,))], SAMPLED, seed=5)
-    among = sampler.generate(requests(), SAMPLED, seed=5)
+    [alone] = generate_all(sampler, [request_for("p1", "two", (3,))], SAMPLED, seed=5)
+    among = generate_all(sampler, requests(), SAMPLED, seed=5)
     assert alone.generations[0] == among[1].generations[3]
 
 
@@ -107,7 +99,7 @@ def test_a_sample_does_not_depend_on_what_else_is_asked_for(server):
 def test_requests_are_sent_together_and_come_back_in_order(server):
     """Four requests wait for each other inside the server, so four must be under way at once."""
     one_by_one = ServerSampler(settings(server, num_concurrent=1), None)
-    expected = one_by_one.generate(requests(), SAMPLED, seed=5)
+    expected = generate_all(one_by_one, requests(), SAMPLED, seed=5)
     assert server.most == 1
     four = ServerSampler(settings(server, num_concurrent=4), None)
     barrier = threading.Barrier(4)
@@ -117,7 +109,7 @@ def test_requests_are_sent_together_and_come_back_in_order(server):
         answer(handler)
 
     server.ways.faults.extend([together] * 4)
-    assert four.generate(requests(), SAMPLED, seed=5) == expected
+    assert generate_all(four, requests(), SAMPLED, seed=5) == expected
     assert server.most == 4
 
 
@@ -125,8 +117,8 @@ def test_greedy_and_sampled_settings_are_passed_on(server):
     sampler = ServerSampler(settings(server), None)
     server.requests.clear()
     until = ("\n", "a", "b", "c", "d", "e")
-    sampler.generate(requests(("x",), 1), replace(GREEDY_DECODE, until=until), 0)
-    sampler.generate(requests(("x",), 1), SAMPLED, 0)
+    generate_all(sampler, requests(("x",), 1), replace(GREEDY_DECODE, until=until), 0)
+    generate_all(sampler, requests(("x",), 1), SAMPLED, 0)
     greedy, sampled = server.requests
     assert greedy["temperature"] == 0
     assert greedy["stop"] == list(until)
@@ -137,18 +129,18 @@ def test_greedy_and_sampled_settings_are_passed_on(server):
 
 def test_chat_stop_strings_are_not_cut_to_four(server):
     sampler = ServerSampler(settings(server, chat=True), None)
-    sampler.generate(requests(("x",), 1), replace(SAMPLED, until=tuple("123456")), 0)
+    generate_all(sampler, requests(("x",), 1), replace(SAMPLED, until=tuple("123456")), 0)
     assert server.requests[-1]["stop"] == list("123456")
 
 
 def test_a_server_that_takes_them_gets_all_sampling_settings(server, encode, model):
     server.ways = Ways(extended=True, encode=encode)
     sampler = ServerSampler(with_tokenizer(server, model), None)
-    sampler.generate(requests(("x",), 1), replace(SAMPLED, top_k=7, until=("<s>",)), 0)
+    generate_all(sampler, requests(("x",), 1), replace(SAMPLED, top_k=7, until=("<s>",)), 0)
     sent = server.requests[-1]
     assert (sent["top_k"], sent["min_p"], sent["repetition_penalty"]) == (7, 0.0, 1.0)
     assert sent["stop_token_ids"] == [1]
-    sampler.generate(requests(("x",), 1), SAMPLED, 0)
+    generate_all(sampler, requests(("x",), 1), SAMPLED, 0)
     assert server.requests[-1]["top_k"] == -1
 
 
@@ -156,7 +148,7 @@ def test_top_k_on_a_server_that_refuses_it(server):
     sampler = ServerSampler(settings(server), None)
     server.requests.clear()
     with pytest.raises(UserError, match=r"search\.top_k is 7.* refuses top_k"):
-        sampler.generate(requests(), replace(SAMPLED, top_k=7), 0)
+        generate_all(sampler, requests(), replace(SAMPLED, top_k=7), 0)
     assert server.requests == []
 
 
@@ -168,7 +160,7 @@ SAID = (Attempt("One.", (4,), "stop", "No."), Attempt("Two.", (5,), "stop", "No!
 
 def test_a_chat_is_sent_as_turns_and_rendered_by_the_server(server):
     chat = replace(settings(server, chat=True), system_instruction="Be brief.")
-    ServerSampler(chat, None).generate([Request("a", "Why?", (0,), SAID)], SAMPLED, 0)
+    generate_all(ServerSampler(chat, None), [request_for("a", "Why?", (0,), SAID)], SAMPLED, 0)
     assert [(turn["role"], turn["content"]) for turn in server.requests[-1]["messages"]] == [
         ("system", "Be brief."),
         ("user", "Why?"),
@@ -179,9 +171,36 @@ def test_a_chat_is_sent_as_turns_and_rendered_by_the_server(server):
     ]
 
 
+BEGUN = (
+    *({"role": "user", "content": "One?"}, {"role": "assistant", "content": "It is one."}),
+    *({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "It is"}),
+)
+
+
+def test_a_turn_that_the_task_begins_is_continued_or_refused(server, model, encode):
+    begun = [request_for("a", "Why? It is", (0,), turns=BEGUN)]
+    completion = replace(with_tokenizer(server, model), chat_template=True)
+    generate_all(ServerSampler(completion, None), begun, SAMPLED)
+    rendered = "<user>One?\n<assistant>It is one.\n<user>Why?\n<assistant>It is"
+    assert server.requests[-1]["prompt"] == [1, *encode(rendered)]
+    chat = settings(server, chat=True)
+    sampler = ServerSampler(chat, None)
+    asked = len(server.requests)
+    with pytest.raises(UserError, match="gen_prefix"):
+        generate_all(sampler, begun, SAMPLED)
+    assert len(server.requests) == asked
+    server.ways = Ways(extended=True, encode=encode)
+    generate_all(ServerSampler(chat, None), begun, SAMPLED)
+    sent = server.requests[-1]
+    assert sent["messages"] == [*BEGUN]
+    assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
+
+
 def test_a_completion_is_sent_as_ids_rendered_here(server, model, encode):
     chat = replace(with_tokenizer(server, model), chat_template=True)
-    [got] = ServerSampler(chat, None).generate([Request("a", "Why?", (0,), SAID[:1])], SAMPLED, 0)
+    [got] = generate_all(
+        ServerSampler(chat, None), [request_for("a", "Why?", (0,), SAID[:1])], SAMPLED, 0
+    )
     rendered = "<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
     assert server.requests[-1]["prompt"] == [1, *encode(rendered)]
     assert got.prompt_ids == (1, *encode(rendered))
@@ -189,7 +208,7 @@ def test_a_completion_is_sent_as_ids_rendered_here(server, model, encode):
 
 def test_start_tokens_are_sent_as_ids_or_refused(server, model, encode):
     two = replace(with_tokenizer(server, model), start_tokens=2)
-    [got] = ServerSampler(two, None).generate([Request("a", "<s>Why?", (0,))], SAMPLED, 0)
+    [got] = generate_all(ServerSampler(two, None), [request_for("a", "<s>Why?", (0,))], SAMPLED, 0)
     assert server.requests[-1]["prompt"] == [1, 1, *encode("Why?")]
     assert got.prompt_ids == (1, 1, *encode("Why?"))
     as_text = replace(with_tokenizer(server, model, tokenized_requests=False), start_tokens=2)
@@ -202,7 +221,7 @@ def test_start_tokens_are_sent_as_ids_or_refused(server, model, encode):
 
 def test_a_completion_is_sent_as_text_where_asked(server, model):
     plain = with_tokenizer(server, model, tokenized_requests=False)
-    ServerSampler(plain, None).generate([Request("a", "Why?", (0,), SAID[:1])], SAMPLED, 0)
+    generate_all(ServerSampler(plain, None), [request_for("a", "Why?", (0,), SAID[:1])], SAMPLED, 0)
     assert server.requests[-1]["prompt"] == "Why?One.\n\nNo.\n\n"
 
 
@@ -212,7 +231,7 @@ def test_arguments_of_a_local_model_say_nothing_to_a_server(server, model):
     of_hf = {"dtype": "bfloat16", "device": "cpu", "batch_size": 64}
     switched = ServerSampler(with_tokenizer(server, model, **of_hf), None)
     server.requests.clear()
-    assert plain.generate(asked, SAMPLED, 0) == switched.generate(asked, SAMPLED, 0)
+    assert generate_all(plain, asked, SAMPLED, 0) == generate_all(switched, asked, SAMPLED, 0)
     first, second = server.requests[:2], server.requests[2:]  # a pair may arrive in either order
     assert sorted(first, key=by_seed) == sorted(second, key=by_seed)
 
@@ -220,13 +239,13 @@ def test_arguments_of_a_local_model_say_nothing_to_a_server(server, model):
 def test_a_prompt_that_does_not_fit_fails_alone_and_is_not_sent(server, model):
     server.ways.models = [{"id": "toy", "max_model_len": 32}]
     sampler = ServerSampler(with_tokenizer(server, model), None)
-    [alone] = sampler.generate(requests(("x" * 20,), 1), SAMPLED, 0)
+    [alone] = generate_all(sampler, requests(("x" * 20,), 1), SAMPLED, 0)
     server.requests.clear()
     asked = requests(("x" * 20, "y" * 21), 1)
-    assert sampler.generate(asked, SAMPLED, 0) == [alone, beyond_context(asked[1])]
+    assert generate_all(sampler, asked, SAMPLED, 0) == [alone, beyond_context(asked[1])]
     assert len(server.requests) == 1
     with pytest.raises(UserError, match="problem p0: its prompt has no tokens"):
-        sampler.generate(requests(("",), 1), SAMPLED, 0)
+        generate_all(sampler, requests(("",), 1), SAMPLED, 0)
 
 
 # Token ids and ends
@@ -236,11 +255,11 @@ def test_ids_of_the_server_are_kept_without_the_end(server, model, encode):
     server.ways = Ways(extended=True, encode=encode)
     sampler = ServerSampler(with_tokenizer(server, model), None)
     assert sampler.describe()["token_ids"] == "generator"
-    [got] = sampler.generate(requests(("x",), 4), SAMPLED, 0)
+    [got] = generate_all(sampler, requests(("x",), 4), SAMPLED, 0)
     for generation in got.generations:
         assert generation.token_ids == tuple(encode(generation.text))
         assert (generation.finish_reason, generation.tokens_from) == ("stop", "generator")
-    [got] = sampler.generate(requests(("x",), 4), replace(SAMPLED, max_gen_toks=5), 0)
+    [got] = generate_all(sampler, requests(("x",), 4), replace(SAMPLED, max_gen_toks=5), 0)
     for generation in got.generations:
         assert len(generation.token_ids) == 5
         assert generation.finish_reason == "length"
@@ -249,9 +268,11 @@ def test_ids_of_the_server_are_kept_without_the_end(server, model, encode):
 def test_a_stop_string_cuts_the_servers_ids(server, model, encode):
     server.ways = Ways(extended=True, encode=encode)
     sampler = ServerSampler(with_tokenizer(server, model), None)
-    [free] = sampler.generate(requests(("x",), 1), GREEDY_DECODE, 0)
+    [free] = generate_all(sampler, requests(("x",), 1), GREEDY_DECODE, 0)
     whole = free.generations[0].text
-    [got] = sampler.generate(requests(("x",), 1), replace(GREEDY_DECODE, until=(whole[4:6],)), 0)
+    [got] = generate_all(
+        sampler, requests(("x",), 1), replace(GREEDY_DECODE, until=(whole[4:6],)), 0
+    )
     [cut] = got.generations
     assert cut.text == whole.split(whole[4:6])[0] != whole
     assert cut.token_ids == tuple(encode(cut.text))
@@ -260,11 +281,11 @@ def test_a_stop_string_cuts_the_servers_ids(server, model, encode):
 
 def test_without_ids_from_the_server_text_is_tokenized_and_flagged(server, model, encode):
     sampler = ServerSampler(with_tokenizer(server, model), None)
-    [got] = sampler.generate(requests(("x",), 2), SAMPLED, 0)
+    [got] = generate_all(sampler, requests(("x",), 2), SAMPLED, 0)
     for generation in got.generations:
         assert generation.token_ids == tuple(encode(generation.text))
         assert generation.tokens_from == "retokenized"
-    [bare] = ServerSampler(settings(server), None).generate(requests(("x",), 1), SAMPLED, 0)
+    [bare] = generate_all(ServerSampler(settings(server), None), requests(("x",), 1), SAMPLED, 0)
     assert bare.prompt_ids == bare.generations[0].token_ids == ()
     assert bare.generations[0].tokens_from == "none"
 
@@ -272,7 +293,7 @@ def test_without_ids_from_the_server_text_is_tokenized_and_flagged(server, model
 def test_prompt_ids_of_a_chat_are_the_servers(server, model, encode):
     server.ways = Ways(extended=True, encode=encode)
     sampler = ServerSampler(with_tokenizer(server, model, chat=True), None)
-    [got] = sampler.generate(requests(("x",), 1), SAMPLED, 0)
+    [got] = generate_all(sampler, requests(("x",), 1), SAMPLED, 0)
     assert got.prompt_ids == tuple(encode(json.dumps(server.requests[-1]["messages"])))
 
 
@@ -305,7 +326,7 @@ def test_an_adapter_is_loaded_asked_for_and_taken_away(server, model, adapter):
     [(name, path)] = server.loaded.items()
     assert name.startswith("gapft:gapft-seed13:")
     assert path == adapter.path
-    sampler.generate(requests(("x",), 1), GREEDY_DECODE, 0)
+    generate_all(sampler, requests(("x",), 1), GREEDY_DECODE, 0)
     assert server.requests[-1]["model"] == name
     assert sampler.describe()["adapter"]["arm"] == "gapft-seed13"
     sampler.close()
@@ -321,12 +342,12 @@ def test_two_samplers_of_one_adapter_load_and_take_away_their_own(server, model,
         )
     assert len(server.loaded) == 2
     assert first.describe()["adapter"] == second.describe()["adapter"]
-    expected = second.generate(requests(("x",), 1), GREEDY_DECODE, 0)
+    expected = generate_all(second, requests(("x",), 1), GREEDY_DECODE, 0)
     first.close()
-    assert second.generate(requests(("x",), 1), GREEDY_DECODE, 0) == expected
+    assert generate_all(second, requests(("x",), 1), GREEDY_DECODE, 0) == expected
     third = ServerSampler(settings(server, pretrained=str(model)), adapter)
     second.close()
-    assert third.generate(requests(("x",), 1), GREEDY_DECODE, 0) == expected
+    assert generate_all(third, requests(("x",), 1), GREEDY_DECODE, 0) == expected
     third.close()
     assert server.loaded == {}
 
@@ -334,7 +355,7 @@ def test_two_samplers_of_one_adapter_load_and_take_away_their_own(server, model,
 def test_an_adapter_that_the_server_was_started_with_is_known_by_its_folder(server, model, adapter):
     server.loaded = {"gapft-seed13": adapter.path}
     sampler = ServerSampler(settings(server, pretrained=str(model)), adapter)
-    sampler.generate(requests(("x",), 1), GREEDY_DECODE, 0)
+    generate_all(sampler, requests(("x",), 1), GREEDY_DECODE, 0)
     assert server.requests[-1]["model"] == "gapft-seed13"
     sampler.close()
     assert list(server.loaded) == ["gapft-seed13"]
@@ -377,5 +398,5 @@ def test_template_arguments_that_a_server_does_not_take(server):
     with pytest.raises(UserError, match="chat_template_args"):
         ServerSampler(thinking, None)
     server.ways.extended = True
-    ServerSampler(thinking, None).generate(requests(("x",), 1), SAMPLED, 0)
+    generate_all(ServerSampler(thinking, None), requests(("x",), 1), SAMPLED, 0)
     assert server.requests[-1]["chat_template_kwargs"] == {"enable_thinking": False}

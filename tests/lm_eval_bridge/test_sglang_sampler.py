@@ -11,8 +11,9 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Decoding
-from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
+from gapft_harness.hooks.protocols import SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
+from tests.asking import generate_all, request_for
 from tests.tiny_models import byte_llama
 
 SAMPLED = Decoding(True, 16, ("\n",), 0.7, 0.95)
@@ -61,8 +62,8 @@ def settings(server, model, **args) -> SamplerSettings:
 
 def test_lm_evals_model_for_the_server_gets_each_sample_and_the_right_settings(server, model):
     sampler = SglangSampler(settings(server, model), None)
-    requests = [Request("a", "One?", (0, 1, 2)), Request("b", "Two two?", (0, 1))]
-    answers = sampler.generate(requests, SAMPLED, seed=1)
+    requests = [request_for("a", "One?", (0, 1, 2)), request_for("b", "Two two?", (0, 1))]
+    answers = generate_all(sampler, requests, SAMPLED, seed=1)
     texts = [g.text for answer in answers for g in answer.generations]
     assert len(set(texts)) == 5
     assert {g.tokens_from for a in answers for g in a.generations} == {"retokenized"}
@@ -74,22 +75,25 @@ def test_lm_evals_model_for_the_server_gets_each_sample_and_the_right_settings(s
         sent = body["sampling_params"]
         assert (sent["top_k"], sent["temperature"], sent["max_new_tokens"]) == (-1, 0.7, 16)
     server.bodies.clear()
-    sampler.generate([Request("a", "One?", (GREEDY,))], Decoding(False, 16), seed=1)
+    generate_all(sampler, [request_for("a", "One?", (GREEDY,))], Decoding(False, 16), seed=1)
     assert server.bodies[0]["sampling_params"]["temperature"] == 0
 
 
 def test_a_prompt_that_lm_eval_would_cut_fails_and_is_not_sent(server, model):
     sampler = SglangSampler(settings(server, model, max_length=65), None)
-    too_long = Request("a", "x" * 100, (0,))
-    assert sampler.generate([too_long], SAMPLED, seed=1) == [beyond_context(too_long)]
+    too_long = request_for("a", "x" * 100, (0,))
+    assert generate_all(sampler, [too_long], SAMPLED, seed=1) == [beyond_context(too_long)]
     assert server.bodies == []
 
 
 def test_half_of_a_surrogate_pair_is_replaced(server, model):
     """Any model of lm-eval that asks a server may give one."""
     server.end = " \ud83d"
-    [answer] = SglangSampler(settings(server, model), None).generate(
-        [Request("a", "One?", (0,))], SAMPLED, seed=1
+    [answer] = generate_all(
+        SglangSampler(settings(server, model), None),
+        [request_for("a", "One?", (0,))],
+        SAMPLED,
+        seed=1,
     )
     assert answer.generations[0].text == "answer 1.0 \ufffd"
     assert answer.generations[0].token_ids
@@ -99,7 +103,7 @@ def test_a_failing_server_is_named(server, model):
     sampler = SglangSampler(settings(server, model, max_retries=1), None)
     server.status = 500
     with pytest.raises(GapftError, match="'sglang-generate' failed: 500 Server Error"):
-        sampler.generate([Request("a", "One?", (0,))], SAMPLED, seed=1)
+        generate_all(sampler, [request_for("a", "One?", (0,))], SAMPLED, seed=1)
 
 
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="SGLang is installed here")

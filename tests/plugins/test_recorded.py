@@ -12,6 +12,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.plugins.samplers.recorded import recorded
+from tests.asking import generate_all, request_for
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 DECODE = Decoding(do_sample=False, max_gen_toks=4)
@@ -46,7 +47,7 @@ def settings(path: Path, model: Path) -> SamplerSettings:
 
 
 def texts(sampler, *requests: Request) -> list[list[str]]:
-    return [[g.text for g in a.generations] for a in sampler.generate(requests, DECODE, 0)]
+    return [[g.text for g in a.generations] for a in generate_all(sampler, requests, DECODE, 0)]
 
 
 def test_replays_by_id_and_by_prompt_in_the_order_asked(write, model):
@@ -54,9 +55,9 @@ def test_replays_by_id_and_by_prompt_in_the_order_asked(write, model):
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     sampler = recorded(settings(write(*RECORDS), model), None)
-    requests = [Request("b", "Second?", (GREEDY,)), Request("a", "First?", (1, GREEDY, 0))]
+    requests = [request_for("b", "Second?", (GREEDY,)), request_for("a", "First?", (1, GREEDY, 0))]
     assert texts(sampler, *requests) == [["ü"], ["A", "A", "It is B"]]
-    second, first = sampler.generate(requests, DECODE, 0)
+    second, first = generate_all(sampler, requests, DECODE, 0)
     assert tokenizer.decode(first.prompt_ids) == "First?"
     assert second.generations[0].token_ids == tuple(tokenizer("ü").input_ids)
     assert first.generations[2].finish_reason == "stop"
@@ -67,10 +68,13 @@ def test_replays_by_id_and_by_prompt_in_the_order_asked(write, model):
 def test_half_of_a_surrogate_pair_is_replaced(write, model):
     line = '{"id": "b", "index": 0, "text": "hi \\ud83d"}'
     sampler = recorded(settings(write(*RECORDS, line), model), None)
-    [answer] = sampler.generate([Request("b", "First?", (0,))], DECODE, 0)
-    [plain] = recorded(
-        settings(write({"id": "b", "index": 0, "text": "hi \ufffd"}), model), None
-    ).generate([Request("b", "First?", (0,))], DECODE, 0)
+    [answer] = generate_all(sampler, [request_for("b", "First?", (0,))], DECODE, 0)
+    [plain] = generate_all(
+        recorded(settings(write({"id": "b", "index": 0, "text": "hi \ufffd"}), model), None),
+        [request_for("b", "First?", (0,))],
+        DECODE,
+        0,
+    )
     assert answer == plain
 
 
@@ -78,7 +82,7 @@ def test_an_arm_gets_its_own_responses(write, model):
     path = write(*RECORDS)
     for seed, text in ((13, "B"), (21, "C")):
         sampler = recorded(settings(path, model), Adapter(Arm("gapft", seed), "unused"))
-        assert texts(sampler, Request("a", "First?", (GREEDY,))) == [[text]]
+        assert texts(sampler, request_for("a", "First?", (GREEDY,))) == [[text]]
         assert sampler.describe()["arm"] == f"gapft-seed{seed}"
         assert sampler.describe()["records"] == 1
     with pytest.raises(UserError, match="6 records is of condition 'replay' and seed 13"):
@@ -89,7 +93,7 @@ def test_prompts_go_through_the_chat_template(write, model):
     from transformers import AutoTokenizer
 
     chat = replace(settings(write(*RECORDS), model), chat_template=True)
-    [answer] = recorded(chat, None).generate([Request("a", "First?", (0,))], DECODE, 0)
+    [answer] = generate_all(recorded(chat, None), [request_for("a", "First?", (0,))], DECODE, 0)
     tokenizer = AutoTokenizer.from_pretrained(model)
     assert tokenizer.decode(answer.prompt_ids) == "<s><user>First?\n<assistant>"
 
@@ -98,27 +102,27 @@ def test_a_missing_response_names_problem_index_model_and_file(write, model):
     path = write(*RECORDS)
     sampler = recorded(settings(path, model), None)
     with pytest.raises(UserError, match=r"responses\.jsonl: .*'a': sample 2 of the source model"):
-        sampler.generate([Request("a", "First?", (0, 1, 2))], DECODE, 0)
+        generate_all(sampler, [request_for("a", "First?", (0, 1, 2))], DECODE, 0)
     arm = recorded(settings(path, model), Adapter(Arm("gapft", 13), "unused"))
     with pytest.raises(UserError, match="'b': greedy response of the trained model gapft-seed13"):
-        arm.generate([Request("b", "Second?", (GREEDY,))], DECODE, 0)
+        generate_all(arm, [request_for("b", "Second?", (GREEDY,))], DECODE, 0)
 
 
 def test_attempts_of_an_episode_are_told_apart(write, model):
     later = {**RECORDS[0], "attempt": 2, "text": "again"}
     sampler = recorded(settings(write(*RECORDS, later), model), None)
     first = Attempt("A", (), "stop", "No.")
-    asked = [Request("a", "?", (GREEDY,)), Request("a", "?", (GREEDY,), (first,))]
+    asked = [request_for("a", "?", (GREEDY,)), request_for("a", "?", (GREEDY,), (first,))]
     assert texts(sampler, *asked) == [["A"], ["again"]]
     with pytest.raises(UserError, match="'a': greedy response, attempt 3 of the source model"):
-        sampler.generate([Request("a", "?", (GREEDY,), (first, first))], DECODE, 0)
+        generate_all(sampler, [request_for("a", "?", (GREEDY,), (first, first))], DECODE, 0)
 
 
 def test_an_id_and_a_prompt_for_one_response(write, model):
     both = {"prompt": "First?", "index": 0, "text": "other"}
     sampler = recorded(settings(write(*RECORDS, both), model), None)
     with pytest.raises(UserError, match="two records answer problem 'a': sample 0"):
-        sampler.generate([Request("a", "First?", (0,))], DECODE, 0)
+        generate_all(sampler, [request_for("a", "First?", (0,))], DECODE, 0)
 
 
 @pytest.mark.parametrize("number", range(len(RECORDS)))

@@ -170,7 +170,7 @@ def test_a_filter_that_raises_on_one_response_spoils_no_other(folder, monkeypatc
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"task": "peers"}, "unknown lm-eval task 'peers'; did you mean .*pears"),
+        ({"task": "peers"}, "unknown task 'peers'; did you mean .*pears"),
         ({"task": "fruit"}, "'fruit' is a group or a tag; name one of its tasks"),
         ({"task": "pears_choice"}, "output.type.*multiple_choice"),
         ({"task": "pears", "metric": "exact_mach"}, "no metric 'exact_mach'; did you mean 'exact_"),

@@ -21,7 +21,6 @@ from tests.compare.logs import row, write
 from tests.rejudge.runs import finished
 from tests.tiny_models import byte_llama
 
-ROOT = Path(__file__).parents[2]
 RULES = ("whole_response", "first_explicit")
 ARMS = [f"{c}-seed{s}" for c in ("gapft", "uniform", "all_verified") for s in (13, 21)]
 pytestmark = pytest.mark.xdist_group("rejudge_runs")
@@ -130,10 +129,6 @@ def test_every_flip_is_listed_with_its_text(runs: dict[str, Path], tmp_path: Pat
         )
         for f in listed
     }
-    told = (ROOT / "docs" / "comparing.md").read_text()
-    assert [key for key in found if f"`{key}`" not in told] == []
-    for name in ("rejudged.md", "rejudged.html"):
-        assert "Training sets under both rules" in (tmp_path / name).read_text()
 
 
 def test_the_same_rule_changes_nothing(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -150,8 +145,6 @@ def test_the_same_rule_changes_nothing(runs: dict[str, Path], tmp_path: Path) ->
             assert one["was"] == one["is"] == one["agreeing"][0] == one["agreeing"][1]
             assert one["retrained"] == pytest.approx([one["is"]] * 2)
             assert one["verdict"] in ("holds", "stays open")
-        page = " ".join((tmp_path / rule / "rejudged.md").read_text().split())
-        assert "Both rules judge every response alike" in page
 
 
 def test_imported_verdicts_are_not_said_to_be_the_rules(

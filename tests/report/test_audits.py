@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.report import document, tables
+from gapft_harness.report import tables
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.inputs import Further, ReportInputs
 from gapft_harness.report.rendering.document import as_csv
 from gapft_harness.report.results import results
 from tests.report import planted
-from tests.report.test_results import undocumented
 
 FEW = planted.recipe(statistics={"replicates": 40, "seed": 0})
 SMALL = planted.inputs(sizes=(30, 24, 16), recipe=FEW)
@@ -72,15 +71,6 @@ def test_the_conditions_of_an_experiment_lead_in_every_audit() -> None:
     assert pairs[0] == pairs[1]
 
 
-def test_every_key_of_a_further_audit_is_documented() -> None:
-    found = content(planted.audited_inputs(sizes=(40, 35, 25)))
-    names = {"other", "deduplicated", "hard"}
-    assert list(found["audits"]) == ["other", "deduplicated", "hard"]
-    assert undocumented(found, names) == set()
-    assert next(iter(found["audits"]["other"])) == "task"
-    assert next(iter(found["audits"]["hard"])) == "of"
-
-
 def test_its_tables_are_those_of_each_audit_by_name() -> None:
     inputs = planted.audited_inputs(sizes=(40, 35, 25))
     every = tables.all_tables(inputs, compute(inputs))
@@ -95,18 +85,3 @@ def test_its_tables_are_those_of_each_audit_by_name() -> None:
     assert {row["state"] for row in problems if row["audit"] == "hard"} == {"S", "U"}
     plain = SMALL
     assert not [n for n, _ in tables.all_tables(plain, compute(plain)) if n.startswith("audits")]
-
-
-def test_each_has_a_section_that_says_whose_problems_they_are() -> None:
-    inputs = planted.audited_inputs(sizes=(40, 35, 25))
-    sections = {section.title: section for section in document.build(inputs, compute(inputs))}
-    said = {
-        name: sections[f"Audit {name}"].blocks[0].text  # type: ignore[union-attr]
-        for name in ("other", "deduplicated", "hard")
-    }
-    assert said["other"].startswith(
-        "A further audit: 112 problems of task gapft_other, version 1, verified by boxed_math "
-        "(rule: strict)."
-    )
-    assert "34 of the 100 problems of the audit." in said["deduplicated"]
-    assert "42 of the 112 problems of the audit other." in said["hard"]

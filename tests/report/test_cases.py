@@ -124,16 +124,6 @@ def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
                 assert of["state"] == inputs.audit.states[position]
 
 
-def test_a_case_says_which_other_conditions_changed_the_problem(inputs: ReportInputs) -> None:
-    of = cases.chosen(inputs, "gapft", "gained", 1)[0]
-    said = cases.as_case(inputs, of, inputs.conditions).others
-    assert said.startswith("Also gained, under how many of 3 seeds: ")
-    for name in ("uniform", "replay", "all_verified"):
-        seeds = len(under(inputs, name, of.position))
-        shown = f"{name.replace('_', ' ')} ({seeds})"
-        assert (shown in said) == (seeds > 0)
-
-
 def test_a_condition_that_has_anothers_models_is_not_shown_again(inputs: ReportInputs) -> None:
     training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
     found = compute(replace(inputs, recipe=FEW, training=training))
@@ -172,9 +162,6 @@ def test_the_page_has_both_responses_whole_with_their_differences_marked(written
         hostile = f"&lt;/del&gt;&lt;b&gt;{word}&lt;/b&gt;."
         assert marked == [hostile] + (["End&lt;U+200B&gt;"] if side == "After" else [])
         assert html.count("word") == LONGEST, "nothing is cut"
-    assert text.count("Both responses, complete: ") == len(shown)
-    assert cases.RULE in text.replace("&#39;", "'")
-    assert "Of up to 3 attempts the last is shown." in text
 
 
 def test_markdown_has_them_whole_and_its_marks_are_none_of_the_text(written: Path) -> None:

@@ -108,13 +108,8 @@ def section(written):
     return markdown.split("## Coverage against repetition\n")[1].split("\n## ")[0]
 
 
-def test_the_section_says_the_result_in_words_and_shows_every_quantity(written, found):
+def test_the_section_shows_every_quantity(written, found):
     text = section(written)
-    contrast = 100 * found["contrast"]["mean"]
-    low, high = (100 * end for end in found["contrast"]["ci95"])
-    assert (
-        f"by {contrast:+.1f} points [{low:+.1f}, {high:+.1f}]; the interval excludes zero" in text
-    )
     for name, label in zip(QUANTITIES, (
         "a_A(1)", "a_A(2)", "a_B(0)", "a_B(1)", "coverage gain", "repetition loss", "contrast",
     ), strict=True):  # fmt: skip
@@ -124,9 +119,6 @@ def test_the_section_says_the_result_in_words_and_shows_every_quantity(written, 
         assert f"| {shown} | [" in line
         assert line.count("|") == 7
     assert "| 13 | 59 | 59 | 16 | 21,447 | 21,452 | −5 (0.02%) |" in text
-    assert "the same replay of solved problems" in text
-    assert "repeated R = 8 times in training" in text
-    assert "Unstable" not in text
 
 
 def test_verdicts_on_the_trained_problems_are_counted(inputs, written):
@@ -134,39 +126,6 @@ def test_verdicts_on_the_trained_problems_are_counted(inputs, written):
     passed = sum(int((of.concentrated == PASS).sum()) for of in inputs.read("allocation").seeds)
     line = f"| problems trained on, concentrated | {passed} | {3 * 2 * 59 - passed} | 0 | 0 |"
     assert line in markdown
-
-
-def test_the_tolerance_of_supervised_tokens_is_said_where_it_was_enforced(inputs, tmp_path):
-    budget = {**inputs.recipe["budget"], "token_tolerance": 0.02}
-    recipe = {**inputs.recipe, "budget": budget}
-    write_report(replace(inputs, recipe=recipe), tmp_path / "report")
-    markdown = (tmp_path / "report/report.md").read_text("utf-8")
-    assert "supervised tokens differ by at most 2.0% within a seed" in markdown
-
-
-def test_a_difference_that_is_not_resolved_is_said_and_small_halves_are_marked(tmp_path):
-    even = planted.exposures((13,), half=12, union=30, success=(0.5, 0.5, 0.5, 0.5))
-    inputs = planted.allocation_inputs(seeds=(13,), sizes=(12, 9, 8), parts=planted.compared(even))
-    once = tuple(replace(a, budget=replace(a.budget, repetitions=1)) for a in inputs.arms)
-    write_report(replace(inputs, arms=once), tmp_path / "report")
-    text = section(tmp_path / "report")
-    assert "the interval includes zero, so the difference is not resolved" in text
-    assert "the smallest half has 12 problems, fewer than 30" in text
-    assert "repeated R" not in text
-    assert "| quantity | seed 13 | 95% interval |" in text
-
-
-def test_the_report_opens_with_the_comparison_and_then_the_audit(written):
-    opening = (written / "report.md").read_text("utf-8").split("\n\n")[2]
-    sentences = (
-        "Training once on twice as many problems (diffuse), not twice on half of them "
-        "(concentrated), changes success on those problems by ",
-        "The condition diffuse answers ",
-        "Against concentrated at the same training budget: ",
-    )
-    places = [opening.index(sentence) for sentence in sentences]
-    assert places == sorted(places)
-    assert places[0] == 0
 
 
 def test_gapft_leads_where_it_is_a_condition_too():
@@ -193,10 +152,8 @@ def test_without_the_comparison_nothing_of_it_is_written(tmp_path):
     assert "Coverage against" not in (tmp_path / "report/report.md").read_text("utf-8")
 
 
-def test_slots_and_distinct_problems_are_counted_apart(inputs, written):
+def test_slots_and_distinct_problems_are_counted_apart(inputs):
     """``concentrated`` fills each two of its n slots with one problem."""
     for name, share in (("diffuse", 1), ("concentrated", 2)):
         for seed in content(inputs)["conditions"][name]["seeds"].values():
             assert seed["budget"]["n"] == share * seed["budget"]["problems"]
-    text = (written / "report.md").read_text("utf-8")
-    assert "slots n | distinct problems | exposures N" in " ".join(text.split())

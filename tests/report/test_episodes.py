@@ -85,18 +85,8 @@ def test_a_run_of_single_responses_has_no_section_unless_they_were_run_again(run
     assert facts == EpisodeFacts(1, (), Repeats(3, 3, 0, 0, ()))
 
 
-@pytest.mark.parametrize(
-    ("named", "sentence"),
-    [
-        ((), "Every verdict and every public test came out the same each time."),
-        (
-            (("pool", "p"), ("audit", "b & c")),
-            "1 got different verdicts, and of 2 the outcome of a public test differed; among them "
-            "pool: p and audit: b & c.",
-        ),
-    ],
-)
-def test_the_report_has_table_sentence_and_numbers(tmp_path, named, sentence):
+@pytest.mark.parametrize("named", [(), (("pool", "p"), ("audit", "b & c"))])
+def test_the_report_has_table_and_numbers(tmp_path, named):
     counts = (
         EpisodeCounts("source", "greedy", (50, 30, 20), 60, 8),
         EpisodeCounts("gapft", "greedy", (200, 70, 30), 240, 12),
@@ -107,8 +97,6 @@ def test_the_report_has_table_sentence_and_numbers(tmp_path, named, sentence):
     inputs = replace(planted.inputs(sizes=(12, 9, 8)), episodes=facts, judged_by=judged_by)
     write_report(inputs, tmp_path / "report")
     text = (tmp_path / "report/report.md").read_text()
-    assert "## Episodes" in text
-    assert sentence in text
     row = next(line for line in text.splitlines() if line.startswith("| source, greedy | 100"))
     assert row.split("|")[2:-1] == [" 100 ", " 50.0% ", " 30.0% ", " 20.0% ", " 60.0% ", " 8.0% "]
     assert "landlock" in text
@@ -124,7 +112,6 @@ def test_the_report_has_table_sentence_and_numbers(tmp_path, named, sentence):
     }
     assert found["episodes"]["executions"]["verdicts_differ"] == differing[0]
     html = (tmp_path / "report/index.html").read_text()
-    assert "Episodes" in html
     # of the problems that are named, the explorer has those of the audit
     linked = re.findall(r'<a href="(explorer.html#.*?)">(.*?)</a>', html.partition("Episodes")[2])
     assert ("explorer.html#open=b+%26+c", "b &amp; c") in linked or not named

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from gapft_harness.api import Column, Frame
 from gapft_harness.exporting.tables import latex
-from gapft_harness.report.frame import reference
 from gapft_harness.report.rendering import markdown, page
 from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.document import as_csv
@@ -48,13 +47,6 @@ def test_the_page_shows_what_has_a_title_and_marks_what_rests_on_few() -> None:
     assert table.note == "A note."
 
 
-def test_the_reference_names_what_is_shown_by_what_it_means() -> None:
-    assert reference(COLUMNS) == [
-        "| `condition` | which, or as in the report |",
-        "| `rate` | share that is right |",
-    ]
-
-
 def test_a_row_marks_its_best_and_second_best_number() -> None:
     """Of the ranked columns alone; equal numbers share a rank, and what is missing has none."""
     Numbers = tuple[int | None, ...]
@@ -78,3 +70,13 @@ def test_every_rendering_marks_ranks() -> None:
     html = page.render("t", "", sections, [], {})
     assert "<td><u>1</u></td><td><b>2</b></td>" in html
     assert r"x & \underline{1} & \textbf{2} \\" in latex(table, "t", "t")
+
+
+def test_a_column_of_a_part_has_its_value_and_its_mark_or_what_stands_for_none() -> None:
+    rate = COLUMNS[1]
+    whole = rate.of(lambda pair: pair[0])
+    rows: list[tuple[Row | None]] = [(("a", Fraction(1, 2), 4),), (("b", None, 0),), (None,)]
+    assert [whole.cell(row) for row in rows] == ["50.0%†", "–", "–"]
+    assert [whole.value(row) for row in rows] == [Fraction(1, 2), None, None]
+    assert (whole.key, whole.title, whole.meaning) == (rate.key, rate.title, rate.meaning)
+    assert rate.of(lambda pair: pair[0], missing="ref.").cell((None,)) == "ref."

@@ -75,7 +75,14 @@ def write_run(folder, inputs):
     audit = inputs.audit
     ids = audit.ids.tolist()
     problems = [
-        {"problem_id": i, "prompt": p, "gold": g, "document": "{}", "prompt_ids": [1, 2]}
+        {
+            "problem_id": i,
+            "prompt": p,
+            "gold": g,
+            "document": "{}",
+            "turns": "[]",
+            "prompt_ids": [1, 2],
+        }
         for i, p, g in zip(ids, audit.prompts, audit.golds, strict=True)
     ]
     write(folder / "audit/problems.parquet", problems, problem_schema())

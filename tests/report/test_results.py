@@ -1,11 +1,7 @@
 """results.json: every rate is what was planted, the identity is exact, order says nothing."""
 
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,31 +41,6 @@ def test_every_key_of_the_published_form_is_there(found):
             assert set(seed["terms"]) == {"S", "U", "G"}
     for contrast in found["contrasts"]:
         assert {"a", "b", "delta", "ci95", "terms"} <= set(contrast)
-
-
-def keys(found: Any, names: set[str]) -> Iterator[str]:
-    """Every key at any depth; in place of ``names`` and numbers, which are a run's own, theirs."""
-    if isinstance(found, Mapping):
-        for key, value in found.items():
-            if key not in names and not key.isdigit():
-                yield key
-            yield from keys(value, names)
-    elif isinstance(found, list):
-        for value in found:
-            yield from keys(value, names)
-
-
-def undocumented(found, names=()):
-    """The keys that docs/report.md does not have, but for ``names``, which are a run's own."""
-    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text("utf-8")
-    table = page.partition("## results.json")[2].partition("\n## ")[0]
-    documented = set(re.findall(r"\w+", " ".join(re.findall(r"`(.+?)`", table))))
-    of_the_run = {*found["conditions"], "pass", "fail", "timeout", "error", *"GSU", *names}
-    return set(keys(found, of_the_run)) - documented
-
-
-def test_every_key_is_documented(found):
-    assert undocumented(found) == set(), "docs/report.md, 'results.json', lacks these keys"
 
 
 def test_source_and_pool_are_as_planted(found, inputs):

@@ -27,15 +27,6 @@ def test_the_samples_drawn_stand_beside_those_of_a_full_search(tmp_path):
     assert "| audit | 232 | 232 | 100.0% | 4,640 | 160.0 |" in text
 
 
-def test_it_says_what_can_and_cannot_be_estimated(tmp_path):
-    stopped(tmp_path)
-    for name in ("report.md", "index.html"):
-        text = (tmp_path / "report" / name).read_text("utf-8")
-        assert "which problems are in G, S and U with up to 8 samples" in text
-        assert "how often a problem is solved" in text
-        assert "its Pass@k and K_eq are estimated as ever" in text
-
-
 def test_pass_at_k_of_the_audit_is_that_of_a_full_search(tmp_path):
     full = write_report(
         planted.inputs(conditions=("gapft",), sizes=(12, 9, 8)), tmp_path / "full" / "report"

@@ -7,8 +7,8 @@ import pytest
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.report.reading.columns import GOLD_SHOWN, plain_gold
-from gapft_harness.report.rendering import palette, wording
-from gapft_harness.report.rendering.markdown import escape, fenced
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.report.rendering.visible import visible
 
 
@@ -38,15 +38,12 @@ def test_k_eq_says_less_and_at_least(value, shown):
     assert wording.k_eq(value, 8) == shown
 
 
-def test_small_words():
+def test_p_values():
     assert wording.p_value(0.0004) == "<0.001"
     assert wording.p_value(0.0234) == "0.023"
     assert wording.p_value(0.04996) == "0.04996"
     assert (wording.p_value(0.05), wording.p_value(0.0503)) == ("0.050", "0.050")
     assert wording.p_value(None) == "–"
-    assert wording.listed(["a"]) == "a"
-    assert wording.listed(["a", "b", "c"]) == "a, b and c"
-    assert wording.condition_name("all_verified") == "all verified"
 
 
 def test_what_cannot_be_seen_is_shown():
@@ -62,34 +59,6 @@ def test_markdown_is_escaped_where_it_would_mean_something():
     assert escape("[x](y)") == r"[x]\(y)"
     assert escape("<b>") == r"\<b>"
     assert escape("# no heading") == r"\# no heading"
-
-
-def test_a_fence_is_longer_than_what_it_holds():
-    assert fenced("a ```` b").startswith("`````text\n")
-
-
-def test_every_light_colour_has_a_dark_one():
-    drawn = [palette.PAPER, palette.INK, palette.MUTED, palette.RULE, palette.RIGHT,
-             palette.RIGHT_PALE, palette.WRONG, palette.WRONG_PALE,
-             *(colour for colour, _ in palette.SERIES)]  # fmt: skip
-    for colour in drawn:
-        assert palette.darkened(f"fill: {colour}") != f"fill: {colour}"
-    assert len({palette.series(place) for place in range(25)}) == 25
-
-
-def test_a_condition_of_the_main_comparison_looks_the_same_in_every_report():
-    main = palette.of_conditions(["gapft", "uniform", "replay", "all_verified"])
-    assert list(main.values()) == list(palette.SERIES[:4])
-    control = palette.of_conditions(["gapft", "replay", "gold", "late", "later", "last", "more"])
-    assert {name: control[name] for name in ("gapft", "replay")} == {
-        name: main[name] for name in ("gapft", "replay")
-    }
-    assert len(set(control.values())) == 7
-    assert control["gold"] not in main.values()
-    other = palette.of_conditions(["diffuse", "replay", "gapft_twin"])
-    assert other["diffuse"] == main["gapft"]
-    assert other["replay"] == main["replay"]
-    assert palette.of_conditions([]) == {}
 
 
 def test_a_gold_is_shown_as_text_or_as_json_of_bounded_length():

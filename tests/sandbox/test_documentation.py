@@ -1,24 +1,14 @@
-"""docs/sandbox.md names every limit, verdict and canary's field there is, and its code runs."""
+"""The code of docs/sandbox.md runs."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
-from typing import get_args
 
 from gapft_harness.sandbox import Limits
-from gapft_harness.sandbox.records import TIERS, VerdictName
 from gapft_harness.verification.program_file import judge_file
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")
-
-
-def test_every_limit_verdict_and_tier_is_named():
-    names = [field.name for field in dataclasses.fields(Limits)]
-    verdicts = [name for name in get_args(VerdictName) if name != "infrastructure"]
-    for name in (*names, *verdicts, *TIERS):
-        assert f"`{name}`" in PAGE, name
 
 
 def test_its_python_runs_and_gives_what_it_says():

@@ -87,7 +87,14 @@ def write_pool(folder: Path, inputs: ReportInputs) -> None:
     """The pool's problems and responses, which no study reads but whose hashes it checks."""
     ids = [f"{state}{i}" for state, count in inputs.pool_states.items() for i in range(count)]
     problems = [
-        {"problem_id": i, "prompt": f"pool {i}", "gold": "1", "document": "{}", "prompt_ids": [1]}
+        {
+            "problem_id": i,
+            "prompt": f"pool {i}",
+            "gold": "1",
+            "document": "{}",
+            "turns": "[]",
+            "prompt_ids": [1],
+        }
         for i in ids
     ]
     write(folder / layout.problems("pool"), problems, problem_schema())

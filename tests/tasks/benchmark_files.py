@@ -4,7 +4,15 @@ import base64
 import json
 import pickle
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
+
+needs_reasoning_gym = pytest.mark.skipif(
+    find_spec("reasoning_gym") is None,
+    reason="the extra reasoning-gym is not installed: NOT TESTED",
+)
 
 LOGIC = [
     ("All swans in the park are white. Olga saw a swan there.", "What did she see?", 1),
@@ -36,6 +44,18 @@ def reclor_record(number: int, part: str) -> dict:
         "answers": OPTIONS,
         "label": answer,
         "id_string": f"{part}_{number}",
+    }
+
+
+def gsm8k_record(number: int) -> dict:
+    """Problem ``number``, with a note for a calculator and a thousands separator."""
+    total = 1000 * (number + 1)
+    return {
+        "question": f"Ann has {number + 1} boxes with 1,000 pens each. How many pens are there?",
+        "answer": (
+            f"She has {number + 1}*1000=<<{number + 1}*1000={total}>>{total:,} pens.\n"
+            f"#### {total:,}"
+        ),
     }
 
 

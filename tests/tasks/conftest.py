@@ -8,6 +8,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from tests.tasks.benchmark_files import (
     LOGIC,
+    gsm8k_record,
     livecodebench_record,
     logiqa_record,
     math_record,
@@ -41,6 +42,8 @@ def data(tmp_path, monkeypatch) -> Path:
     for part, numbers in (("train", (0, 1, 2)), ("val", (3, 4))):
         records = [reclor_record(number, part) for number in numbers]
         (root / "reclor" / f"{part}.json").write_text(json.dumps(records), encoding="utf-8")
+    write_lines(root / "gsm8k" / "train.jsonl", [gsm8k_record(number) for number in range(3)])
+    write_lines(root / "gsm8k" / "test.jsonl", [gsm8k_record(number) for number in (3, 4)])
     train = [math_record(n, "train") for n in range(650)] + [math_record(990, "train", answer="")]
     write_lines(root / "MATH" / "train.jsonl", train)
     test = [math_record(n, "test") for n in range(600, 1300)] + [math_record(991, "test", "")]

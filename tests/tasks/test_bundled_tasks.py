@@ -11,52 +11,67 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from tests.canned_model import CannedModel
-from tests.tasks.benchmark_files import LOGIC, math_record, write_lines
+from tests.tasks.benchmark_files import (
+    LOGIC,
+    gsm8k_record,
+    math_record,
+    needs_reasoning_gym,
+    write_lines,
+)
 
 #: The folders of tasks/.
 BENCHMARKS = sorted(file.parent.name for file in tasks_path().glob("*/_base_yaml"))
+#: Those that only an extra generates are in no group.
+GENERATED = [name for name in BENCHMARKS if name.startswith("rg_")]
+GROUPED = [name for name in BENCHMARKS if name not in GENERATED]
+each_benchmark = pytest.mark.parametrize(
+    "benchmark", [*GROUPED, *(pytest.param(b, marks=needs_reasoning_gym) for b in GENERATED)]
+)
 
 
 def test_each_benchmark_has_its_four_tasks_and_the_two_groups_hold_them():
     found = {task.name: task for task in list_tasks()}
     expected = {f"gapft_{b}{s}" for b in BENCHMARKS for s in ("", "_passk", "_pool", "_pool_passk")}
-    assert set(BENCHMARKS) >= {"demo", "demo_code", "livecodebench", "logiqa", "math", "reclor"}
+    assert {"demo", "demo_code", "livecodebench", "logiqa", "math", "reclor", "gsm8k"} <= set(
+        BENCHMARKS
+    )
+    assert len(GENERATED) == 2
     assert set(found) == expected | {
         "gapft", "gapft_passk", "gapft_logiqa_whole", "gapft_logiqa_whole_pool",
         "gapft_logiqa_answer_only", "gapft_math_second",
     }  # fmt: skip
     assert found["gapft_logiqa"].split == "audit"
     assert found["gapft_logiqa_pool"].split == "pool"
-    assert found["gapft"].description == ", ".join(f"gapft_{b}" for b in BENCHMARKS)
-    assert found["gapft_passk"].description == ", ".join(f"gapft_{b}_passk" for b in BENCHMARKS)
+    assert found["gapft"].description == ", ".join(f"gapft_{b}" for b in GROUPED)
+    assert found["gapft_passk"].description == ", ".join(f"gapft_{b}_passk" for b in GROUPED)
     assert all(task.description for task in found.values())
 
 
-def test_twins_differ_from_their_task_in_the_decode_alone(data):
-    for benchmark in BENCHMARKS:
-        task = load_task(f"gapft_{benchmark}")
-        twin = load_task(f"gapft_{benchmark}_passk")
-        pool = load_task(f"gapft_{benchmark}_pool")
-        assert [p.prompt for p in twin.audit()] == [p.prompt for p in task.audit()]
-        assert [p.id for p in pool.audit()] == [p.id for p in task.pool()]
-        assert task.decoding() == twin.decoding() == pool.decoding()
-        assert not task.decoding().do_sample
-        folder = tasks_path() / benchmark
-        text = (folder / f"gapft_{benchmark}_passk.yaml").read_text(encoding="utf-8")
-        options = yaml.safe_load(text)["generation_kwargs"]
-        assert options["do_sample"] is True
-        assert (options["temperature"], options["top_p"]) == (0.7, 0.95)
-        assert options["max_gen_toks"] == task.decoding().max_gen_toks
-        assert tuple(options["until"]) == task.decoding().until
+@each_benchmark
+def test_twins_differ_from_their_task_in_the_decode_alone(benchmark, data):
+    task = load_task(f"gapft_{benchmark}")
+    twin = load_task(f"gapft_{benchmark}_passk")
+    pool = load_task(f"gapft_{benchmark}_pool")
+    assert [p.prompt for p in twin.audit()] == [p.prompt for p in task.audit()]
+    assert [p.id for p in pool.audit()] == [p.id for p in task.pool()]
+    assert task.decoding() == twin.decoding() == pool.decoding()
+    assert not task.decoding().do_sample
+    folder = tasks_path() / benchmark
+    text = (folder / f"gapft_{benchmark}_passk.yaml").read_text(encoding="utf-8")
+    options = yaml.safe_load(text)["generation_kwargs"]
+    assert options["do_sample"] is True
+    assert (options["temperature"], options["top_p"]) == (0.7, 0.95)
+    assert options["max_gen_toks"] == task.decoding().max_gen_toks
+    assert tuple(options["until"]) == task.decoding().until
 
 
-def test_pool_and_audit_are_disjoint(data):
-    for benchmark in BENCHMARKS:
-        task = load_task(f"gapft_{benchmark}")
-        pool, audit = task.pool(), task.audit()
-        assert not {p.prompt for p in pool} & {p.prompt for p in audit}
-        for problems in (pool, audit):
-            assert len({p.id for p in problems}) == len(problems)
+@each_benchmark
+def test_pool_and_audit_are_disjoint(benchmark, data):
+    task = load_task(f"gapft_{benchmark}")
+    pool, audit = task.pool(), task.audit()
+    assert not {p.prompt for p in pool} & {p.prompt for p in audit}
+    for problems in (pool, audit):
+        assert len({p.id for p in problems}) == len(problems)
 
 
 def test_a_pool_task_has_no_pool_of_its_own(data, error_of):
@@ -129,6 +144,34 @@ def test_reclor(data):
     assert [p.id.split("-")[0] for p in task.pool()] == ["train_0", "train_1", "train_2"]
     assert [p.gold["answer"] for p in task.audit()] == ["D", "C"]
     assert (task.verifier, task.keep, task.dropped) == ("option_letter", "shortest", [])
+
+
+def test_gsm8k(data):
+    task = load_task("gapft_gsm8k")
+    pool, audit = task.pool(), task.audit()
+    assert [problem.gold for problem in pool] == ["1000", "2000", "3000"]
+    assert [problem.gold for problem in audit] == ["4000", "5000"]
+    assert audit[0].document["solution"] == "She has 4*1000=4,000 pens."
+    assert audit[0].prompt.endswith("How many pens are there?")
+    assert (task.verifier, task.keep, task.dropped) == ("math", "shortest", [])
+    assert task.decoding().max_gen_toks == 512
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"answer": "It is 4."}, "#### NUMBER"),
+        ({"answer": "#### many"}, "#### NUMBER"),
+        ({"answer": 4}, "expected str"),
+        ({"question": None}, "expected str"),
+    ],
+)
+def test_a_bad_record_of_gsm8k_is_named(change, expected, data, error_of):
+    path = data / "gsm8k" / "test.jsonl"
+    write_lines(path, [gsm8k_record(3), {**gsm8k_record(4), **change}])
+    message = error_of(load_task, "gapft_gsm8k")
+    assert f"{path}, line 2" in message
+    assert expected in message
 
 
 def test_math_takes_its_audit_from_the_test_split(data):
@@ -217,6 +260,7 @@ def test_a_folder_without_a_file_is_an_error_and_not_filled_from_elsewhere(data,
         ("logiqa", "logiqa2"),
         ("reclor", "reclor"),
         ("math", "MATH"),
+        ("gsm8k", "gsm8k"),
         ("livecodebench", "livecodebench"),
     ],
 )
@@ -267,7 +311,7 @@ def test_splits_without_a_prompt_of_their_own(data, error_of):
     assert "every prompt of test.txt is also in train.txt" in error_of(load_task, "gapft_logiqa")
 
 
-@pytest.mark.parametrize("name", ["gapft_logiqa", "gapft_reclor_pool", "gapft_math"])
+@pytest.mark.parametrize("name", ["gapft_logiqa", "gapft_reclor_pool", "gapft_math", "gapft_gsm8k"])
 def test_examples_show_answers_that_the_verifier_passes(name, data):
     task = TaskManager(include_defaults=False, include_path=[str(tasks_path())]).load([name])
     task = task["tasks"][name]

@@ -19,12 +19,21 @@ import yaml
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
+from gapft_harness.core.records import Arm
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.train import stage
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
+from gapft_harness.training import lora
+from gapft_harness.training.model import load_base
+from gapft_harness.training.plan import sequences
 from tests.command import gapft, succeed
+from tests.recording_run import Here
 from tests.training.examples import same_weights
 from tests.training.letters import prepare
+from tests.training.literal import literal_training
 
 pytestmark = pytest.mark.xdist_group("train_command")
 
@@ -90,22 +99,9 @@ def one_by_sixteen(selected: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         ({"micro_batch": 16, "accumulation": 1}, {}),
         ({"padding_free": True, "max_tokens": 64, "max_length": 64}, {}),
         ({"micro_batch": 2, "accumulation": 8}, {"processes": 2}),
-        ({"padding_free": True}, {"processes": 2}),
         ({"gradient_checkpointing": True}, {"processes": 2, "fsdp": True}),
-        (
-            {"padding_free": True, "max_tokens": 64, "max_length": 64},
-            {"processes": 2, "fsdp": True},
-        ),
     ],
-    ids=[
-        "2x8",
-        "16x1",
-        "unpadded",
-        "2x8 on two",
-        "unpadded on two",
-        "2x8, base shared out",
-        "unpadded, base shared out",
-    ],
+    ids=["2x8", "16x1", "unpadded", "2x8 on two", "2x8, base shared out"],
 )
 def test_every_cut_of_a_step_trains_the_same(
     selected: Path,
@@ -134,6 +130,56 @@ def assert_same(expected: Path, found: Path) -> None:
     same_weights(expected, found)
 
 
+@pytest.mark.parametrize(
+    ("training", "dtype", "tolerance"),
+    [
+        ({"micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
+        ({"padding_free": True, "micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
+        ({"normalization": "sequence_mean"}, "float32", 1e-5),
+        ({"padding_free": True, "normalization": "sequence_mean"}, "bfloat16", 0.02),
+        ({}, "bfloat16", 0.02),
+    ],
+    ids=str,
+)
+def test_the_command_trains_as_a_literal_loop_does(
+    selected: Path, tmp_path: Path, training: dict[str, Any], dtype: str, tolerance: float
+) -> None:
+    """Of 80 exposures in steps of 18 the last has 8."""
+    training = {**training, "dtype": dtype}
+    adapter = train(selected, tmp_path / "run", training)
+    run = RunDirectory.open(tmp_path / "run")
+    settings, log = run.recipe.training, log_of(adapter)
+    fitted = {
+        s.slot: s
+        for s in sequences(read_examples(run.sealed(f"selections/{ARM}.parquet")), settings)
+    }
+    base = load_base(
+        {"pretrained": run.recipe.model.args["pretrained"]},
+        settings.model_copy(update={"padding_free": False}),
+    )
+    steps = [[fitted[slot] for slot in line["examples"]] for line in log]
+    for line, (loss, norm, _) in zip(log, literal_training(base, steps, settings, 2), strict=True):
+        assert line["loss"] == pytest.approx(loss, rel=tolerance)
+        assert line["grad_norm"] == pytest.approx(norm, rel=10 * tolerance)
+
+
+@pytest.mark.parametrize(("free", "groups"), [(100e9, 2), (0.6e9, 1), (0.1e9, 1)])
+def test_as_many_workers_train_as_memory_has_room_for(
+    selected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, groups: int
+) -> None:
+    """A process with torch alone has 0.4 GB, the model of this test next to nothing."""
+    monkeypatch.setattr(lora, "free_memory", lambda device: int(free))
+    run = RunDirectory.open(copy_with(selected, tmp_path / "run", {}, workers=2))
+    said: list[str] = []
+    plugin = [str(selected / "plugin.py")]
+    context = Context(run, Here(), plugin, say=said.append)
+    arms = [Arm("gapft", 13), Arm("gapft", 13, "order")]
+    assert len(stage._even_groups(context, arms)) == groups
+    assert [("1 of 2 workers" in line, "GB are free" in line) for line in said] == [
+        (True, True)
+    ] * (2 - groups)
+
+
 #: On any free port: by default every launcher of a machine takes the same one.
 ACCELERATE = (
     *("-m", "accelerate.commands.launch", "--num_processes", "2", "--num_machines", "1"),
@@ -141,22 +187,15 @@ ACCELERATE = (
 )
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        (*ACCELERATE, "--multi_gpu"),
-        (*ACCELERATE, "--use_fsdp"),
-    ],
-    ids=["torchrun", "accelerate launch --multi_gpu", "accelerate launch --use_fsdp"],
-)
+@pytest.mark.parametrize("sharing", ["--multi_gpu", "--use_fsdp"])
 def test_ones_own_launcher_trains_the_same(
-    selected: Path, one_by_sixteen: Path, tmp_path: Path, launcher: tuple[str, ...]
+    selected: Path, one_by_sixteen: Path, tmp_path: Path, sharing: str
 ) -> None:
+    """Two processes without padding; torchrun's launcher is the one that the command uses."""
     run = copy_with(selected, tmp_path / "run", {"padding_free": True})
     plugin = ("--plugin", selected / "plugin.py")
     done = subprocess.run(
-        [sys.executable, *launcher, "-m", "gapft_harness.training", run, *plugin],
+        [sys.executable, *ACCELERATE, sharing, "-m", "gapft_harness.training", run, *plugin],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -167,7 +206,7 @@ def test_ones_own_launcher_trains_the_same(
     assert_same(one_by_sixteen, run / "adapters" / ARM)
     facts = json.loads((run / "adapters" / ARM / "training.json").read_text())
     assert facts["processes"] == 2
-    assert facts.get("fsdp", False) == ("--use_fsdp" in launcher)
+    assert facts.get("fsdp", False) == (sharing == "--use_fsdp")
     succeed("run", run, "--only", "train", *plugin)
     assert verify(run, [str(selected / "plugin.py")]).differences == []
 

@@ -47,7 +47,8 @@ def test_the_gpu_that_the_model_names_is_the_one(current: list[torch.device]) ->
     assert current == [torch.device("cuda", 1)]
     for free in (None, "cuda"):
         assert of(free).device == torch.device("cuda")
-    assert of("cpu").device == torch.device("cpu")
+    for others in ("cpu", "mps"):
+        assert of(others).device == torch.device("cpu")
     assert len(current) == 1
 
 
@@ -77,7 +78,8 @@ def test_more_processes_than_gpus_do_for_a_training_on_the_cpu(
     current: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    assert of("cpu").device == torch.device("cpu")
+    for others in ("cpu", "mps"):
+        assert of(others).device == torch.device("cpu")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     assert of(None).shares == 1
 
@@ -87,7 +89,8 @@ def test_a_job_takes_its_own_device_whatever_the_process_trained_on_before(
 ) -> None:
     of("cpu")
     monkeypatch.setitem(PartialState._shared_state, "device", torch.device("cuda"))
-    assert of("cpu").device == torch.device("cpu")
+    for others in ("cpu", "mps"):
+        assert of(others).device == torch.device("cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -45,7 +45,7 @@ members = [Member(s, 0.1) for s in sequences(examples(3 + 4 * devices.share), se
 adapted = add_lora(base, settings(), 1)
 trained = [p for p in adapted.parameters() if p.requires_grad]
 found = []
-for objective.LOGITS_AT_ONCE in (1 << 27, 5 * 259):
+for objective.LOGITS_AT_ONCE["cpu"] in (1 << 27, 5 * 259):
     loss = objective.weighted_loss(adapted, objective.collate(members, 2), head_is_last=True)
     found.append([loss.detach(), *torch.autograd.grad(loss, trained)])
 for at_once, chunked in zip(*found, strict=True):

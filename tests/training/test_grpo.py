@@ -209,13 +209,10 @@ def test_how_an_update_is_cut_into_passes_changes_nothing(searched: Path, tmp_pa
         assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
 
 
-def test_kl_and_several_updates_on_one_draw(searched: Path, tmp_path: Path) -> None:
+def test_the_kl_term_grows_from_zero(searched: Path, tmp_path: Path) -> None:
     told = trained(searched, tmp_path / "kl", beta=0.1)
     assert told[0]["kl"] == 0 < told[-1]["kl"]
     assert not (tmp_path / "kl" / "ref").exists(), "TRL's copy of the first adapter is none of ours"
-    assert len(trained(searched, tmp_path / "twice", iterations=2)) == UPDATES
-    draws = [json.loads(line)["draw"] for line in (tmp_path / "twice" / "groups.jsonl").open()]
-    assert draws == [1] * PROMPTS + [2] * PROMPTS
 
 
 def test_episodes_of_several_attempts_are_refused_before_the_search() -> None:
@@ -229,33 +226,19 @@ def test_episodes_of_several_attempts_are_refused_before_the_search() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("own", "said"),
-    [
-        ("training.grpo.empty_updates=stop", "all groups of draw 1 are flat"),
-        ("training.grpo.prompts=U", ""),
-    ],
-)
-def test_an_update_of_flat_groups_counts_or_stops(
-    searched: Path, tmp_path: Path, own: str, said: str
-) -> None:
+def test_an_update_of_flat_groups_counts(searched: Path, tmp_path: Path) -> None:
     """Near temperature 0 all responses of a group are the same."""
     shutil.copytree(searched, tmp_path / "run")
-    done = gapft(
+    succeed(
         *("run", "controls/online", "--run-dir", "run", *SMALL, "--condition", "grpo_masked"),
-        *("--set", "training.grpo.temperature=0.01", "--set", own, "--set", "experiments={}"),
+        *("--set", "training.grpo.temperature=0.01", "--set", "training.grpo.prompts=U"),
+        *("--set", "experiments={}"),
         cwd=tmp_path,
     )
-    if said:
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert not list((tmp_path / "run" / "adapters").glob("grpo*"))
-    else:
-        assert done.returncode == 0, done.stderr
-        facts = json.loads((tmp_path / "run/adapters/grpo_masked-seed13/training.json").read_text())
-        assert facts["updates"] == UPDATES == facts["empty_draws"]
-        drawn = lines(tmp_path / "run", "grpo_masked", "groups")
-        assert {group["state"] for group in drawn} == {"U"}
+    facts = json.loads((tmp_path / "run/adapters/grpo_masked-seed13/training.json").read_text())
+    assert facts["updates"] == UPDATES == facts["empty_draws"]
+    drawn = lines(tmp_path / "run", "grpo_masked", "groups")
+    assert {group["state"] for group in drawn} == {"U"}
 
 
 def test_a_reward_that_raises_or_hangs_is_none_and_counted(tmp_path: Path) -> None:

@@ -18,7 +18,14 @@ from gapft_harness.recipe.sections import Training
 from gapft_harness.training import kernels as module
 from gapft_harness.training.attention import packed_kernel
 from gapft_harness.training.kernels import check_kernels, kernels
-from gapft_harness.training.model import add_lora, fuse, take_off
+from gapft_harness.training.model import (
+    LoraLinear,
+    _drop,
+    _drop_again,
+    add_lora,
+    fuse,
+    take_off,
+)
 from tests.tiny_models import byte_llama
 
 CUDA = torch.device("cuda")
@@ -140,3 +147,41 @@ def test_a_model_of_which_no_layer_can_be_fused_is_refused(base: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     with pytest.raises(UserError, match=r"no LoRA layer of this model.*kernels: plain"):
         add_lora(model, FUSED, 1)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_on_a_cpu_dropout_keeps_its_share_and_repeats_it(share: float) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(301, 999).bfloat16() + 1
+    kept, mask = _drop(x, share)
+    dropped = kept == 0
+    # five standard deviations of a share of 300,000
+    assert abs(float(dropped.float().mean()) - share) < 5 * (share / x.numel()) ** 0.5
+    torch.testing.assert_close(kept[~dropped], x[~dropped] / (1 - share), rtol=0.01, atol=0)
+    other = torch.rand(301, 999).bfloat16() + 1
+    assert torch.equal(_drop_again(other, mask, share) == 0, dropped)
+    assert not torch.equal(_drop(x, share)[0] == 0, dropped)
+    # in no two rows, columns or places of a 64-bit number the same
+    flat = dropped.flatten()[: x.numel() // 4 * 4].view(-1, 4).double()
+    assert float((torch.corrcoef(flat.T) - torch.eye(4)).abs().max()) < 0.02
+
+
+def test_dropout_of_16_bits_has_the_gradient_of_its_output() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(40, 32).bfloat16().requires_grad_()
+    weight, a, b = torch.randn(16, 32).bfloat16(), torch.randn(4, 32), torch.randn(16, 4)
+    a.requires_grad_(), b.requires_grad_()
+    torch.manual_seed(1)
+    out = LoraLinear.apply(x, weight, None, a, b, 2.0, 0.4)  # type: ignore[no-untyped-call]
+    out.sum().backward()
+    torch.manual_seed(1)
+    kept, _ = _drop(x.detach(), 0.4)
+    exact = [t.detach().float().requires_grad_() for t in (x, a, b)]
+    mask = kept.float() / x.detach().float()
+    plain = exact[0] @ weight.float().T + (exact[0] * mask) @ exact[1].T @ exact[2].T * 2.0
+    plain.sum().backward()
+    assert (out - plain).norm() < 0.02 * plain.norm()
+    for one, other in zip((x, a, b), exact, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert (one.grad - other.grad).norm() < 0.02 * other.grad.norm()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Normalization
-from gapft_harness.training.attention import SEGMENTS, check_apart, register_segments
+from gapft_harness.training import attention
+from gapft_harness.training.attention import SEGMENTS, attend, check_apart, register_segments
 from gapft_harness.training.ledger import token_weights
 from gapft_harness.training.objective import collate, flatten, weighted_loss
 from gapft_harness.training.passes import Member, cut
@@ -196,3 +198,27 @@ def test_an_end_token_without_an_id_is_an_error() -> None:
     (member,) = sequences(examples(1), settings())
     with pytest.raises(ValueError, match="none is given"):
         collate(members_of([member]), None)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2)], ids=["", "shared keys"])
+@pytest.mark.parametrize("lengths", [(1,), (3, 3, 7), (40, 60)])
+def test_attention_by_products_is_torchs(heads: tuple[int, int], lengths: tuple[int, ...]) -> None:
+    """In 16 bits on a CPU, up to a length; beyond it torch's own kernel computes."""
+    total, (many, few), width = sum(lengths), heads, 16
+    ends = (0, *accumulate(lengths))
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, n, total, width) for n in (many, few, few)]
+    upstream = torch.randn(1, total, many, width)
+
+    def outcome(dtype: torch.dtype, dense_length: int) -> list[torch.Tensor]:
+        given = [t.clone().to(dtype).requires_grad_() for t in inputs]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(attention, "DENSE_LENGTH", dense_length)
+            out, _ = attend(torch.nn.Module(), *given, None, scaling=0.3, cu_seq_lens_q=ends)
+            out.backward(upstream.to(dtype))
+        return [t.float() for t in (out.detach(), *(t.grad for t in given)) if t is not None]
+
+    exact = outcome(torch.float32, 512)
+    for dense_length in (0, 50, 512):
+        for one, other in zip(outcome(torch.bfloat16, dense_length), exact, strict=True):
+            assert (one - other).norm() <= 0.02 * other.norm() + 1e-3

@@ -94,3 +94,16 @@ def test_cut_alike_adds_passes_that_weigh_nothing(
         counts.add(len(alike))
     assert len(counts) == 1, "all processes compute together"
     assert min(counts) > 0
+
+
+def test_where_no_ceiling_is_named_a_cpu_takes_fewer_tokens_a_pass_than_a_gpu() -> None:
+    settings, members = Training(padding_free=True), fitted([299] * 16)
+    assert [tokens(p) for p in cut(members, [1.0] * 16, settings, device="cuda")] == [4800]
+    on_cpu = [tokens(p) for p in cut(members, [1.0] * 16, settings, device="cpu")]
+    assert sum(on_cpu) == 4800
+    assert max(on_cpu) <= 1024
+    (alone, *others) = sorted(
+        map(tokens, cut(fitted([1999, 500, 500]), [1.0] * 3, settings, device="cpu")), reverse=True
+    )
+    assert alone == 2000, "a longer sequence is a pass alone"
+    assert sum(others) == 1002

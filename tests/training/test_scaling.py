@@ -15,9 +15,10 @@ from transformers import AutoModelForCausalLM
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.plugins.samplers.lm_eval_models import hf
 from gapft_harness.training.adapter import scale_adapter
+from tests.asking import generate_all, request_for
 from tests.tiny_models import byte_adapter, byte_llama
 
 PROMPTS = ("one", "another prompt", "and a third one?")
@@ -44,8 +45,8 @@ def greedy(model: Path, folder: Path | None) -> list[str]:
     args = {"pretrained": str(model), "dtype": "float32", "device": "cpu", "batch_size": 4}
     settings = SamplerSettings("hf", args, chat_template=False, system_instruction=None, threads=1)
     sampler = hf(settings, Adapter(Arm("gapft", 13), str(folder)) if folder else None)
-    requests = [Request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
-    answers = sampler.generate(requests, Decoding(False, 16), 0)
+    requests = [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
+    answers = generate_all(sampler, requests, Decoding(False, 16), 0)
     sampler.close()
     return [answer.generations[0].text for answer in answers]
 

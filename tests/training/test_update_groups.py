@@ -75,12 +75,3 @@ def test_accumulation_has_no_say_and_micro_batches_change_nothing(
     assert losses["a"] == losses["b"]
     assert losses["c"] == pytest.approx(losses["a"], rel=2e-5)
     assert losses["a"][-1] < losses["a"][0]
-
-
-def test_the_card_tells_the_sizes_of_steps(model: Path, tmp_path: Path) -> None:
-    for groups, row in ((GROUPS, "2 or 3, 1 a forward pass"), (N, "1, 1 a forward pass")):
-        folder = tmp_path / str(groups)
-        lora(job(model, folder, examples(N), update_groups=groups, micro_batch=1))
-        assert f"| sequences a step | {row} |" in (folder / "README.md").read_text()
-    lora(job(model, tmp_path / "plain", examples(N)))
-    assert "| sequences a step | 2 x 8 |" in (tmp_path / "plain/README.md").read_text()

@@ -186,3 +186,15 @@ def test_verdicts_by_metric_speak_of_the_one_that_is_chosen(tmp_path: Path) -> N
         criterion = Criterion.of(row, chosen, "", leading)
         assert criterion.passed(row) == passed[counts]
         assert criterion.passing(row) == (sum(passed[counts]), 3)
+
+
+def test_in_a_folder_only_those_json_files_that_inspect_wrote_are_logs(tmp_path: Path) -> None:
+    log = {"version": 2, "status": "success", "eval": {"task": "sums"}, "samples": []}
+    others = {"metrics.json": {"accuracy": 0.5}, "eval.json": {"eval": {}}, "list.json": [1]}
+    for name, content in {**others, "2026_sums.json": log}.items():
+        (tmp_path / name).write_text(json.dumps(content, indent=2))
+    readers = {path.name: load_plugins().log_reader(path) for path in tmp_path.iterdir()}
+    assert {name for name, reader in readers.items() if reader} == {"2026_sums.json"}
+    (tmp_path / "2026_sums.json").unlink()
+    with pytest.raises(UserError, match="no log of another kind"):
+        compare(str(tmp_path), [str(tmp_path)], CompareChoice())

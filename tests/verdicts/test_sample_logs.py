@@ -30,7 +30,7 @@ Options = dict[str, Any]
 def by_compare(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
     """Of each document in the log's order, how many of its samples passed."""
     wrong = [
-        {**one, **{name: one[name] and 0 for name in one["metrics"]}, "resps": [["another"]]}
+        {**one, **{n: 0 for n in one["metrics"] if not isinstance(one[n], list)}, "resps": [["x"]]}
         for one in rows
     ]
     for one in wrong:
@@ -77,8 +77,8 @@ def verdicts(*passed: int) -> list[dict[str, str]]:
 
 AGREED: dict[str, tuple[list[dict[str, Any]], Options, list[int]]] = {
     "a metric of 0 or 1": ([letters(i, v) for i, v in enumerate([1, 0, 1.0])], {}, [1, 0, 1]),
-    "the first metric that is a number": (
-        [letters(i, 1 - i, metrics=["em", "exact_match", "f1"], em=None, f1=1) for i in (0, 1)],
+    "the first metric that is a number of one document": (
+        [letters(i, 1 - i, metrics=["em", "exact_match", "f1"], em=[1, 1], f1=1) for i in (0, 1)],
         {},
         [1, 0],
     ),

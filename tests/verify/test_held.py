@@ -89,8 +89,9 @@ EDITS = [
     ),
     (POOL, swap('"answer": "a"', '"answer": "e"'), r"data, pool: 60 problems \("),
     (POOL, lambda text: text[:-9], r"pool\.jsonl: changed, and now: .*line 60.*torn"),
-    ("plugin.py", swap("g in r", "g not in r"), r"plugin, verifier contains: its code: \w+ now"),
-    ("plugin.py", swap("token_ids[::-1]", "token_ids"), "plugin, selector teacher: its code: "),
+    ("plugin.py", swap("g in r", "g not in r"), r"plugin, verifier contains: its file: \w+ now"),
+    ("plugin.py", swap("token_ids[::-1]", "token_ids"), "plugin, selector teacher: its file: "),
+    ("plugin.py", lambda text: f"{text}# a remark\n", "plugin, verifier contains: its file: "),
     ("model/config.json", swap('"silu"', '"relu"'), r"model, .*config\.json: \w+ now, \w+ then"),
     ("model/tokenizer.json", lambda text: text + " ", r"model, .*tokenizer\.json: "),
 ]
@@ -154,7 +155,7 @@ def test_an_edited_plugin_is_told_once_though_a_file_changed_too(made: Path, run
         pytest.raises(UserError) as refused,
     ):
         held(made, run)
-    assert str(refused.value).count("verifier contains: its code") == 1
+    assert str(refused.value).count("verifier contains: its file") == 1
     assert "data, pool: 60 problems" in str(refused.value)
 
 
@@ -199,7 +200,6 @@ LATER = swap("test: audit.jsonl}", "test: audit.jsonl, later: audit.jsonl}")
     [
         (TASK, lambda text: f"# a remark\n{text}"),
         (TASK, lambda text: LATER(f"{text}\nvalidation_split: later\n")),
-        ("plugin.py", lambda text: f"{text}\n\ndef another(pool, n, rng):\n    return []\n"),
         ("model/README.md", lambda text: "x"),
     ],
 )
@@ -313,7 +313,7 @@ def test_a_job_that_starts_after_an_edit_refuses_it(made: Path, run: Path) -> No
         search(*given)  # type: ignore[arg-type]
     with (
         edited(made / "plugin.py", swap("g in r", "g not in r")),
-        pytest.raises(UserError, match="plugin, verifier contains: its code: "),
+        pytest.raises(UserError, match="plugin, verifier contains: its file: "),
     ):
         search(*given)  # type: ignore[arg-type]
     assert not (run / "audit" / "responses.parquet").exists()

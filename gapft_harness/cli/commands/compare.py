@@ -81,7 +81,7 @@ def command(
         ),
     ] = [],
     common: Annotated[
-        bool, typer.Option("--common", help="leave out documents that not all logs hold")
+        bool, typer.Option("--common", help="leave out documents that not all logs hold and score")
     ] = False,
     source_samples: Annotated[
         list[str],

@@ -23,7 +23,7 @@ def command(
             metavar="NAME",
             help="trl, axolotl or llama-factory: training sets; verl, prime-rl, nemo-gym "
             "or trl-grpo: the pool's prompts for online training; dataset: the evidence; "
-            "adapters: with model cards; inspect: logs of Inspect; tables: the report's",
+            "adapters: with model cards; tables: the report's",
         ),
     ],
     out: Annotated[
@@ -39,32 +39,22 @@ def command(
         str,
         typer.Option("--states", metavar="S,U", help="of prompts: only problems in these states"),
     ] = "",
-    benchmark: Annotated[
-        str,
-        typer.Option(
-            "--benchmark",
-            metavar="DATASET:TASK",
-            help="of adapters: the hub's benchmark that the audit is, for .eval_results",
-        ),
-    ] = "",
     plugin: PluginFile = [],
 ) -> None:
     """Write training sets, prompts, the evidence, adapters or tables in forms that others read."""
     from gapft_harness.exporting.kinds import Asked, export_study
     from gapft_harness.exporting.kinds import export as exported
     from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.run_directory.mirror import placed
     from gapft_harness.study.verify import is_study
 
     chosen = [one.strip() for one in states.split(",")] if states else []
-    asked = Asked(out, condition, seed, chosen, benchmark, plugin)
-    with placed(run_dir, writes=False) as (path, _):
-        if is_study(path):
-            from gapft_harness.study.document import read_sections
+    asked = Asked(out, condition, seed, chosen, plugin)
+    if is_study(run_dir):
+        from gapft_harness.study.document import read_sections
 
-            files = export_study(lambda: read_sections(path), to, asked)
-        else:
-            files = exported(RunDirectory.open(path), to, asked)
+        files = export_study(lambda: read_sections(run_dir), to, asked)
+    else:
+        files = exported(RunDirectory.open(run_dir), to, asked)
     for line in _by_folder(files):
         typer.echo(line)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,8 +19,12 @@ from gapft_harness.cli.options import (
     PluginFile,
     Set,
     TaskName,
+    as_folder,
 )
 from gapft_harness.core.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from gapft_harness.gap.prospects import Plan
 
 #: lm_eval's keys of --gen_kwargs -> recipe keys.
 _GEN_KWARGS = {
@@ -46,21 +49,16 @@ def command(
         str | None,
         typer.Argument(
             metavar="TASK_OR_RUN",
-            help="lm-eval task to search; or a searched run, folder or URL, to tell what more "
-            "samples and training would give",
+            help="lm-eval task to search; or a searched run's folder",
         ),
     ] = None,
     task: TaskName = None,
     model: Model = None,
     model_args: ModelArgs = None,
     k: Annotated[
-        list[int],
-        typer.Option(
-            "--k",
-            metavar="K",
-            help="samples of each problem, 8; of a run: samples to forecast for, 64, repeatable",
-        ),
-    ] = [],
+        int | None,
+        typer.Option("--k", metavar="K", help="samples of each problem, 8; a run has its own"),
+    ] = None,
     filter: Annotated[
         str | None,
         typer.Option(
@@ -107,29 +105,30 @@ def command(
         bool, typer.Option("--apply-chat-template", help="as lm-eval's; sets model.chat_template")
     ] = False,
     out: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--out",
             "--output-path",
             "--run-dir",
             metavar="DIR",
-            help="default gaps/TASK; of a run: none",
+            help="default gaps/TASK; of a run: nothing is written",
+            parser=as_folder,
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--training-seeds", metavar="N", help="of a run: default the recipe's"),
+        typer.Option("--training-seeds", metavar="N", help="to plan with; default the recipe's"),
     ] = None,
     items: Annotated[
         int | None,
-        typer.Option("--items", metavar="M", help="of a run: audit items; default its own"),
+        typer.Option("--items", metavar="M", help="audit items to plan with; default its own"),
     ] = None,
     discordance: Annotated[
         str,
         typer.Option(
             "--discordance",
             metavar="SHARE",
-            help="of a run: share of items in which two trained models differ, e.g. 0.1 or 71/500",
+            help="share of items in which two trained models differ, e.g. 0.1 or 71/500",
         ),
     ] = "331/1367",
     shared: Annotated[
@@ -137,32 +136,29 @@ def command(
         typer.Option(
             "--shared",
             metavar="SHARE",
-            help="of a run: of these differences' variance, what comes back under every seed",
+            help="share of these differences' variance that comes back under every seed",
         ),
     ] = 0.0,
-    details: Annotated[
-        bool,
-        typer.Option("--details", help="of a run: print its tables, costs and assumptions too"),
-    ] = False,
     form: Format = "terminal",
     overrides: Set = [],
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
-    """Measure the gap between Pass@K and Pass@1 of a task; of a run, say what training can gain."""
+    """Measure the gap between Pass@K and Pass@1 of a task or a run, and what training can gain."""
     from gapft_harness.cli.runs import is_run
 
+    plan = _plan(seeds, items, discordance, shared)
     if target is not None and is_run(target):
-        _forecast(target, k or [64], (seeds, items), discordance, shared, details, out, form)
+        if k is not None:
+            raise UserError(f"--k {k}: {target} is searched, with a K of its own")
+        _measure_run(target, plan, out, form)
         return
     if target and task:
         raise UserError(f"{target}, --tasks {task}: expected one of them")
     task = target or task
     if not task:
         raise UserError("give a task, e.g. gsm8k, or a searched run's folder")
-    if len(k) > 1:
-        raise UserError(f"--k {' --k '.join(map(str, k))}: a task is searched with one K")
-    samples = k[0] if k else 8
+    samples = 8 if k is None else k
     if "," in task:
         raise UserError(f"--tasks {task}: expected one task; measure each in a folder of its own")
     if split not in ("audit", "pool"):
@@ -186,37 +182,40 @@ def command(
         None, task, model_args, [*settings, *overrides],
         plugin_files=plugin, include_paths=include_path, splits=[split], alone=True,
     )  # fmt: skip
-    _measure(choice, out or f"gaps/{Path(task).stem}", split, include_path, form)
+    _measure(choice, out or Path("gaps", Path(task).stem), split, include_path, plan, form)
 
 
 def _measure(
-    choice: Options, place: str, split: str, include_path: Sequence[str], form: Form
+    choice: Options,
+    path: Path,
+    split: str,
+    include_path: Sequence[str],
+    plan: Plan,
+    form: Form,
 ) -> None:
     from gapft_harness.cli.display import tell
     from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.gap.document import document
     from gapft_harness.gap.findings import find
     from gapft_harness.gap.measuring import measure
+    from gapft_harness.gap.prospects import assess
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold
-    from gapft_harness.run_directory.mirror import is_url
     from gapft_harness.stages.integrity.rests_on import searched_in
     from gapft_harness.stages.search.states import partition
 
-    if is_url(place):
-        raise UserError(f"--out {place}: expected a folder on this machine")
-    run_stages_alone(["search"], place, choice)
-    path = Path(place)
+    run_stages_alone(["search"], path, choice)
     with hold(path):
         run = RunDirectory.open(path)
         if not run.is_sealed(layout.states(split)):
-            partition(place, split, choice.plugin_files)
+            partition(str(path), split, choice.plugin_files)
         run.seal(layout.states(split))
         folder = path / _FOLDER
         measured = measure(run, split, include_path or searched_in(path), folder)
         found = {name: find(of, measured.errors[name]) for name, of in measured.verdicts.items()}
-        told = document(measured, found)
+        chosen = {split: next(iter(found.values()))}
+        told = document(measured, found, assess(plan, chosen, len(run.recipe.seeds)))
         told.write(folder)
     tell(
         told,
@@ -242,44 +241,38 @@ def _sampling(text: str | None) -> list[str]:
     return settings
 
 
-def _forecast(
-    place: str,
-    k: list[int],
-    sizes: tuple[int | None, int | None],
-    discordance: str,
-    shared: float,
-    details: bool,
-    out: str | None,
-    form: Form,
-) -> None:
-    """What a run's search tells before anything is trained."""
+def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
+    """Tell what a run's search found; nothing in it changes."""
     from gapft_harness.cli.display import tell
     from gapft_harness.core.files import require_folder
-    from gapft_harness.forecast.document import document
-    from gapft_harness.forecast.findings import ForecastChoice
-    from gapft_harness.forecast.findings import forecast as computed
-    from gapft_harness.forecast.reading import read_run
-    from gapft_harness.run_directory.mirror import placed
+    from gapft_harness.gap.costs import costs
+    from gapft_harness.gap.document import NAMES, run_document
+    from gapft_harness.gap.findings import find
+    from gapft_harness.gap.prospects import assess
+    from gapft_harness.gap.searched import read_run
 
-    seeds, items = sizes
-    for name, value in (("--k", min(k)), ("--training-seeds", seeds), ("--items", items)):
+    if out is not None:
+        require_folder(out)
+    run = read_run(Path(place))
+    found = {split: find(of, complete=of.complete) for split, of in run.splits.items()}
+    prospects = assess(plan, found, len(run.recipe["seeds"]))
+    told = run_document(run, found, prospects, costs(run, plan))
+    lines = []
+    if out is not None:
+        told.write(out)
+        lines = [f"written: {out / NAMES[0]}, {', '.join(NAMES[1:])}"]
+    tell(told, *lines, form=form)
+
+
+def _plan(seeds: int | None, items: int | None, discordance: str, shared: float) -> Plan:
+    from gapft_harness.gap.prospects import Plan
+
+    for name, value in (("--training-seeds", seeds), ("--items", items)):
         if value is not None and value < 1:
             raise UserError(f"{name} {value}: expected 1 or more")
     if not 0 <= shared <= 1:
         raise UserError(f"--shared {shared:g}: expected a share within 0 and 1")
-    if out is not None:
-        require_folder(Path(out))
-    choice = ForecastChoice(tuple(k), seeds, items, _share(discordance), shared)
-    with placed(place, writes=False) as (path, _):
-        told = document(computed(read_run(path), choice))
-    lines = []
-    if out is not None:
-        told.write(Path(out))
-        lines = [f"written: {Path(out) / 'forecast.md'}, forecast.json"]
-    elif not details:
-        lines = ["its tables, costs and assumptions: --details, or --out DIR"]
-    shown = told.sections if details or form != "terminal" else told.sections[:1]
-    tell(replace(told, sections=shown), *lines, form=form)
+    return Plan(seeds, items, _share(discordance), shared)
 
 
 def _share(text: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -86,4 +85,4 @@ def command(
         searching=partial(import_split, choice=choice.arguments()),
     )  # fmt: skip
     run_stages_alone(["search"], run_dir, options)
-    typer.echo(state(Path(run_dir), split, plugin))
+    typer.echo(state(run_dir, split, plugin))

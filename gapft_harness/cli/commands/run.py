@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +34,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="RECIPE",
-            help="a recipe's file, URL or bundled name; or the folder or URL of a run, to go on",
+            help="a recipe's file or bundled name; or the folder of a run, to go on",
             autocompletion=recipe_names,
         ),
     ] = None,
@@ -115,7 +116,7 @@ def command(
         _stages(only, choice, place, shards_of)
 
 
-def _describe(choice: Options, place: str | None) -> None:
+def _describe(choice: Options, place: Path | None) -> None:
     from gapft_harness.cli.dry_run import NOTHING_MISSING, describe
 
     said = describe(choice, place)
@@ -124,7 +125,7 @@ def _describe(choice: Options, place: str | None) -> None:
         raise typer.Exit(1)
 
 
-def _stages(only: list[str], choice: Options, place: str | None, shards_of: list[str]) -> None:
+def _stages(only: list[str], choice: Options, place: Path | None, shards_of: list[str]) -> None:
     from gapft_harness.cli.runs import default_place, merge_shards, run_stages_alone
 
     if (choice.conditions or choice.seeds) and only != ["report"]:

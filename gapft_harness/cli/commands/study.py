@@ -30,7 +30,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="STUDY",
-            help="a study's file or bundled name; with --scaling, audited runs, folders or URLs",
+            help="a study's file or bundled name; with --scaling, audited runs",
             autocompletion=study_names,
         ),
     ],
@@ -82,7 +82,7 @@ def command(
     from gapft_harness.study.recipe import read_study
 
     of = read_study(recipe[0])
-    folder = study_folder(f"runs/{of.name}" if run_dir is None else run_dir)
+    folder = study_folder(run_dir or Path("runs", of.name))
 
     def options(name: str) -> Options:
         cell, overrides = of.cells[name].recipe, of.overrides(name)
@@ -105,7 +105,7 @@ def command(
             of,
             folder,
             resolve,
-            lambda name, place: run_recipe(options(name), str(place)),
+            lambda name, place: run_recipe(options(name), place),
             lambda line: typer.echo(line, err=True),
             settle,
         )

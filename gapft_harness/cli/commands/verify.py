@@ -14,14 +14,13 @@ EXAMPLE = "gapft verify runs/demo"
 def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
     """Compute everything that makes arms equal again, from the sealed files; fail if it differs."""
     from gapft_harness.cli.display import Display
-    from gapft_harness.run_directory.mirror import placed
     from gapft_harness.stages.verify import run as verification
     from gapft_harness.study.verify import is_study, verify_study
 
     display = Display()
-    with placed(run_dir, writes=False) as (path, _), display:
-        check = verify_study if is_study(path) else verification.verify
-        found = check(path, plugin, display.job)
+    with display:
+        check = verify_study if is_study(run_dir) else verification.verify
+        found = check(run_dir, plugin, display.job)
     if found.differences:
         count = len(found.differences)
         told = [f"{run_dir}: {count} difference{'s' * (count > 1)}", *found.differences]

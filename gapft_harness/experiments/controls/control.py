@@ -291,14 +291,6 @@ class StepRow:
         return " ".join(map(points, by_seed(self.findings, self.contrast).values()))
 
 
-def _differs(
-    title: str, value: Callable[[api.Contrast], str], meaning: str = ""
-) -> api.Column[StepRow]:
-    return api.Column(
-        "", meaning, lambda row: "" if row.contrast is None else value(row.contrast), title
-    )
-
-
 def _delta(row: StepRow) -> str:
     if row.contrast is None:
         return "ref." if row.step else ""
@@ -306,13 +298,17 @@ def _delta(row: StepRow) -> str:
 
 
 _PART = "parts of the difference"
+#: A difference's interval, and its parts on the source's states.
+PARTS: tuple[api.Column[api.Contrast], ...] = (
+    api.Column("", "", lambda contrast: contrast.interval, "95% interval", points_interval),
+    api.Column("", _PART, lambda contrast: contrast.terms.g, "G", points),
+    api.Column("", _PART, lambda contrast: contrast.terms.s, "S", points),
+    api.Column("", _PART, lambda contrast: contrast.terms.u, "U", points),
+)
 DIFFERENCE: tuple[api.Column[StepRow], ...] = (
     api.Column("", "", lambda row: row.label, ""),
     api.Column("", "", _delta, "difference"),
-    _differs("95% interval", lambda contrast: points_interval(contrast.interval)),
-    _differs("G", lambda contrast: points(contrast.terms.g), _PART),
-    _differs("S", lambda contrast: points(contrast.terms.s), _PART),
-    _differs("U", lambda contrast: points(contrast.terms.u), _PART),
+    *(column.of(lambda row: row.contrast, missing="") for column in PARTS),
     api.Column("", "", lambda row: row.each_seed, "each seed"),
 )
 PASS_AT_1: tuple[api.Column[StepRow], ...] = (

@@ -13,6 +13,7 @@ from pydantic import Field
 from gapft_harness import api
 from gapft_harness.api import layout, percent, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
+    PARTS,
     Step,
     by_parameter,
     by_seed,
@@ -317,7 +318,8 @@ BUDGETS: tuple[api.Column[StepBudget], ...] = (
         _L,
         lambda row: row.off,
         "off",
-        lambda off: "target" if off is None else f"{points(off, 2)}%",
+        lambda off: f"{points(off, 2)}%",
+        missing="target",
     ),
     _spent("supervised_tokens", "supervised", _L),
 )
@@ -354,7 +356,6 @@ class GoldRow:
 
 
 _BOTH = "Pass@1 of GapFT and of gold labels"
-_PART = "parts of the difference"
 GOLD: tuple[api.Column[GoldRow], ...] = (
     api.Column("", "", lambda row: row.label, ""),
     api.Column("", "", lambda row: _each(row.findings, row.search, "n"), "n", wording.span),
@@ -362,10 +363,7 @@ GOLD: tuple[api.Column[GoldRow], ...] = (
     api.Column("", _BOTH, lambda row: row.pass_at_1(row.search), "GapFT", percent),
     api.Column("", _BOTH, lambda row: row.pass_at_1(row.gold), "gold", percent),
     api.Column("", "", lambda row: row.contrast.delta, "difference", points),
-    api.Column("", "", lambda row: row.contrast.interval, "95% interval", points_interval),
-    api.Column("", _PART, lambda row: row.contrast.terms.g, "G", points),
-    api.Column("", _PART, lambda row: row.contrast.terms.s, "S", points),
-    api.Column("", _PART, lambda row: row.contrast.terms.u, "U", points),
+    *(column.of(lambda row: row.contrast) for column in PARTS),
 )
 
 

@@ -120,7 +120,7 @@ def scale_arm(
     condition: str,
     seed: int,
     plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = api.report_nothing,
 ) -> dict[str, Any]:
     """Chooses one arm's scale on the calibration split and exports the adapter at that scale.
 
@@ -143,9 +143,8 @@ def scale_arm(
             arm,
             api.CALIBRATION,
             calibration_file(arm, scale),
-            f"{api.CALIBRATION}/{arm.name}/{scale:g}",
             plugin_files,
-            lambda done, total, n=number: progress(n * total + done, len(SCALES) * total),  # type: ignore[misc]
+            partial(_report_part, progress, number),
             adapter=partial(_adapter_at, run, arm, scale),
         )
     output = run.path / layout.of_arm(FOLDER, arm)
@@ -163,13 +162,20 @@ def scale_arm(
     return {"choice": read_choice(run.path, arm), "decisions": decisions}
 
 
+def _report_part(
+    progress: api.ReportProgress, number: int, done: int, total: int, tokens: int = 0
+) -> None:
+    """Report one scale's progress as a part of all scales'."""
+    progress(number * total + done, len(SCALES) * total, tokens)
+
+
 def audit_scaled_arm(
     run_path: str,
     condition: str,
     seed: int,
     scale: float,
     plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = lambda done, total: None,
+    progress: api.ReportProgress = api.report_nothing,
 ) -> dict[str, Any]:
     """Decodes the audit problems greedily with one arm's adapter at one scale.
 
@@ -177,9 +183,8 @@ def audit_scaled_arm(
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    file, purpose = layout.decisions_at(arm, scale), f"audit/{arm.name}/{scale:g}"
-    made = partial(_adapter_at, run, arm, scale)
-    return api.decode_split(run, arm, "audit", file, purpose, plugin_files, progress, adapter=made)
+    file, made = layout.decisions_at(arm, scale), partial(_adapter_at, run, arm, scale)
+    return api.decode_split(run, arm, "audit", file, plugin_files, progress, adapter=made)
 
 
 def choose(run: api.RunDirectory, arm: api.Arm, settings: Scaling) -> ScaleChoice:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from gapft_harness import api
 from gapft_harness.analysis.scaling import FIXED
@@ -24,7 +22,6 @@ from gapft_harness.experiments.scaling.report import (
 )
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.run_directory.mirror import placed
 from gapft_harness.stages.selection.stage import arms
 
 
@@ -106,7 +103,7 @@ def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Poole
     runs changes nothing.
 
     Args:
-        places: run directories, folders or URLs, that have been audited.
+        places: run directories that have been audited.
         conditions: those that are environments, in every run that has them; default: all.
 
     Raises:
@@ -114,11 +111,7 @@ def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Poole
             conditions of one budget, runs that share a checkpoint, or whose scales were chosen by
             different rules.
     """
-    with contextlib.ExitStack() as stack:
-        runs = [
-            _read(place, stack.enter_context(placed(place, writes=False))[0], conditions)
-            for place in places
-        ]
+    runs = [_read(place, conditions) for place in places]
     first = runs[0]
     for number, run in enumerate(runs):
         if run.rule != first.rule:
@@ -142,8 +135,8 @@ def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Poole
     return Pooled(tuple(sorted(runs, key=lambda run: run.scaled.name)), found)
 
 
-def _read(place: str, path: Path, conditions: Sequence[str]) -> PooledRun:
-    run = api.RunDirectory.open(path)
+def _read(place: str, conditions: Sequence[str]) -> PooledRun:
+    run = api.RunDirectory.open(place)
     recipe, manifest = run.recipe, run.manifest()
     files = manifest["files"]
     trained = [arm for arm in arms(recipe) if arm.name in manifest["budgets"]]
@@ -163,10 +156,10 @@ def _read(place: str, path: Path, conditions: Sequence[str]) -> PooledRun:
         run.sealed(table)
     for arm in trained:
         run.sealed(layout.of_arm(FOLDER, arm))
-        chosen = read_choice(path, arm)["scale"]
+        chosen = read_choice(run.path, arm)["scale"]
         for scale in {chosen, FIXED, 1.0} - {0.0}:
             run.sealed(layout.decisions_at(arm, scale))
-    decided = read_scaled_run(path, manifest, trained)
+    decided = read_scaled_run(run.path, manifest, trained)
     assert decided is not None
     return PooledRun(
         place=place,

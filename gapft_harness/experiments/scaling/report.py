@@ -515,13 +515,13 @@ def _environments(found: ScalingFindings) -> api.Table:
     else:
         mean = f"mean of {wording.whole(len(found.environments))}", found.mean
         rows = [mean, *found.environments.items()]
-    columns = [*GROUPS[:-1], above(_share(found.tolerance))]
-    return api.Frame(columns, rows).table(
+    return api.Frame(GROUPS, rows).table(
         "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
         f"scale {_scale(FIXED)}, and of the adapters as trained (scale 1); in percentage points, "
         "with 95% intervals. Scales chosen: in brackets how many checkpoints chose each. Last "
         "column: checkpoints of which ρ_G on the audit is above the tolerance, as trained and at "
         "the chosen scale.",
+        fill={"SHARE": _share(found.tolerance)},
     )
 
 
@@ -540,17 +540,9 @@ def against(what: str, title: str) -> api.Column[GroupRow]:
     return api.Column("", _AGAINST, said, f"against {title}")
 
 
-def above(share: str) -> api.Column[GroupRow]:
-    """Adapters that lose more than the tolerance."""
-
-    def said(row: GroupRow) -> str:
-        group = row[1]
-        return (
-            f"{wording.whole(group.above_before)} → {wording.whole(group.above_after)} of "
-            f"{wording.whole(group.checkpoints)}"
-        )
-
-    return api.Column("", "adapters that lose more of G on the audit", said, f"ρ_G above {share}")
+def _above_tolerance(row: GroupRow) -> str:
+    before, after, of = row[1].above_before, row[1].above_after, row[1].checkpoints
+    return f"{wording.whole(before)} → {wording.whole(after)} of {wording.whole(of)}"
 
 
 _ENVIRONMENT = "a condition of a run: a task, a model and a budget"
@@ -560,7 +552,9 @@ GROUPS: tuple[api.Column[GroupRow], ...] = (
     against("source", "source"),
     against("fixed", f"{FIXED:g}"),
     against("trained", "1"),
-    above("SHARE"),
+    api.Column(
+        "", "adapters that lose more of G on the audit", _above_tolerance, "ρ_G above SHARE"
+    ),
 )
 
 

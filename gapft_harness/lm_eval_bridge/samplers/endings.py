@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from gapft_harness.core.turn_end import find_turn_end
+from gapft_harness.hooks.protocols import Generation, SamplerSettings
 
 #: Entries of a model's generation_config that say nothing of how tokens are drawn.
 _HARMLESS = frozenset({"transformers_version", "_from_model_config", "use_cache"})
@@ -21,7 +24,8 @@ def end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[in
     text after special tokens have been dropped from it, and so would never find that one.
 
     Args:
-        own: the tokenizer's end of sequence and those of the model's generation_config.
+        own: the tokenizer's end of sequence, those of the model's generation_config, and
+            ``turn_ends``.
     """
     special = {
         str(token): number
@@ -29,6 +33,20 @@ def end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[in
         if token.special
     }
     return sorted({*own, *(special[stop] for stop in until if stop in special)})
+
+
+def turn_ends(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
+    """Return the id that ends an assistant's turn, which training adds to responses.
+
+    Nothing where prompts are not rendered through a chat template, or it has no such token.
+
+    Raises:
+        UserError: the template raises.
+    """
+    if not settings.chat_template or tokenizer.chat_template is None:
+        return frozenset()
+    end = find_turn_end(tokenizer, settings.model_args.get("chat_template_args"))
+    return frozenset() if end.token is None else frozenset([end.token])
 
 
 def ids_of_text(ids: Sequence[int], text: str, decode: Callable[[Sequence[int]], str]) -> list[int]:
@@ -45,6 +63,32 @@ def ids_of_text(ids: Sequence[int], text: str, decode: Callable[[Sequence[int]],
         else:
             low = middle + 1
     return list(ids[:low])
+
+
+def finished(
+    ids: Sequence[int],
+    ends: Collection[int],
+    stops: Sequence[str],
+    decode: Callable[[Sequence[int]], str],
+) -> Generation:
+    """Make a response of generated ids: what an end token or a stop string ends is cut off.
+
+    Args:
+        ids: all that was generated; what follows an end token does not count.
+        ends: end tokens.
+        stops: stop strings; lm-eval cuts a text at the first of each, one after another.
+        decode: gives the text of ids, special tokens left out.
+    """
+    from lm_eval.models.utils import postprocess_generated_text
+
+    end = next((place for place, token in enumerate(ids) if token in ends), None)
+    own = list(ids[:end])
+    whole = decode(own)
+    text = postprocess_generated_text(whole, list(stops), None)
+    is_cut = len(text) < len(whole)
+    if is_cut:
+        own = ids_of_text(own, text, decode)
+    return Generation(text, tuple(own), "stop" if is_cut or end is not None else "length")
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import gc
 import inspect
-import logging
 import re
 import warnings
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
@@ -22,21 +22,24 @@ from peft import PeftModel
 from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
-from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding
 from gapft_harness.hooks.protocols import (
     Generated,
-    Generation,
+    ReportGeneration,
     Request,
     SamplerSettings,
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit, peft_folder
+from gapft_harness.lm_eval_bridge.samplers.batch_sizes import BatchSizes, give_back
+from gapft_harness.lm_eval_bridge.samplers.decode_loop import TOGETHER, DecodeLoop, Endings, Row
 from gapft_harness.lm_eval_bridge.samplers.endings import (
     as_ids,
     end_ids,
-    ids_of_text,
+    finished,
     ignored_message,
     split_generation_config,
+    turn_ends,
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
@@ -44,10 +47,11 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     check_chat_settings,
     check_chat_template,
     first_line,
+    render_chat,
     start_ids,
     started,
 )
-from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs, instances, which_fit
+from gapft_harness.lm_eval_bridge.samplers.text import which_fit
 
 #: lm-eval's own default is 1.
 DEFAULT_BATCH_SIZE = 64
@@ -163,153 +167,6 @@ def _check_batch_size(batch_size: Any) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    """One row of one batch: what went in, what came out.
-
-    Attributes:
-        prompt_ids: the ids the model saw, padding removed.
-        token_ids: the ids that make up ``text``; see ``ids_of_text``.
-        text: what ``generate_until`` returned for it.
-        finish_reason: ``stop`` or ``length``.
-    """
-
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    text: str
-    finish_reason: str
-
-
-class TokenHFLM(HFLM):  # type: ignore[misc]  # lm_eval is untyped
-    """``HFLM`` that keeps the token ids of every response; created with the same arguments."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._known_ids: dict[str, list[int]] = {}
-        self._batch: deque[tuple[tuple[int, ...], list[int]]] = deque()
-        self._decoded = ""
-        self._batch_size_found: int | None = None
-        self._end_ids: frozenset[int] = frozenset()
-        self._rows: dict[str, deque[TokenRow]] = {}
-        #: What every prompt begins with; None: as ``HFLM`` encodes it.
-        self.start_ids: list[int] | None = None
-        super().__init__(*args, **kwargs)
-        self.own_end_ids = as_ids(self.model.generation_config.eos_token_id) | as_ids(
-            self.tokenizer.eos_token_id
-        )
-        self.ignored_generation_config = neutralise_generation_config(self.model)
-        self.cache_hook = self
-
-    def end_ids(self, until: Iterable[str]) -> list[int]:
-        """The ids that end a response, sorted; see ``endings.end_ids``."""
-        return end_ids(self.tokenizer, self.own_end_ids, until)
-
-    def collect(self, requests: Sequence[Any]) -> list[TokenRow]:
-        """Generates, and gives one row per request, in order.
-
-        Equal prompts are told apart by their order alone: lm-eval's sort by length is stable, so
-        the j-th row of a prompt answers the j-th request that has it.
-
-        Raises:
-            RuntimeError: a prompt would have been truncated, or is empty.
-        """
-        self._batch.clear()
-        self._rows.clear()
-        try:
-            texts = self.generate_until(requests, disable_tqdm=True)
-        finally:
-            self._known_ids.clear()
-        rows = [self._rows[request.args[0]].popleft() for request in requests]
-        self._rows.clear()
-        if [row.text for row in rows] != texts:
-            raise RuntimeError(
-                "lm_eval returned its responses in another order than it generated them; "
-                "this version of lm_eval is not supported"
-            )
-        return rows
-
-    def tok_encode(self, string: str, *args: Any, **kwargs: Any) -> list[int]:
-        """Encodes as ``HFLM`` does, but for start tokens; once until the next ``collect``."""
-        if args or kwargs:
-            ids: list[int] = super().tok_encode(string, *args, **kwargs)
-            return ids
-        known = self._known_ids.get(string)
-        if known is None:
-            known = self._known_ids[string] = started(super().tok_encode(string), self.start_ids)
-        return known
-
-    def tok_batch_encode(
-        self,
-        strings: Sequence[str],
-        padding_side: str = "left",
-        left_truncate_len: int | None = None,
-        truncation: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encodes as ``HFLM`` does, but refuses where that would cut a prompt in silence.
-
-        Returns:
-            Ids and attention mask, each of shape (prompts, longest prompt).
-
-        Raises:
-            RuntimeError: it would, or one is empty; callers have set both apart (``which_fit``).
-        """
-        if self.start_ids is None:
-            ids, mask = super().tok_batch_encode(list(strings), padding_side=padding_side)
-        else:
-            rows = {"input_ids": [self.tok_encode(string) for string in strings]}
-            padded = self.tokenizer.pad(rows, padding_side=padding_side, return_tensors="pt")
-            ids, mask = padded["input_ids"], padded["attention_mask"]
-        lengths = mask.sum(dim=1).tolist()
-        limit = left_truncate_len or self.max_length
-        for length in lengths:
-            if not 0 < length <= limit:
-                raise RuntimeError(f"a prompt of {length} tokens does not fit into {limit}")
-        return ids, mask
-
-    def tok_decode(self, tokens: Any, skip_special_tokens: bool = True) -> str:
-        """Decodes as ``HFLM`` does, and keeps the text that stop strings have not cut yet."""
-        self._decoded = super().tok_decode(tokens, skip_special_tokens=skip_special_tokens)
-        return self._decoded
-
-    def _model_generate(
-        self, context: torch.Tensor, max_length: int, stop: list[str], **generation_kwargs: Any
-    ) -> torch.Tensor:
-        output: torch.Tensor = super()._model_generate(
-            context, max_length, stop, **generation_kwargs
-        )
-        self._end_ids = frozenset(generation_kwargs["eos_token_id"])
-        width = context.shape[1]
-        lengths = generation_kwargs["attention_mask"].sum(dim=1).tolist()
-        for row, length in zip(output.tolist(), lengths, strict=True):
-            self._batch.append((tuple(row[width - length : width]), row[width:]))
-        return output
-
-    def add_partial(self, attr: str, request: tuple[str, dict[str, Any]], text: str) -> None:
-        """Called by ``generate_until`` as its cache hook, once per row, in the batch's order."""
-        prompt_ids, generated = self._batch.popleft()
-        end = next((i for i, token in enumerate(generated) if token in self._end_ids), None)
-        ids = generated[:end]
-        cut = len(text) < len(self._decoded)
-        row = TokenRow(
-            prompt_ids,
-            tuple(self.ids_of_text(ids, text) if cut else ids),
-            text,
-            "stop" if cut or end is not None else "length",
-        )
-        self._rows.setdefault(request[0], deque()).append(row)
-
-    def ids_of_text(self, ids: list[int], text: str) -> list[int]:
-        """The ids that make up ``text``; see ``endings.ids_of_text``."""
-        return ids_of_text(ids, text, super().tok_decode)
-
-    def _detect_batch_size(self, requests: Any = None, pos: int = 0) -> int:
-        """Detects once per model: ``generate_until`` asks again at every call."""
-        if requests is not None:
-            return int(super()._detect_batch_size(requests, pos))
-        if self._batch_size_found is None:
-            self._batch_size_found = int(super()._detect_batch_size())
-        return self._batch_size_found
-
-
 def neutralise_generation_config(model: Any) -> dict[str, Any]:
     """Replaces a model's generation_config by one that leaves all sampling to the decoding.
 
@@ -321,14 +178,11 @@ def neutralise_generation_config(model: Any) -> dict[str, Any]:
     return ignored
 
 
-logger = logging.getLogger(__name__)
-
-
 class HfSampler:
-    """A Transformers model through lm-eval's ``hf`` model.
+    """A Transformers model, loaded by lm-eval's ``hf`` model and decoded by ``DecodeLoop``.
 
-    Each call of ``generate`` seeds torch's generators (all devices) with its seed and leaves them
-    where the generation ended. K samples of one prompt are K independent rows.
+    What a sample is depends on its prompt and its seed, and on the rest of a call by rounding
+    alone.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
@@ -349,7 +203,7 @@ class HfSampler:
         arguments = check_arguments(settings.model_args)
         try:
             with _no_progress_bars():
-                self._lm: Any = TokenHFLM.create_from_arg_obj(arguments)
+                self._lm: Any = HFLM.create_from_arg_obj(arguments)
         except (GapftError, MemoryError):
             raise
         except Exception as error:  # of a config that is refused, they have no common kind
@@ -361,18 +215,28 @@ class HfSampler:
             )
         if settings.chat_template:
             check_chat_template(self._lm.tokenizer, settings)
-        self._lm.start_ids = start_ids(self._lm.tokenizer, settings)
-        ignored = self._lm.ignored_generation_config
-        if ignored:
-            logger.warning(ignored_message(arguments["pretrained"], ignored))
+        self._start_ids = start_ids(self._lm.tokenizer, settings)
+        self._own_end_ids = (
+            as_ids(self._lm.model.generation_config.eos_token_id)
+            | as_ids(self._lm.tokenizer.eos_token_id)
+            | turn_ends(self._lm.tokenizer, settings)
+        )
+        self._ignored = neutralise_generation_config(self._lm.model)
+        self._notes: list[str] = []
+        if self._ignored:
+            self._notes.append(ignored_message(arguments["pretrained"], self._ignored))
         if adapter is not None:
             _merge(self._lm, adapter)
+        self._loop = DecodeLoop(self._lm.model, self._lm.device, self._autocast)
+        if self._loop.reason:
+            self._notes.append(f"{TOGETHER}: {self._loop.reason}")
+        self._sizes = BatchSizes(str(arguments["batch_size"]), self._lm.device, settings.processes)
         self._settings = settings
         self._arguments = arguments
         self._adapter = adapter
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
@@ -380,63 +244,95 @@ class HfSampler:
 
         Raises:
             UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
+            GapftError: memory is too small for a single response.
         """
-        prompts = [self._render(request) for request in requests]
-        lengths = [len(self._lm.tok_encode(prompt)) for prompt in prompts]
-        fits = which_fit(requests, lengths, decoding, self._lm.max_length)
-        rows = self._rows(
-            [request for request, fit in zip(requests, fits, strict=True) if fit],
-            [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit],
-            decoding,
-            seed,
+        while self._notes:
+            report(0, 0, self._notes.pop(0))
+        texts = [self._render(request) for request in requests]
+        ids = {text: started(self._lm.tok_encode(text), self._start_ids) for text in set(texts)}
+        prompts = [ids[text] for text in texts]
+        fits = which_fit(requests, list(map(len, prompts)), decoding, self._lm.max_length)
+        rows = {
+            number: _rows(number, request, decoding)
+            for number, (request, fit) in enumerate(zip(requests, fits, strict=True))
+            if fit
+        }
+        ends = frozenset(end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until))
+        stops = decoding.until
+        endings = Endings(ends, decoding.max_gen_toks, stops, self._decode_all)
+        self._sizes.run(
+            lambda size: self._loop.generate(
+                prompts, chain.from_iterable(rows.values()), decoding, endings, size, report
+            ),
+            max((len(prompts[number]) for number in rows), default=0) + decoding.max_gen_toks,
+            self._loop.bytes_per_token,
+            len(requests) * max((len(request.indices) for request in requests), default=0),
+            report,
         )
+        # lm-eval cuts at the tokenizer's end token too, where a model spells it out.
+        stops += (self._lm.tok_decode(self._lm.eot_token_id, skip_special_tokens=False),)
         return [
-            _answer([next(rows) for _ in request.indices]) if fit else beyond_context(request)
-            for request, fit in zip(requests, fits, strict=True)
+            Generated(
+                tuple(prompts[number]),
+                tuple(finished(row.ids, ends, stops, self._decode) for row in rows[number]),
+            )
+            if number in rows
+            else beyond_context(request)
+            for number, request in enumerate(requests)
         ]
-
-    def _rows(
-        self, requests: Sequence[Request], prompts: Sequence[str], decoding: Decoding, seed: int
-    ) -> Iterator[TokenRow]:
-        """The rows of requests that fit, one an index, in order."""
-        if not requests:
-            return iter(())
-        kwargs = generation_kwargs(decoding)
-        kwargs["eos_token_id"] = self._lm.end_ids(decoding.until)
-        torch.manual_seed(seed)
-        return iter(self._lm.collect(instances(requests, prompts, kwargs)))
 
     def describe(self) -> dict[str, Any]:
         """Model, weights, device and versions; hashes the weight files, so not for free."""
         return describe_model(self._lm, self._arguments, self._adapter) | {
+            "end_ids": end_ids(self._lm.tokenizer, self._own_end_ids, ()),
+            "generation_config_ignored": {key: str(v) for key, v in self._ignored.items()},
+            "prompt_cache": f"not repeated: {self._loop.reason}"
+            if self._loop.reason
+            else "repeated",
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "threads": self._settings.threads,
-            "start_ids": self._lm.start_ids,
+            "start_ids": self._start_ids,
         }
 
     def close(self) -> None:
         """Frees the model's memory."""
-        self._lm = None
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        self._lm = self._loop = None  # type: ignore[assignment]
+        give_back()
 
     def _render(self, request: Request) -> str:
         if not self._settings.chat_template:
             return request.text
-        rendered: str = self._lm.apply_chat_template(
-            chat_turns(request, self._settings.system_instruction), add_generation_prompt=True
+        arguments = {"tokenize": False, **self._lm.chat_template_args}
+        apply = partial(self._lm.tokenizer.apply_chat_template, **arguments)
+        return render_chat(apply, chat_turns(request, self._settings.system_instruction))
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which lm-eval's model generates."""
+        dtype = self._lm.mixed_precision_dtype
+        return torch.autocast(self._lm.device.type, dtype=dtype, enabled=dtype is not None)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._lm.tok_decode(ids)
+        return text
+
+    def _decode_all(self, ids: list[list[int]]) -> list[str]:
+        texts: list[str] = self._lm.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return texts
+
+
+def _rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
+    """Return the rows of one request: blocks of samples by their numbers, and the greedy one's."""
+    return [
+        Row(
+            prompt,
+            GREEDY if index == GREEDY else index // BLOCK,
+            np.random.Generator(np.random.PCG64(seed)).random(decoding.max_gen_toks)
+            if decoding.of(index).do_sample
+            else None,
         )
-        return rendered
-
-
-def _answer(rows: list[TokenRow]) -> Generated:
-    """One request's rows as its answer."""
-    return Generated(
-        rows[0].prompt_ids if rows else (),
-        tuple(Generation(row.text, row.token_ids, row.finish_reason) for row in rows),
-    )
+        for index, seed in zip(request.indices, request.seeds, strict=True)
+    ]
 
 
 def _merge(lm: Any, adapter: Adapter) -> None:

@@ -91,6 +91,7 @@ def evaluate_in_turn(
     Raises:
         UserError: an option that does not go with several adapters, a folder that holds logs
             already, a folder that is no adapter, or an adapter of another base.
+        ValueError: of lm-eval, on an unknown task.
         GapftError: an adapter was not applied, though it is not zero.
     """
     from lm_eval.config.evaluate_config import EvaluatorConfig
@@ -98,6 +99,7 @@ def evaluate_in_turn(
     config = EvaluatorConfig.from_cli(parsed)
     arguments = dict(config.model_args or {})
     out, rank = _checked(adapters, config, arguments)
+    config.process_tasks(config.metadata)  # an unknown task is refused before the base is loaded
     named_by = _MODELS[config.model]
     silent = [one for one in adapters if _is_zero(one)]
     in_turn = _InTurn(_loaded(config, arguments, adapters, rank), config.model)

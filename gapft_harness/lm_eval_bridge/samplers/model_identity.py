@@ -32,11 +32,9 @@ def describe_model(
         "parameters": int(lm.model.num_parameters()),
         "dtype": str(lm.model.dtype).removeprefix("torch."),
         "device": str(lm.device),
-        "batch_size": str(lm.batch_size),
+        "batch_size": str(arguments["batch_size"]),
         "max_length": int(lm.max_length),
-        "end_ids": lm.end_ids(()),
         "chat_template_sha256": template_hash(lm.tokenizer),
-        "generation_config_ignored": {k: str(v) for k, v in lm.ignored_generation_config.items()},
         "adapter": adapter_description(adapter, merged=True),
         "versions": {name: installed(name) for name in _LIBRARIES},
     }

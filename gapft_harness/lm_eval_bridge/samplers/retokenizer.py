@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Problem
+from gapft_harness.core.records import Problem, Turn
 from gapft_harness.hooks.protocols import Request, SamplerSettings
-from gapft_harness.lm_eval_bridge.samplers.endings import end_ids
+from gapft_harness.lm_eval_bridge.samplers.endings import end_ids, turn_ends
 
 
 class Retokenizer:
@@ -35,19 +36,20 @@ class Retokenizer:
         self._add_bos = args.get("add_bos_token")
         if settings.chat_template:
             check_chat_template(self._tokenizer, settings)
+        self._turn_ends = turn_ends(self._tokenizer, settings)
         self.start_ids = start_ids(self._tokenizer, settings)
 
     def render(self, request: Request) -> str:
         """The text that a model is given for a request: as it is, or as turns of a chat."""
         if not self._settings.chat_template:
             return request.text
-        rendered: str = self._tokenizer.apply_chat_template(
-            chat_turns(request, self._settings.system_instruction),
-            tokenize=False,
-            add_generation_prompt=True,
-            **(self._settings.model_args.get("chat_template_args") or {}),
-        )
-        return rendered
+        return render_chat(self._apply, chat_turns(request, self._settings.system_instruction))
+
+    @cached_property
+    def _apply(self) -> Callable[..., str]:
+        """The tokenizer's chat template with the recipe's arguments."""
+        arguments = self._settings.model_args.get("chat_template_args") or {}
+        return partial(self._tokenizer.apply_chat_template, tokenize=False, **arguments)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
         """Ids of rendered prompts, with the tokenizer's own special tokens.
@@ -77,8 +79,8 @@ class Retokenizer:
         return text
 
     def special_ids(self, texts: Sequence[str]) -> list[int]:
-        """The ids of those texts that are one special token each, sorted."""
-        return end_ids(self._tokenizer, (), texts)
+        """The ids of the chat template's end and of texts that are one special token, sorted."""
+        return end_ids(self._tokenizer, self._turn_ends, texts)
 
     def _ids(self, texts: list[str], special: bool) -> list[tuple[int, ...]]:
         if not texts:
@@ -94,7 +96,7 @@ def prompt_lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> li
         UserError: as ``Retokenizer``.
     """
     tokenizer = Retokenizer(settings)
-    requests = [Request(problem.id, problem.prompt, (GREEDY,)) for problem in problems]
+    requests = [Request(p.id, p.prompt, (), (), turns=p.turns) for p in problems]
     return [len(ids) for ids in tokenizer.prompt_ids([*map(tokenizer.render, requests)])]
 
 
@@ -121,8 +123,11 @@ def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
 
 
 def chat_turns(request: Request, system_instruction: str | None) -> list[dict[str, str]]:
-    """The chat of one request: an optional system turn, the user's, and those of its attempts."""
-    system = [{"role": "system", "content": system_instruction}] if system_instruction else []
+    """The chat of one request: the turns that its task laid out, and those of its attempts.
+
+    Args:
+        system_instruction: the system turn of a request without turns of its own.
+    """
     attempts = [
         turn
         for attempt in request.attempts
@@ -131,7 +136,52 @@ def chat_turns(request: Request, system_instruction: str | None) -> list[dict[st
             {"role": "user", "content": attempt.feedback},
         )
     ]
+    if request.turns:
+        return [*map(dict, request.turns), *attempts]
+    system = [{"role": "system", "content": system_instruction}] if system_instruction else []
     return [*system, {"role": "user", "content": request.prompt}, *attempts]
+
+
+def continues_answer(turns: Sequence[Turn]) -> bool:
+    """Whether a chat ends within the assistant's turn, which the response then continues."""
+    return turns[-1]["role"] == "assistant"
+
+
+#: Stands for the beginning of an answer when a chat template is tried.
+_BEGINNING = "gapft-beginning-of-an-answer"
+
+
+def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> str:
+    """Render turns as lm-eval does, up to where the response begins.
+
+    Args:
+        apply_template: a tokenizer's ``apply_chat_template`` that returns text.
+        turns: the chat; one that ends with an assistant's turn is left open there.
+
+    Raises:
+        UserError: the template refuses the turns, or cannot leave the last one open.
+    """
+    import jinja2
+
+    continued = continues_answer(turns)
+    arguments = {"add_generation_prompt": not continued, "continue_final_message": continued}
+    try:
+        if continued:  # a template that drops the turn could be cut at the same words elsewhere
+            apply_template([*turns[:-1], {**turns[-1], "content": _BEGINNING}], **arguments)
+        return apply_template([*turns], **arguments)
+    except (jinja2.TemplateError, ValueError) as error:
+        roles = ", ".join(turn["role"] for turn in turns)
+        remedy = (
+            "the task begins answers with gen_prefix: remove it from the task, or set "
+            "model.chat_template to false"
+            if continued
+            else "change the task's description or model.system_instruction (the system turn), or "
+            "set model.fewshot_as_multiturn to false"
+        )
+        raise UserError(
+            f"the chat template of this model refuses the turns {roles}"
+            f"{' with the last one left open' if continued else ''} ({first_line(error)}); {remedy}"
+        ) from error
 
 
 def check_chat_settings(settings: SamplerSettings) -> None:
@@ -164,7 +214,7 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
         )
     try:
         tokenizer.apply_chat_template(
-            chat_turns(Request("", "?", ()), settings.system_instruction),
+            chat_turns(Request("", "?", (), ()), settings.system_instruction),
             tokenize=False,
             add_generation_prompt=True,
             **(settings.model_args.get("chat_template_args") or {}),

@@ -10,7 +10,13 @@ import aiohttp
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Adapter, Decoding
-from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
+from gapft_harness.hooks.protocols import (
+    Generated,
+    ReportGeneration,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
 from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, generation_kwargs, which_fit
 
@@ -35,9 +41,9 @@ class SglangSampler(LmEvalSampler):
         super().__init__(settings, adapter, self._tokens)
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order; ``seed`` changes nothing.
+        """Answers every request, in order; seeds change nothing.
 
         A prompt that does not fit gets ``beyond_context``; lm-eval would cut its beginning in
         silence.
@@ -51,7 +57,7 @@ class SglangSampler(LmEvalSampler):
         fits = which_fit(requests, lengths, decoding, int(self._lm.max_length))
         fitting = [request for request, fit in zip(requests, fits, strict=True) if fit]
         try:
-            answers = iter(super().generate(fitting, decoding, seed) if fitting else [])
+            answers = iter(super().generate(fitting, decoding, report) if fitting else [])
             return [
                 next(answers) if fit else beyond_context(request)
                 for request, fit in zip(requests, fits, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,16 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.records import GREEDY, Adapter, Decoding
+from gapft_harness.core.streams import derive
 from gapft_harness.core.text import whole
-from gapft_harness.hooks.protocols import Generated, Generation, Request, SamplerSettings
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    ReportGeneration,
+    Request,
+    SamplerSettings,
+)
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
 
 
@@ -69,15 +76,27 @@ def which_fit(
 
 
 def instances(
-    requests: Sequence[Request], prompts: Sequence[str], kwargs: dict[str, Any]
+    requests: Sequence[Request],
+    prompts: Sequence[str],
+    decoding: Decoding,
+    kwargs: Callable[[Decoding], dict[str, Any]] = generation_kwargs,
 ) -> list[Any]:
-    """lm-eval's requests: each prompt's instance, repeated once per index asked for."""
+    """Return lm-eval's requests: one for each index asked for, by its decoding."""
+    options = {is_greedy: kwargs(decoding.of(GREEDY if is_greedy else 0)) for is_greedy in (0, 1)}
     clones: list[Any] = []
     for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-        instance = Instance(
-            "generate_until", {}, (prompt, kwargs), idx=number, task_name="", doc_id=number
-        )
-        clones.extend([instance] * len(request.indices))
+        made = {
+            is_greedy: Instance(
+                "generate_until",
+                {},
+                (prompt, options[is_greedy]),
+                idx=number,
+                task_name="",
+                doc_id=number,
+            )
+            for is_greedy in {index == GREEDY for index in request.indices}
+        }
+        clones.extend(made[index == GREEDY] for index in request.indices)
     return clones
 
 
@@ -85,8 +104,9 @@ class LmEvalSampler:
     """Any registered lm-eval model, by its text.
 
     Token ids are those of ``retokenizer`` where there is one (``tokens_from="retokenized"``),
-    else empty (``"none"``). Whether the same seed gives the same text is the model's affair: the
-    random generators of this process are seeded before each call, an engine elsewhere is not.
+    else empty (``"none"``). lm-eval's models take no seed for a single response: the random
+    generators of this process are seeded before each call by the seeds of all its samples, and an
+    engine elsewhere is not.
     """
 
     def __init__(
@@ -123,15 +143,15 @@ class LmEvalSampler:
         self._retokenizer = retokenizer
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``."""
-        _seed_this_process(seed)
+        _seed_this_process(derive(*(seed for request in requests for seed in request.seeds)))
         prompts = [
             self._retokenizer.render(request) if self._retokenizer else request.text
             for request in requests
         ]
-        clones = instances(requests, prompts, self._kwargs(decoding))
+        clones = instances(requests, prompts, decoding, self._kwargs)
         # Texts of a server may hold lone surrogates, which neither tokenizers nor files take.
         answers = whole(list(self._lm.generate_until(clones, disable_tqdm=True)))
         counts = [len(request.indices) for request in requests]
@@ -206,4 +226,4 @@ def _seed_this_process(seed: int) -> None:
     if "torch" in sys.modules:
         import torch
 
-        torch.manual_seed(seed)
+        torch.manual_seed(seed >> 1)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +96,11 @@ def json_row(row: Mapping[str, Any]) -> Document:
     return document
 
 
-@contextlib.contextmanager
-def naming_setting(where: str, path: Any, options: Any) -> Iterator[None]:
-    """Names the key of ``dataset_kwargs`` that ``datasets.load_dataset`` does not know.
+def require_files(where: str, path: Any, options: Any) -> None:
+    """Hold a task on files to name some: the library would search the whole working directory.
 
     Raises:
-        UserError: a key is unknown, or no file is named where there must be one: the library
-            would search the whole working directory for some.
+        UserError: it names none.
     """
     if path in FILE_FORMATS and not {"data_files", "data_dir"} & set(options or {}):
         found = [*map(str, options or {})]
@@ -114,20 +109,3 @@ def naming_setting(where: str, path: Any, options: Any) -> Iterator[None]:
             f"{did_you_mean('data_files', found)}; expected e.g. "
             "{data_files: {train: pool.jsonl, test: audit.jsonl}}"
         )
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        unknown = re.search(r"(?:doesn't have a|unexpected keyword argument) '(\w+)'", str(error))
-        if unknown is None or unknown[1] not in (options or {}):
-            raise
-        raise UserError(
-            f"{where}: dataset_kwargs: unknown key {unknown[1]!r}; "
-            f"{did_you_mean(unknown[1], _load_dataset_settings())}"
-        ) from error
-
-
-def _load_dataset_settings() -> list[str]:
-    from datasets import load_dataset
-
-    own = inspect.signature(load_dataset).parameters.values()
-    return [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name not in ("path", "name")]

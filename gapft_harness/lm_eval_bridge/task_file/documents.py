@@ -142,7 +142,8 @@ def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, .
             if name not in document:
                 found = ", ".join(sorted(document)) or "(none)"
                 raise UserError(
-                    f"{documents.place(row)}: the field {name!r} is missing; found: {found}"
+                    f"{documents.place(row)}: the field {name!r} is missing; found: {found}; "
+                    f"expected: {', '.join(fields)} (docs/tasks.md has the format)"
                 )
             value = document[name]
             if not isinstance(value, kind) or isinstance(value, bool):

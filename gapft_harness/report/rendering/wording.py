@@ -77,7 +77,7 @@ def whole(number: int) -> str:
 
 
 def rounded(number: float | None) -> str:
-    """A mean or a forecast of counts; a dash where it is not known."""
+    """A mean or an estimate of counts; a dash where it is not known."""
     return "–" if number is None else whole(round(number))
 
 

@@ -243,11 +243,9 @@ DRAWN: tuple[Column[Drawn], ...] = (
     Column("", _EARLY, lambda row: row.full, "K × problems", whole),
     Column("", _EARLY, lambda row: Fraction(row.samples, row.full), "share", percent),
     # a backend without a tokenizer gives no ids to count
-    Column("", _DRAWN_TOKENS, lambda row: whole(row.tokens) if row.tokens else "–", "tokens drawn"),
+    Column("", _DRAWN_TOKENS, lambda row: row.tokens or None, "tokens drawn", whole),
     Column(
-        "",
-        _DRAWN_TOKENS,
-        lambda row: f"{row.tokens / row.problems:.1f}" if row.tokens else "–",
-        "tokens a problem",
+        "", _DRAWN_TOKENS, lambda row: row.tokens / row.problems if row.tokens else None,
+        "tokens a problem", "{:.1f}".format,
     ),
-)
+)  # fmt: skip

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from statistics import fmean
 from typing import Any
 
-from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS, Decomposition, Terms
 from gapft_harness.analysis.pass_at_k import k_label
 from gapft_harness.core.records import SOURCE, Budget, State
@@ -19,7 +18,7 @@ from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
-from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, whole
+from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, rounded, whole
 
 #: Columns of a CSV file for a difference's parts by state.
 TERMS = ("term_S", "term_U", "term_G")
@@ -54,23 +53,9 @@ class Model:
         return self.condition.label + ("" if self.condition.matched else " *")
 
 
-def _trained(
-    key: str,
-    meaning: str,
-    value: Callable[[ConditionFindings], Any],
-    title: str | None = None,
-    shown: Callable[[Any], str] = str,
-    names: Sequence[str] = (),
-) -> Column[Model]:
-    """A column of which the source has no value."""
-    return Column(
-        key,
-        meaning,
-        lambda row: None if row.condition is None else value(row.condition),
-        title,
-        lambda value: "" if value is None else shown(value),
-        names=names,
-    )
+def _trained(*columns: Column[ConditionFindings]) -> Iterator[Column[Model]]:
+    """Columns of which the source has no value."""
+    return (column.of(lambda row: row.condition, missing="") for column in columns)
 
 
 #: The most seeds whose figures are shown side by side; of more, the lowest and the highest.
@@ -87,10 +72,6 @@ def _each_seed(condition: ConditionFindings) -> str:
 def by_state(terms: Terms) -> Mapping[str, Fraction]:
     """The parts of a difference by the states that they arise on (Equation 9)."""
     return {"S": terms.s, "U": terms.u, "G": terms.g}
-
-
-def _ends(interval: Interval) -> tuple[float, float]:
-    return interval.low, interval.high
 
 
 def _budget(condition: ConditionFindings) -> Budget:
@@ -113,18 +94,23 @@ ACCURACY: tuple[Column[Model], ...] = (
         lambda row: row.label,
         "condition",
     ),
-    _trained("condition", "", lambda condition: condition.name),
-    _trained("matched_budget", "", lambda condition: condition.matched),
-    Column("pass_at_1", _PASS_AT_1, lambda row: row.pass_at_1, "Pass@1", percent),
-    _trained("ci95", "", lambda condition: _ends(condition.interval), names=CI95),
-    _trained(
-        "",
-        "of the figure before it; of models over audit problems and seeds",
-        lambda condition: wording.percent_interval(condition.interval),
-        "95% interval",
+    *_trained(
+        Column("condition", "", lambda condition: condition.name),
+        Column("matched_budget", "", lambda condition: condition.matched),
     ),
-    _trained("", _PASS_AT_1, _each_seed, "each seed"),
-    _trained("K_eq", "", lambda condition: k_label(condition.k_eq)),
+    Column("pass_at_1", _PASS_AT_1, lambda row: row.pass_at_1, "Pass@1", percent),
+    *_trained(
+        Column(
+            "ci95",
+            "of the figure before it; of models over audit problems and seeds",
+            lambda condition: condition.interval,
+            "95% interval",
+            wording.percent_interval,
+            names=CI95,
+        ),
+        Column("", _PASS_AT_1, _each_seed, "each seed"),
+        Column("K_eq", "", lambda condition: k_label(condition.k_eq)),
+    ),
     Column(
         "",
         "the most samples of the source, with a verifier, that one decode matches (Appendix, "
@@ -141,23 +127,21 @@ PRINTED: tuple[Column[Model], ...] = (
         "paper",
     ),
 )
-BUDGETS: tuple[Column[Model], ...] = (
+BUDGETS: tuple[Column[Model], ...] = tuple(
     _trained(
-        "",
-        "examples in the training set (Section 3.3)",
-        lambda condition: _budget(condition).n,
-        "n",
-        whole,
-    ),
-    _trained("", _N_L, lambda condition: _budget(condition).exposures, "N", whole),
-    _trained(
-        "",
-        _N_L,
-        lambda condition: round(fmean(budget.tokens for budget in condition.budgets)),
-        "L",
-        whole,
-    ),
-    _trained("", _J, lambda condition: _budget(condition).steps, "J", whole),
+        Column(
+            "",
+            "examples in the training set (Section 3.3)",
+            lambda condition: _budget(condition).n,
+            "n",
+            whole,
+        ),
+        Column("", _N_L, lambda condition: _budget(condition).exposures, "N", whole),
+        Column(
+            "", _N_L, lambda condition: fmean(of.tokens for of in condition.budgets), "L", rounded
+        ),
+        Column("", _J, lambda condition: _budget(condition).steps, "J", whole),
+    )
 )
 
 
@@ -165,14 +149,15 @@ def rate(
     state: State, key: str, title: str, meaning: str, value: Callable[[Decomposition], Any]
 ) -> Column[Model]:
     """The share of a state's problems that changed; marked where they are few."""
-    return Column(
+    of_condition: Column[ConditionFindings] = Column(
         key,
         meaning,
-        lambda row: None if row.condition is None else value(row.condition.mean),
+        lambda condition: value(condition.mean),
         title,
         percent,
-        lambda row: row.condition is not None and state in row.condition.unstable,
+        lambda condition: state in condition.unstable,
     )
+    return of_condition.of(lambda row: row.condition)
 
 
 _CORRECTED = (
@@ -186,16 +171,21 @@ RATES: tuple[Column[Model], ...] = (
     rate("S", "kappa_S", "κ_S", _CORRECTED, lambda mean: mean.kappa_s),
     rate("U", "kappa_U", "κ_U", _CORRECTED, lambda mean: mean.kappa_u),
     rate("G", "rho_G", "ρ_G", _CORRECTED, lambda mean: mean.rho_g),
-    _trained("terms", "", lambda condition: by_state(condition.mean.terms), names=TERMS),
-    _trained("", _TERMS, lambda condition: condition.mean.terms.s, "S term", _two),
-    _trained("", _TERMS, lambda condition: condition.mean.terms.u, "U term", _two),
-    _trained("", _TERMS, lambda condition: condition.mean.terms.g, "G term", _two),
-    _trained("", _TERMS, lambda condition: condition.mean.terms.total, "change", _two),
+    *_trained(
+        Column("terms", "", lambda condition: by_state(condition.mean.terms), names=TERMS),
+        Column("", _TERMS, lambda condition: condition.mean.terms.s, "S term", _two),
+        Column("", _TERMS, lambda condition: condition.mean.terms.u, "U term", _two),
+        Column("", _TERMS, lambda condition: condition.mean.terms.g, "G term", _two),
+        Column("", _TERMS, lambda condition: condition.mean.terms.total, "change", _two),
+    ),
 )
 
 
 #: ``RATES``, where no star is explained.
-DECOMPOSITION = (_trained("", "", lambda condition: condition.label, "condition"), *RATES)
+DECOMPOSITION = (
+    *_trained(Column("", "", lambda condition: condition.label, "condition")),
+    *RATES,
+)
 
 
 def models(findings: Findings, k: int, printed: Mapping[str, str] | None = None) -> list[Model]:
@@ -260,8 +250,10 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
         "contrast",
     ),
     Column("delta", _OF_PASS_AT_1, lambda row: row[1].delta, "difference", points),
-    Column("ci95", "", lambda row: _ends(row[1].interval), names=CI95),
-    Column("", _OF_PASS_AT_1, lambda row: row[1].interval, "95% interval", wording.points_interval),
+    Column(
+        "ci95", _OF_PASS_AT_1, lambda row: row[1].interval, "95% interval",
+        wording.points_interval, names=CI95,
+    ),
     Column("terms", "", lambda row: by_state(row[1].terms), names=TERMS),
     Column("", _PARTS, lambda row: row[1].terms.s, "S", points),
     Column("", _PARTS, lambda row: row[1].terms.u, "U", points),
@@ -273,7 +265,7 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
         names=("test", "p"),
     ),
     Column("", _OF_PASS_AT_1, lambda row: row[1].resampled.p_value, "p", wording.p_value),
-)
+)  # fmt: skip
 
 
 def decomposition(findings: Findings, *, explained: bool = True) -> Table:

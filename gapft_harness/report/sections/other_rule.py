@@ -146,7 +146,7 @@ INVALID: tuple[Column[tuple[Agreement, Agreement]], ...] = (
         _OPEN,
         lambda row: row[0].right,
         "open with the right letter",
-        lambda right: "–" if right is None else whole(right),
+        whole,
     ),
     Column("", _OPEN, _opening, "of the invalid", percent),
 )

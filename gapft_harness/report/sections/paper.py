@@ -113,6 +113,6 @@ FIGURES: tuple[Column[Figure], ...] = (
         "the difference in standard errors of a share",
         lambda figure: figure.apart,
         "off",
-        lambda apart: "–" if apart is None else f"{apart:.1f}",
+        "{:.1f}".format,
     ),
 )

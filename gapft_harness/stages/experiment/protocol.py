@@ -134,7 +134,7 @@ class Experiment:
         names: Sequence[str],
         taken: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Holds conditions to one K, replay and training: they are to differ in their sets alone.
+        """Holds conditions to one K and training: they are to differ in their sets alone.
 
         Args:
             taken: where sets of other runs come from, by condition, once it is known.

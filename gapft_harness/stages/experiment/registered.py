@@ -246,9 +246,8 @@ SECTION: Final = "experiments"
 def keep(context: Context, experiment: Experiment) -> None:
     """Sees to it, before an experiment makes anything, that what it made before belongs with that.
 
-    What other settings made is taken away and made anew. Another code stops the run, unless what
-    it made is gone. The code is that of the experiment's methods and jobs; what only looks at what
-    they made (``hooks.code.LOOKS``) may change.
+    What other settings made is taken away and made anew. A plugin file that was edited stops the
+    run, unless what it made is gone.
 
     Raises:
         UserError: its code was changed, and what it made before is there.

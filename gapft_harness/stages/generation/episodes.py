@@ -13,6 +13,7 @@ from reprlib import repr as short
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError
 from gapft_harness.core.records import CONTEXT, Attempt, Gold, Problem
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.protocols import Generated, Request, Verifier
 from gapft_harness.hooks.registered import owner_of
@@ -75,11 +76,13 @@ def alive(
     indices: Sequence[int],
     attempt: int,
     journal: Journal,
+    streams: SampleStreams,
 ) -> list[Request]:
     """Asks for attempt number ``attempt`` of the episodes that have come so far and go on.
 
     Args:
         attempt: from 2; the journal holds all earlier rounds of the chunk.
+        streams: the samples' random streams.
 
     Returns:
         A request an episode, ordered by problem and index: each has a conversation of its own.
@@ -96,8 +99,11 @@ def alive(
     for (problem, response), told in zip(asked, episodes.feedback(texts, golds), strict=True):
         if told is not None:
             last = Attempt(response.text, response.token_ids, response.finish_reason, told)
+            index = (response.index,)
+            seeds = streams.seeds_of(problem.id, attempt, index)
+            so_far = (*response.attempts, last)
             requests.append(
-                Request(problem.id, problem.prompt, (response.index,), (*response.attempts, last))
+                Request(problem.id, problem.prompt, index, seeds, so_far, problem.turns)
             )
     return requests
 

@@ -1,8 +1,8 @@
 """Generating responses: what search and audit share.
 
-Chunks are fixed by the problems and the settings, never by what is left to do, so a resumed run
-regenerates exactly the chunk that was in flight, with the same seed. That seed is the chunk's own,
-or one for the whole search where the sampler derives a seed for every sample from it.
+Chunks are fixed by the problems and the settings, never by what is left to do, by a clock or by the
+number of workers, so a resumed run regenerates exactly the chunk that was in flight. Each sample
+draws from a random stream of its own (``streams.SampleStreams``).
 
 Early stop: samples are drawn in rounds, and a problem leaves once it has what it needs. On the
 pool, selection needs one verified response a problem: a problem that the source solves in one
@@ -20,16 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Decoding, Problem, Verdict
-from gapft_harness.core.streams import derive
+from gapft_harness.core.identities import canonical
+from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem, Verdict
+from gapft_harness.core.streams import SampleStreams, derive
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import ReportProgress, Request, Sampler, Verifier
+from gapft_harness.hooks.protocols import (
+    ReportGeneration,
+    ReportProgress,
+    Request,
+    Sampler,
+    Verifier,
+)
 from gapft_harness.hooks.registered import Registered, ResponseRuleTraits
 from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
+from gapft_harness.run_directory.shards import chunks_of
 from gapft_harness.stages.generation.episodes import (
     Episodes,
     alive,
@@ -74,6 +82,16 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
         )
 
 
+def chunk_size(search: Search, phases: Sequence[Phase]) -> int:
+    """Count the problems of a chunk: ``search.chunk``, and more where each has one response.
+
+    A chunk of single responses has as many as one of a whole block of samples, so that batches are
+    full and a killed command loses about as much.
+    """
+    is_single = all(len(phase.indices) == 1 for phase in phases)
+    return search.chunk * BLOCK if is_single else search.chunk
+
+
 def unsolved(
     problems: Sequence[Problem], journal: Journal, verifier: Verifier
 ) -> tuple[list[Problem], Judgements]:
@@ -110,11 +128,12 @@ def unsolved(
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One decoding of every problem: the greedy decode, or the K samples, or some of them.
+    """Responses that every problem gets in one call of the sampler.
 
     Attributes:
-        name: names the random stream.
-        indices: ``GREEDY``, or sample numbers.
+        name: part of the journal's keys.
+        decoding: of the samples; ``GREEDY`` is decoded greedily beside them.
+        indices: ``GREEDY``, sample numbers, or both.
         unsolved: leaves out the problems that an earlier phase's response solved.
     """
 
@@ -125,27 +144,40 @@ class Phase:
 
 
 def greedy_phase(decoding: Decoding) -> Phase:
-    """The deployment decode d(x)."""
+    """Return the phase of the deployment decode d(x) alone."""
     return Phase("greedy", decoding, (GREEDY,))
 
 
-def sample_phases(decoding: Decoding, search: Search, stop: bool) -> list[Phase]:
-    """The K samples at once, or in rounds that stop early.
+def sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
+    """Return how samples are drawn: with the length and the stop strings of the greedy decode."""
+    return Decoding(
+        True, greedy.max_gen_toks, greedy.until, search.temperature, search.top_p, search.top_k
+    )
+
+
+def sample_phase(greedy: Decoding, search: Search, samples: int) -> Phase:
+    """Return the phase of so many samples, without a greedy decode."""
+    return Phase("samples", sampled_decoding(greedy, search), tuple(range(samples)))
+
+
+def search_phases(greedy: Decoding, search: Search, stop: bool) -> list[Phase]:
+    """Return the phases of a search: all at once, or the greedy decode and rounds of samples.
 
     Args:
-        decoding: the greedy one, for its length and stop strings.
+        greedy: the deployment decode.
         stop: whether problems that are solved leave between rounds.
     """
-    sampled = Decoding(
-        True, decoding.max_gen_toks, decoding.until, search.temperature, search.top_p, search.top_k
-    )
+    sampled = sampled_decoding(greedy, search)
     if not stop:
-        return [Phase("samples", sampled, tuple(range(search.k)))]
+        return [Phase("search", sampled, (GREEDY, *range(search.k)))]
     rounds = [
         range(first, min(first + search.round, search.k))
         for first in range(0, search.k, search.round)
     ]
-    return [Phase(f"samples from {r.start}", sampled, tuple(r), unsolved=True) for r in rounds]
+    return [
+        greedy_phase(greedy),
+        *(Phase(f"samples from {r.start}", sampled, tuple(r), unsolved=True) for r in rounds),
+    ]
 
 
 def generate(
@@ -154,9 +186,8 @@ def generate(
     sampler: Sampler,
     journal: Journal,
     *,
-    purpose: str,
+    streams: SampleStreams,
     source: Mapping[str, Any],
-    seed: int,
     chunk: int,
     progress: ReportProgress,
     episodes: Episodes | None = None,
@@ -164,11 +195,10 @@ def generate(
 ) -> None:
     """Generates what the journal lacks, chunk by chunk, and of episodes round by round.
 
-    Problems are taken longest prompt first, so that batches hold prompts of like length.
-
     Args:
-        purpose: names the random streams, e.g. ``search/pool``.
+        streams: the samples' random streams.
         source: the sampler's description; journalled chunks of another model are refused.
+        chunk: problems of a chunk.
         progress: called with responses made, and made or still wanted: the second falls where
             problems are solved, or episodes end, before all that was wanted of them.
         episodes: how a decode of several attempts goes; None is a single response.
@@ -177,9 +207,8 @@ def generate(
     Raises:
         UserError: the journal holds chunks of other problems, prompts, settings or weights.
     """
-    ordered = sorted(problems, key=lambda p: (-len(p.prompt), p.id))
-    chunks = [ordered[start : start + chunk] for start in range(0, len(ordered), chunk)]
     attempts = episodes.attempts if episodes else 1
+    chunks = chunks_of(problems, chunk)
     rounds = [
         _Round(phase, members, attempt, _chunk_key(phase, members, attempt, source))
         for phase in phases
@@ -194,22 +223,32 @@ def generate(
     left = [each for each in rounds if each.key not in journal.committed]
     done = sum(r.size(journal.committed.get(r.key, 0)) for r in rounds)
     total = done + sum(each.size() for each in left)
+    tokens = 0
     progress(done, total)
     for each in left:
-        requests, judged = each.requests(episodes, verifier, journal)
-        round_seed = derive(seed, purpose, *each.stream(seeds_each_sample(sampler))) >> 33
-        generated = sampler.generate(requests, each.phase.decoding, round_seed) if requests else []
+        requests, judged = each.requests(episodes, verifier, journal, streams)
+        made = each.size(len(requests))
+        total += made - each.size()
+
+        report = _partial_report(progress, done, total, tokens)
+        generated = sampler.generate(requests, each.phase.decoding, report) if requests else []
         if each.attempt > 1:
             check_conversations(requests, generated, journal)
-        journal.append(each.key, round_seed, requests, generated, judged)
-        made = each.size(len(requests))
-        done, total = done + made, total - each.size() + made
-        progress(done, total)
+        journal.append(each.key, requests, generated, judged)
+        done += made
+        tokens += sum(len(g.token_ids) for answer in generated for g in answer.generations)
+        progress(done, total, tokens)
 
 
-def seeds_each_sample(sampler: Sampler) -> bool:
-    """Whether a sampler declares that each sample has a seed of its own; most do not."""
-    return bool(getattr(sampler, "seeds_each_sample", False))
+def _partial_report(
+    progress: ReportProgress, done: int, total: int, before: int
+) -> ReportGeneration:
+    """Report a round's progress; it is complete only once it is journalled."""
+
+    def report(finished: int, tokens: int, /, note: str = "") -> None:
+        progress(min(done + finished, total - 1), total, before + tokens, note)
+
+    return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,37 +260,40 @@ class _Round:
     attempt: int
     key: str
 
-    def stream(self, of_samples: bool) -> tuple[str, ...]:
-        """What names the round's randomness.
-
-        Args:
-            of_samples: the sampler gives every sample a seed of its own. Then neither the chunk
-                nor the round has a say, and a search may be divided in any way.
-        """
-        attempt = "" if self.attempt == 1 else f"/attempt {self.attempt}"
-        if of_samples:
-            return (f"{'samples' if self.phase.decoding.do_sample else 'greedy'}{attempt}",)
-        return (self.phase.name + attempt, *(problem.id for problem in self.members))
-
     def size(self, asked: int | None = None) -> int:
         """Responses to all its problems, or to as many as were asked."""
         return (len(self.members) if asked is None else asked) * len(self.phase.indices)
 
     def requests(
-        self, episodes: Episodes | None, verifier: Verifier | None, journal: Journal
+        self,
+        episodes: Episodes | None,
+        verifier: Verifier | None,
+        journal: Journal,
+        streams: SampleStreams,
     ) -> tuple[list[Request], Judgements]:
         """Every problem in the first round, or those unsolved; later the episodes that go on.
 
         There may be none. The verdicts are those by which problems were left out.
         """
+        indices = self.phase.indices
         if episodes is not None and self.attempt > 1:
-            return alive(episodes, self.members, self.phase.indices, self.attempt, journal), {}
+            return alive(episodes, self.members, indices, self.attempt, journal, streams), {}
         members: Sequence[Problem] = self.members
         judged: Judgements = {}
         if self.phase.unsolved:
             assert verifier is not None
             members, judged = unsolved(members, journal, verifier)
-        return [Request(p.id, p.prompt, self.phase.indices) for p in members], judged
+        asked = [
+            Request(
+                p.id,
+                p.prompt,
+                indices,
+                streams.seeds_of(p.id, self.attempt, indices),
+                turns=p.turns,
+            )
+            for p in members
+        ]
+        return asked, judged
 
 
 def _chunk_key(
@@ -259,7 +301,11 @@ def _chunk_key(
 ) -> str:
     """Names a round by all that its responses depend on, but for the machine."""
     weights = (source.get("weights_sha256"), source.get("adapter"))
-    prompts = [part for problem in members for part in (problem.id, problem.prompt)]
+    prompts = [
+        part
+        for problem in members
+        for part in (problem.id, problem.prompt, *map(canonical, problem.turns))
+    ]
     later = "" if attempt == 1 else f"/{attempt}"
     return f"{phase.name}/{derive(repr(phase.decoding), repr(weights), *prompts):016x}{later}"
 
@@ -279,7 +325,7 @@ def answer(
     verifier: Verifier,
     *,
     name: str,
-    purpose: str,
+    streams: SampleStreams,
     progress: ReportProgress,
     extra: Callable[[Mapping[str, Any]], dict[str, Any]],
     adapter: Adapter | None = None,
@@ -299,7 +345,6 @@ def answer(
     Raises:
         UserError: another model or edition of rules than that of the run's other tables.
     """
-    settings = run.recipe.search
     journal = Journal(path.with_suffix(".jsonl"))
     with contextlib.closing(journal), closing_verifier(verifier):
         if not plugins.rejudges(task["verifier"]):
@@ -315,10 +360,9 @@ def answer(
                 phases,
                 sampler,
                 journal,
-                purpose=purpose,
+                streams=streams,
                 source=source,
-                seed=settings.seed,
-                chunk=settings.chunk,
+                chunk=chunk_size(run.recipe.search, phases),
                 progress=progress,
                 episodes=episodes,
                 verifier=verifier,

@@ -99,7 +99,7 @@ def named(recipe: Recipe, task: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def codes(plugins: Plugins, names: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The hashes of the code of plugins' parts that are not bundled, by kind and name."""
+    """The hashes of the files of plugins' parts that are not bundled, by kind and name."""
     found = {f"{kind} {name}": plugins.code(kind, name) for kind, name in names}
     return {key: code for key, code in found.items() if code}
 
@@ -155,7 +155,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             ]
         else:
             lines += [
-                f"plugin, {key}: its code: {_hashes(a[key], b[key])}"
+                f"plugin, {key}: its file: {_hashes(a[key], b[key])}"
                 for key in a
                 if key in b and a[key] != b[key]
             ]
@@ -232,7 +232,8 @@ def changed(where: str | Path, lines: Sequence[str]) -> UserError:
 def _digest(problems: Sequence[Problem]) -> dict[str, Any]:
     digest = hashlib.sha256()
     for problem in sorted(problems, key=lambda problem: problem.id):
-        digest.update(canonical([problem.id, problem.prompt, problem.gold]).encode() + b"\n")
+        fields = [problem.id, problem.prompt, problem.turns, problem.gold]
+        digest.update(canonical(fields).encode() + b"\n")
     return {"problems": len(problems), "sha256": digest.hexdigest()}
 
 

@@ -19,7 +19,6 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
-from gapft_harness.run_directory.mirror import is_url
 from gapft_harness.stages.integrity.rests_on import SECTION, differing, model_state
 
 #: Files that say which id a text is; a fast tokenizer is read from the first alone.
@@ -50,8 +49,6 @@ def open_source(run: RunDirectory, condition: str) -> RunDirectory:
     """
     place = run.recipe.conditions[condition].run or ""
     key = f"key {f'conditions.{condition}.run'!r}"
-    if is_url(place):
-        raise UserError(f"{key}: {place}: expected a folder; copy the run to one first")
     if Path(place).resolve() == run.path.resolve():
         raise UserError(f"{key}: {place} is this run itself; name the run whose sets are wanted")
     try:

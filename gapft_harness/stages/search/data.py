@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import ReportProgress, Verifier
+from gapft_harness.hooks.protocols import ReportProgress, Verifier, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.run_directory import layout
@@ -30,7 +30,7 @@ def check_data(
     run_path: str,
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
     only: Sequence[Split] | None = None,
     trains: bool = False,
@@ -98,7 +98,7 @@ def match_subset(
     name: str,
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Writes the problems of a subset that are also in the audit of the task that it names.
@@ -206,8 +206,12 @@ def load_problems(
 
 def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.discovery import load_task
+    from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 
-    return load_task(recipe.data.task, [Path(path) for path in include_paths])
+    model = recipe.model
+    chat = ChatLayout(model.system_instruction, model.fewshot_as_multiturn)
+    paths = [Path(path) for path in include_paths]
+    return load_task(recipe.data.task, paths, chat if model.chat_template else None)
 
 
 def settled(
@@ -232,6 +236,12 @@ def _judge(
 ) -> tuple[dict[str, Any], Verifier]:
     """The task's facts, and its verifier."""
     decoding = task.decoding(recipe.search)
+    attempts = recipe.episode.attempts or task.episode.attempts
+    if attempts > 1 and task.begins_answers:
+        raise UserError(
+            f"{task.where}: gen_prefix would begin only the first of an episode's {attempts} "
+            "attempts; set episode.attempts: 1, or remove gen_prefix from the task"
+        )
     override = recipe.verifier
     renamed = override.name is not None and override.name != task.verifier
     name = override.name or task.verifier
@@ -257,7 +267,7 @@ def _judge(
             "until": list(decoding.until),
         },
         "episode": {
-            "attempts": recipe.episode.attempts or task.episode.attempts,
+            "attempts": attempts,
             "executions": recipe.episode.executions or task.episode.executions,
         },
     }

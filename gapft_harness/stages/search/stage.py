@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Job, ReportProgress
+from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences, require_said
@@ -40,9 +41,10 @@ from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.generation.generation import (
     answer,
     check_early_stop,
+    chunk_size,
     decoding_from,
     greedy_phase,
-    sample_phases,
+    search_phases,
     stops,
 )
 from gapft_harness.stages.integrity.disjoint import require_apart
@@ -61,7 +63,7 @@ def search(
     split: Split,
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
     shard: str | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -90,15 +92,17 @@ def search(
     plugins = load_plugins(plugin_files)
     problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
     require_same(run, rests)
-    problems, division = take_part(problems, one, run.recipe.identity(plugins))
     settings = run.recipe.search
     if not layout.further(split):
         check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     choice = run.recipe.audits.get(layout.further(split))
     said = {} if choice is None else {"said": choice.said()}
-    phases = [greedy_phase(decoding_from(task))]
+    greedy = decoding_from(task)
+    phases = [greedy_phase(greedy)]
     if split != CALIBRATION:
-        phases += sample_phases(decoding_from(task), settings, stops(settings, split))
+        phases = search_phases(greedy, settings, stops(settings, split))
+    chunk = chunk_size(settings, phases)
+    problems, division = take_part(problems, one, chunk, run.recipe.identity(plugins))
     return answer(
         run,
         task,
@@ -108,7 +112,7 @@ def search(
         plugins,
         verifier,
         name=split,
-        purpose=f"search/{split}",
+        streams=SampleStreams(settings.seed, "search", split),
         progress=progress,
         extra=lambda source: {"task": task, "source": source, **said, **division},
         generated=lambda journal: write_problems(

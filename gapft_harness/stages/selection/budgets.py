@@ -6,8 +6,6 @@ Equation 7 and, for supervised tokens, the tolerance of the paper's MATH recipe 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
-from math import floor
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
@@ -25,7 +23,7 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
     smaller count gives a prefix of a larger one's draw.
 
     Args:
-        count: g, solved problems to take (``budget.replay``, or the condition's own).
+        count: g, solved problems to take (``budget.replay``).
 
     Returns:
         The g solved problems in drawn order, and the pool without them.
@@ -37,7 +35,7 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
         raise UserError(
             f"budget.replay asks for {count} solved problems, but only {len(pool.solved)} of the "
             f"pool are solved (state G): {count - len(pool.solved)} too few. Lower budget.replay "
-            "(or the condition's own replay), or enlarge the pool"
+            "or enlarge the pool"
         )
     replay = pool.draw(pool.solved, count, Stream(seed, "select/replay"))
     taken = {evidence.problem_id for evidence in replay}
@@ -114,19 +112,6 @@ def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> No
             )
 
 
-def divided(n: int, replay: int | float) -> tuple[int, int]:
-    """A condition's slots for its selector, and those for replay.
-
-    Args:
-        n: its example slots.
-        replay: further slots; or the share of the n that replay takes, halves rounded up.
-    """
-    if isinstance(replay, int):
-        return n, replay
-    shared = floor(Fraction(str(replay)) * n + Fraction(1, 2))
-    return n - shared, shared
-
-
 def foreseen(recipe: Recipe, condition: str | None = None) -> tuple[str, str, str]:
     """The slots, exposures and steps of a matched condition, as far as they are known.
 
@@ -134,11 +119,9 @@ def foreseen(recipe: Recipe, condition: str | None = None) -> tuple[str, str, st
         condition: one with an n or settings of its own; None: any without.
     """
     n = recipe.budget.n if condition is None else recipe.slots(condition)
-    replay, training = recipe.replay(condition), recipe.training_of(condition)
+    replay, training = recipe.budget.replay, recipe.training_of(condition)
     known = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
     more = f" + {replay} replay" if replay else ""
-    if isinstance(replay, float):
-        more, replay = f" with a share of {replay:g} replay", 0
     if isinstance(n, int):
         exposures = training.repetitions * (n + replay)
         steps = count_steps(exposures, training)

@@ -19,7 +19,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.stages.generation.generation import decoding_from
-from gapft_harness.stages.selection.budgets import divided, set_replay_aside
+from gapft_harness.stages.selection.budgets import set_replay_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Pools:
 
 
 def fill(
-    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int | float, arm: Arm
+    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int, arm: Arm
 ) -> list[Evidence]:
     """All of one arm's slots: its selector's choice, then the replay that its seed's arms share.
 
@@ -127,9 +127,8 @@ def fill(
     """
     if entry.declared(SelectorTraits).own_budget:
         return choose(selector, entry, pool, n, arm)
-    own, count = divided(n, replay)
-    shared, rest = set_replay_aside(pool, count, arm.seed)
-    return [*choose(selector, entry, rest, own, arm), *shared]
+    shared, rest = set_replay_aside(pool, replay, arm.seed)
+    return [*choose(selector, entry, rest, n, arm), *shared]
 
 
 def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:

@@ -154,7 +154,7 @@ def chosen_by(recipe: Recipe, arm: Arm) -> dict[str, Any]:
 
 def _select(plugins: Plugins, recipe: Recipe, pool: Pool, n: int, arm: Arm) -> Selected:
     selector, entry = find_selector(recipe, arm.condition, plugins)
-    evidence = fill(selector, entry, pool, n, recipe.replay(arm.condition), arm)
+    evidence = fill(selector, entry, pool, n, recipe.budget.replay, arm)
     return Selected(
         [to_example(e) for e in evidence],
         not entry.declared(SelectorTraits).own_budget,

@@ -29,7 +29,6 @@ from gapft_harness.stages.integrity.sources import (
     sealed_set,
     taken_arm,
 )
-from gapft_harness.stages.selection.budgets import divided
 from gapft_harness.stages.selection.choosing import (
     Pools,
     Selected,
@@ -119,9 +118,9 @@ def check_slots(arm: Arm, selected: Selected, run: RunDirectory, n: int) -> None
             "budget of its own; leave n out"
         )
     replay = taken.get("replay", run.recipe.budget.replay)
-    if selected.matched and size != sum(divided(n, replay)):
-        fits = size - divided(size, replay)[1] if isinstance(replay, int) else size
-        kept = f" and {replay} of replay" if isinstance(replay, int) and replay else ""
+    if selected.matched and size != n + replay:
+        fits = size - replay
+        kept = f" and {replay} of replay" if replay else ""
         raise UserError(
             f"key {f'conditions.{name}.run'!r}: the set taken for {arm.name} has {size} examples, "
             f"and its group has {n} slots{kept}; set conditions.{name}.n={fits}, a group of its "
@@ -130,14 +129,13 @@ def check_slots(arm: Arm, selected: Selected, run: RunDirectory, n: int) -> None
 
 
 def _chosen_by(source: RunDirectory, arm: Arm) -> dict[str, Any]:
-    """The K and the replay that a run chose an arm's set by, its condition's own before the run's.
+    """Return the K and the replay that a run chose an arm's set by.
 
     Of a condition that its recipe has no more, what selection recorded says its own.
     """
     said = source.manifest()["budgets"].get(arm.name, {}).get("condition") or {}
     by = source.recipe.conditions.get(arm.condition) or named(arm.condition, said)
-    budget, k = source.recipe.budget, source.recipe.search.k
-    return {"k": by.k or k, "replay": budget.replay if by.replay is None else by.replay}
+    return {"k": by.k or source.recipe.search.k, "replay": source.recipe.budget.replay}
 
 
 def example_fault(

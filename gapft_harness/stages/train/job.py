@@ -25,15 +25,21 @@ from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import adapter_facts, weights_hash
 from gapft_harness.hooks.checked import plain_facts, require_methods
 from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
-from gapft_harness.hooks.protocols import ReportProgress, SearchedPool, TaskVerifier, TrainingJob
+from gapft_harness.hooks.protocols import (
+    ReportProgress,
+    SearchedPool,
+    TaskVerifier,
+    TrainingJob,
+    report_nothing,
+)
 from gapft_harness.hooks.registered import TrackerTraits, TrainerTraits, own_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
-from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
-from gapft_harness.stages.generation.generation import decoding_from, sample_phases
+from gapft_harness.stages.generation.generation import decoding_from, sampled_decoding
 from gapft_harness.stages.integrity.rests_on import codes, require_same
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences, training_prompt
@@ -47,7 +53,7 @@ def launch(
     arms: Sequence[Arm],
     plugin_files: Sequence[str],
     settings: ExecutorChoice,
-    progress: ReportProgress,
+    progress: Callable[[int, int], None],
 ) -> dict[str, list[str]]:
     """Trains arms on ``settings.processes`` processes of this machine, and waits for them.
 
@@ -64,7 +70,8 @@ def launch(
         "gapft_harness.stages.train.job",
         str(os.getpid()),
     ]
-    command += ["--standalone", f"--nproc-per-node={settings.processes}", "-m"]
+    processes = settings.processes
+    command += ["--standalone", f"--nproc-per-node={processes}", "-m"]
     command += ["gapft_harness.training", str(run), "--held"]
     for arm in arms:
         command += ["--arm", arm.name]
@@ -77,7 +84,7 @@ def launch(
         text=True,
         env={
             **os.environ,
-            **thread_limits(settings.threads),
+            **thread_limits(settings.threads or max(1, settings.threads_each // processes)),
             "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
         },
     )
@@ -98,7 +105,7 @@ def launch(
             failure = next((e for e in ERRORS if e.__name__ == name), GapftError)(text)
     if child.wait() or failure:
         raise failure or GapftError(
-            f"training on {settings.processes} processes ended with exit status {child.returncode}"
+            f"training on {processes} processes ended with exit status {child.returncode}"
         )
     return warnings
 
@@ -123,7 +130,7 @@ def train_arms(
     run_path: str,
     arms: Sequence[Sequence[Any]],
     plugin_files: Sequence[str] = (),
-    progress: ReportProgress = lambda done, total: None,
+    progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
     """Trains the adapters of some arms that are not there yet.
 
@@ -163,6 +170,37 @@ def train_arms(
     return found
 
 
+def count_trainings_at_once(
+    run_path: str,
+    arms: Sequence[Sequence[Any]],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+) -> dict[str, Any]:
+    """Count how many of some arms' trainings fit into this machine's memory side by side.
+
+    Args:
+        arms: as ``train_arms`` takes them. Those of a trainer that is not as documented are left
+            out, as nothing is known of the memory it needs.
+
+    Returns:
+        ``count``, None where nothing is known, and ``why`` in words.
+    """
+    run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
+    jobs = [
+        _job(run, arm, lambda done, total: None, Tracking(), False, None)
+        for arm in (Arm(*named) for named in arms)
+        if plugins.get("trainer", run.recipe.training_of(arm.condition).trainer)
+        .declared(TrainerTraits)
+        .as_documented
+    ]
+    if not jobs:
+        return {"count": None, "why": ""}
+    from gapft_harness.training.lora import fit_side_by_side
+
+    count, why = fit_side_by_side(jobs, run.recipe.executor.processes)
+    return {"count": count, "why": why}
+
+
 def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
     """The trainer's facts of those arms whose adapter is there, by name.
 
@@ -185,7 +223,7 @@ def train_here(
     run: RunDirectory,
     arms: Sequence[Arm],
     plugin_files: Sequence[str],
-    progress: ReportProgress,
+    progress: Callable[[int, int], None],
     *,
     fsdp: bool = False,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
@@ -246,12 +284,13 @@ def _job(
         model_args=model_args(recipe),
         output=run.path / layout.adapter(arm),
         base_sha256=run.manifest()["source"].get("weights_sha256"),
-        threads=recipe.executor.threads,
+        threads=recipe.executor.threads_each,
         checkpoint_steps=recipe.executor.checkpoint_steps,
         fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
         tracking=followed,
         searched=searched,
+        chat_template=sampler_settings(recipe).chat_template,
     )
 
 
@@ -266,12 +305,11 @@ def _searched(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> Sear
         return TaskVerifier(name, params, made, other, files)
 
     permissive = judge(other.name, other.params, None) if other and other.permissive else None
-    (samples, *_) = sample_phases(decoding_from(task), run.recipe.search, stop=False)
     pool = list(read_problems(run.sealed(layout.problems("pool"))))
     return SearchedPool(
         problems=[problem for problem, _ in pool],
         prompt_ids={problem.id: ids for problem, ids in pool},
-        decoding=samples.decoding,
+        decoding=sampled_decoding(decoding_from(task), run.recipe.search),
         verifier=judge(name, params, permissive),
         states={of.problem_id: of.state for of in read_states(run.sealed(layout.states("pool")))},
     )

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import Job
-from gapft_harness.hooks.registered import ExecutorTraits
-from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
+from gapft_harness.hooks.registered import ExecutorTraits, TrainerTraits
+from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import record_warnings, recorder
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.rests_on import record_trainers
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import TRACKING_WARNINGS, check_trackers, finished, train_arms
+from gapft_harness.stages.train.job import (
+    TRACKING_WARNINGS,
+    check_trackers,
+    count_trainings_at_once,
+    finished,
+    train_arms,
+)
 from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
+
+if TYPE_CHECKING:
+    from gapft_harness.training.model import EndToken
 
 
 def train_stage(context: Context) -> None:
@@ -86,10 +99,11 @@ def _label(names: Sequence[str]) -> str:
 
 
 def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
-    """Arms to train, in as many groups as there are workers, of about equally many tokens each.
+    """Divide arms into as many groups as workers train, of about equally many tokens each.
 
-    The arms of a group are trained on a base that is loaded once. An executor that does not go by
-    ``workers`` gets a group an arm, to place as its machines allow.
+    The arms of a group are trained on a base that is loaded once. Fewer workers train where memory
+    is too small for all. An executor that does not go by ``workers`` gets a group an arm, to place
+    as its machines allow.
     """
     run = context.run
     budgets = run.manifest()["budgets"]
@@ -97,7 +111,8 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
     arms = sorted(wanted, key=lambda arm: (-tokens[arm], arm.name))
     executor = run.recipe.executor
     entry = context.plugins.get("executor", executor.name)
-    count = executor.workers if entry.declared(ExecutorTraits).by_workers else len(arms)
+    by_workers = entry.declared(ExecutorTraits).by_workers
+    count = _workers_that_fit(context, arms) if by_workers else len(arms)
     groups: list[list[Arm]] = [[] for _ in range(count)]
     loads = [0] * len(groups)
     for arm in arms:
@@ -105,6 +120,71 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
         groups[lightest].append(arm)
         loads[lightest] += tokens[arm]
     return [group for group in groups if group]
+
+
+def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
+    """Return how many workers train at once, and report where memory allows fewer than asked."""
+    wanted = min(context.run.recipe.executor.workers, len(arms))
+    if wanted < 2:
+        return wanted
+    job = Job.of(
+        "memory",
+        count_trainings_at_once,
+        run_path=str(context.run.path),
+        arms=[[arm.condition, arm.seed, arm.variant] for arm in arms],
+        plugin_files=list(context.plugin_files),
+    )
+    (found,) = context.executor.run([job], context.progress)
+    if found["count"] is None or found["count"] >= wanted:
+        return wanted
+    count = max(1, int(found["count"]))  # one that does not fit is refused as it begins
+    context.say(
+        f"warning: training with {count} of {wanted} workers, since memory is too small for all: "
+        f"each needs {found['why']}"
+    )
+    return count
+
+
+def check_trainings(
+    run_path: str,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+) -> dict[str, Any]:
+    """Check what trainings will need of the base, before anything is generated.
+
+    A model that cannot be loaded is passed over: whoever loads it reports that better.
+
+    Raises:
+        UserError: see ``model.check_trainable``.
+    """
+    from gapft_harness.training.model import ModelNotLoaded
+
+    with contextlib.suppress(ModelNotLoaded):
+        find_end_tokens(RunDirectory.open(run_path).recipe, load_plugins(plugin_files))
+    return {}
+
+
+def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | None]:
+    """Find the end token that each condition's responses are trained with, None for no token.
+
+    Conditions of a trainer that is not as documented are left out.
+
+    Raises:
+        UserError: see ``model.check_trainable``.
+    """
+    from gapft_harness.training.model import check_trainable
+
+    arguments, chat = model_args(recipe), sampler_settings(recipe).chat_template
+    found: dict[str, EndToken | None] = {}
+    known: dict[Training, EndToken | None] = {}
+    for condition in recipe.conditions:
+        settings = recipe.training_of(condition)
+        trainer = plugins.get("trainer", settings.trainer)
+        if trainer.declared(TrainerTraits).as_documented:
+            if settings not in known:
+                known[settings] = check_trainable(arguments, settings, chat)
+            found[condition] = known[settings]
+    return found
 
 
 def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
@@ -128,12 +208,23 @@ def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
     return ""
 
 
-def require_kernels(run: RunDirectory, plugins: Plugins) -> None:
-    """Refuses a run with an adapter still to be trained, if it cannot be trained here.
+def require_trainable(context: Context) -> None:
+    """Refuse a run with an adapter still to be trained, if it cannot be trained here.
 
     Raises:
         UserError: it cannot.
     """
-    left = any(not run.is_sealed(layout.adapter(arm)) for arm in arms(run.recipe))
-    if left and (why := refused_kernels(run.recipe, plugins)):
+    run = context.run
+    if all(run.is_sealed(layout.adapter(arm)) for arm in arms(run.recipe)):
+        return
+    if why := refused_kernels(run.recipe, context.plugins):
         raise UserError(why)
+    if run.is_sealed(layout.responses("pool")):
+        return  # training itself checks, and comes soon
+    job = Job.of(
+        "check",
+        check_trainings,
+        run_path=str(run.path),
+        plugin_files=list(context.plugin_files),
+    )
+    context.executor.run([replace(job, own_process=context.own_process)], context.progress)

@@ -90,6 +90,12 @@ def check_adapter(
                 f"{where}/training.json: end_id is {facts.get('end_id')}, and "
                 f"{'an' if needs_end else 'no'} end of a sequence is supervised"
             )
+        ends = manifest["source"].get("end_ids")
+        if needs_end and ends is not None and facts.get("end_id") not in ends:
+            yield (
+                f"{where}/training.json: end_id is {facts.get('end_id')}, and the search's "
+                f"responses ended with one of {ends}"
+            )
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
         if has("peft"):
             yield from _config(f"{where}/adapter_config.json", config, settings)

@@ -209,7 +209,7 @@ def _chosen_again(
 ) -> Iterable[str]:
     """The condition's selector, run again, chooses the same examples in the same order."""
     selector, entry = find_selector(run.recipe, arm.condition, plugins)
-    chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.replay(arm.condition), arm)
+    chosen = fill(selector, entry, make_pool(evidence), n, run.recipe.budget.replay, arm)
     right = [to_example(e) for e in chosen]
     traits = entry.declared(SelectorTraits)
     where, free = layout.selection(arm), traits.gold or traits.takes_others

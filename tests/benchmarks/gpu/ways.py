@@ -186,8 +186,16 @@ class Bench:
         passes = [
             one
             for step in steps
-            for one in cut([fitted[slot] for slot in step.slots], step.weights, settings)
+            for one in cut(
+                [fitted[slot] for slot in step.slots],
+                step.weights,
+                settings,
+                device=self.device.type,
+            )
         ]
+        needed = estimate(
+            self.shape.model(torch.device("meta"), None), settings, passes, device=self.device
+        )
         parameters = base_parameters(model)
         torch.manual_seed(0)
         if self.device.type == "cuda":
@@ -212,7 +220,7 @@ class Bench:
             parameters,
             FLOPS * parameters * tokens / seconds / self.peak,
             peak_gb,
-            estimate(self.shape.model(torch.device("meta"), None), settings, passes).total / 1e9,
+            needed.total / 1e9,
             losses,
             profile,
         )

@@ -9,7 +9,7 @@ from typing import Any
 from gapft_harness.core.credentials import KEY_VARIABLE, without_credentials
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import PATHS, ServerArguments
-from gapft_harness.lm_eval_bridge.samplers.server.client import ServerClient
+from gapft_harness.lm_eval_bridge.samplers.server.client import ServerClient, find_proxy
 from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     ServerError,
     ServerReply,
@@ -130,6 +130,11 @@ def _explained(arguments: ServerArguments, error: ServerError) -> UserError:
     elif error.what in ("no JSON", "no OpenAI reply"):
         remedy = (
             f"gives no OpenAI reply{said}; is it an OpenAI-compatible server, and the path right?"
+        )
+    elif error.what == "no connection" and (proxy := find_proxy(arguments.base_url)) is not None:
+        remedy = (
+            f"cannot be reached through the proxy {without_credentials(proxy)}{said}, which "
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names; correct it, or name the server in NO_PROXY"
         )
     elif error.what == "no connection":
         remedy = f"cannot be reached{said}; start the server, or correct model.args.base_url"

@@ -7,6 +7,7 @@ request of a call with the first one that fails. Only its payloads and headers a
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import random
 import ssl
@@ -16,8 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
+from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
 from tenacity import (
     AsyncRetrying,
     retry_if_exception,
@@ -26,7 +29,7 @@ from tenacity import (
     wait_random,
 )
 
-from gapft_harness.core.credentials import KEY_VARIABLE
+from gapft_harness.core.credentials import KEY_VARIABLE, without_credentials
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
@@ -206,8 +209,9 @@ class ServerClient:
         while (pause := self._closed_until - time.monotonic()) > 0:
             # Not all in the same moment when the server opens again.
             await asyncio.sleep(pause + random.uniform(0, self._patience.first))
+        proxy = find_proxy(url)
         try:
-            async with session.request(method, url, json=payload) as response:
+            async with session.request(method, url, json=payload, proxy=proxy) as response:
                 body = await response.read()
                 if response.status >= 400:
                     raise self._refused(response.status, response.headers, body)
@@ -215,6 +219,9 @@ class ServerClient:
             raise PassingError("timeout", f"no whole reply within {self._timeout:g} s") from error
         except aiohttp.ClientConnectorError as error:
             raise PassingError("no connection", self._clean(str(error))) from error
+        except aiohttp.ClientHttpProxyError as error:
+            said = self._clean(f"the proxy refuses the connection: {error.status} {error.message}")
+            raise ServerError("refused by the proxy", said) from error
         except aiohttp.ClientError as error:
             raise PassingError("dropped connection", self._clean(str(error))) from error
         try:
@@ -236,6 +243,43 @@ class ServerClient:
         if secret:
             text = text.replace(secret, "***")
         return " ".join(text.split())[:300]
+
+
+def find_proxy(url: str) -> str | None:
+    """Return the proxy through which a URL is asked for; None: it is asked for directly.
+
+    ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``ALL_PROXY`` name proxies, and ``NO_PROXY`` hosts that need
+    none, in large or small letters, as ``requests`` and ``curl`` read them. A server on this
+    machine is always asked directly.
+
+    Raises:
+        UserError: the proxy is neither http nor https.
+    """
+    host = urlsplit(url).hostname or ""
+    if is_on_this_machine(host):
+        return None
+    proxy = select_proxy(url, get_environ_proxies(url))
+    if not proxy:
+        return None
+    proxy = prepend_scheme_if_needed(proxy, "http")
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        raise UserError(
+            f"server {without_credentials(url)}: the environment names the proxy "
+            f"{without_credentials(proxy)}; expected http://HOST:PORT in HTTP_PROXY, HTTPS_PROXY "
+            "or ALL_PROXY; or name the server in NO_PROXY to ask it directly"
+        )
+    return str(proxy)
+
+
+def is_on_this_machine(host: str) -> bool:
+    """Whether a host is localhost, by name or by address."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 def client_of(

@@ -8,31 +8,23 @@ from lm_eval.api.registry import get_model
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Decoding
-from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     Retokenizer,
     chat_turns,
     check_chat_settings,
+    continues_answer,
 )
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.checks import EXTENSIONS
 from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs
 
-#: Seeds that every server takes: some hold them in 32 bits with a sign.
+#: Seeds that every server takes are below this: some hold them in 32 bits with a sign. Those of
+#: one problem's samples still differ (``SampleStreams``).
 _SEEDS = 2**31
-#: Odd, so that the seeds of one problem's samples are all different; large, so that they share
-#: few bits.
-_STRIDE = 0x61C88647
-
-
-def sample_seed(seed: int, problem_id: str, index: int) -> int:
-    """The seed of one request, below 2^31; those of one problem's indices are all different."""
-    return (derive(seed, "server", problem_id) + index * _STRIDE) % _SEEDS
-
 
 #: A request that fits wherever any does.
-SHORT = Request("probe", "Hello.", (0,))
+SHORT = Request("probe", "Hello.", (0,), (0,))
 
 
 class Payloads:
@@ -86,12 +78,16 @@ class Payloads:
         Args:
             model: the name to ask for: the model's, or its adapter's.
             decoding: how it is decoded; greedy is temperature 0.
+            seed: its sample's.
             extended: whether the server takes the fields of ``EXTENSIONS``.
+
+        Raises:
+            UserError: the chat ends within the assistant's turn, and the server would close it.
         """
         kwargs = generation_kwargs(decoding)
         kwargs.pop("top_k", None)
         payload: dict[str, Any] = self._lm._create_payload(
-            prompt, generate=True, gen_kwargs=kwargs, seed=seed
+            prompt, generate=True, gen_kwargs=kwargs, seed=seed % _SEEDS
         )
         # lm-eval's chat model drops all stop strings after the fourth.
         payload |= {"model": model, "stop": list(decoding.until)}
@@ -104,6 +100,14 @@ class Payloads:
                 payload["stop_token_ids"] = self._retokenizer.special_ids(decoding.until)
             if self._arguments.chat:
                 payload["chat_template_kwargs"] = dict(self._arguments.chat_template_args)
+        if self._arguments.chat and continues_answer(prompt):
+            if not extended:
+                raise UserError(
+                    "the task begins answers with gen_prefix, and this server only takes chats "
+                    "that end with the user's turn; use the backend local-completions, or remove "
+                    "gen_prefix from the task"
+                )
+            payload |= {"add_generation_prompt": False, "continue_final_message": True}
         return _without_empty(payload)
 
 

@@ -16,6 +16,7 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
+    ReportGeneration,
     Request,
     SamplerSettings,
     beyond_context,
@@ -33,7 +34,7 @@ from gapft_harness.lm_eval_bridge.samplers.server.client import (
     ServerClient,
     client_of,
 )
-from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT, Payloads, sample_seed
+from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT, Payloads
 from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     PassingError,
     ServerError,
@@ -51,8 +52,6 @@ class ServerSampler:
     Every sample is a request with a seed of its own. Whether the same seed gives the same sample
     again is the server's affair: vLLM's arithmetic depends on what else is in its batch.
     """
-
-    seeds_each_sample = True
 
     def __init__(
         self, settings: SamplerSettings, adapter: Adapter | None, patience: Patience | None = None
@@ -94,7 +93,7 @@ class ServerSampler:
             )
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
@@ -116,16 +115,16 @@ class ServerSampler:
             self._payloads.generation(
                 self._model,
                 prompt,
-                decoding,
-                sample_seed(seed, request.problem_id, index),
+                decoding.of(index),
+                seed,
                 extended=self._facts.extended,
             )
             for request, prompt, fit in zip(requests, prompts, fits, strict=True)
             if fit
-            for index in request.indices
+            for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
         asked = [r for r, fit in zip(requests, fits, strict=True) if fit for _ in r.indices]
-        replies = iter(self._answers(asked, payloads, decoding))
+        replies = iter(self._answers(asked, payloads, decoding, report))
         return [
             self._generated(request, prompt, [next(replies) for _ in request.indices])
             if fit
@@ -184,10 +183,24 @@ class ServerSampler:
         return without_credentials(self._arguments.base_url)
 
     def _answers(
-        self, asked: Sequence[Request], payloads: Sequence[Mapping[str, Any]], decoding: Decoding
+        self,
+        asked: Sequence[Request],
+        payloads: Sequence[Mapping[str, Any]],
+        decoding: Decoding,
+        report: ReportGeneration,
     ) -> list[ServerReply | None]:
         """The replies; None to what does not fit the context."""
-        outcomes = self._client.post_all(self._arguments.base_url, payloads, read_reply)
+        finished = tokens = 0
+
+        def read(body: bytes) -> ServerReply:
+            nonlocal finished, tokens
+            reply = read_reply(body)
+            finished += 1
+            tokens += len(reply.token_ids or ())
+            report(finished, tokens)
+            return reply
+
+        outcomes = self._client.post_all(self._arguments.base_url, payloads, read)
         if outcomes.errors:
             raise self._failure(asked, outcomes)
         if outcomes.too_long and decoding.max_gen_toks not in self._with_room:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import logging
+import io
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 from lm_eval.api.registry import get_model
-from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.models.vllm_causallms import VLLM
+from tqdm import tqdm
 from transformers import AutoConfig, GenerationConfig
 from vllm import LLM, SamplingParams, TokensPrompt
 from vllm.config.lora import MaxLoRARanks
@@ -26,10 +27,10 @@ from vllm.platforms import current_platform
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Adapter, Decoding
-from gapft_harness.core.streams import derive
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
+    ReportGeneration,
     Request,
     SamplerSettings,
     beyond_context,
@@ -38,9 +39,10 @@ from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, che
 from gapft_harness.lm_eval_bridge.samplers.endings import (
     as_ids,
     end_ids,
-    ids_of_text,
+    finished,
     ignored_message,
     split_generation_config,
+    turn_ends,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import check_dtype, check_pretrained
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
@@ -143,8 +145,6 @@ def _number(value: Any, key: str) -> int:
     return int(text)
 
 
-logger = logging.getLogger(__name__)
-
 #: What an engine that cannot start raises, besides vLLM's own errors.
 REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
 
@@ -152,15 +152,12 @@ REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, Assertion
 class VllmSampler:
     """A vLLM engine in this process; see ``process.prepare_process``, which must come first.
 
-    Each sample is a request of its own, with a seed derived from the call's seed, the problem and
-    the sample's number. So samples are independent however they are divided into calls, shards or
-    rounds. (One request for K samples would be no faster: measured within 5%.)
+    Each sample is a request of its own, with its own seed. (One request for K samples would be no
+    faster: measured within 5%.)
 
     Each call of ``generate`` begins with an empty prefix cache. Its responses then do not depend
     on earlier calls; within it, prompts that begin alike are computed once.
     """
-
-    seeds_each_sample = True
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
         """Starts the engine, with the adapter if there is one.
@@ -188,14 +185,16 @@ class VllmSampler:
                 f"{f' with the adapter {adapter.path}' if adapter else ''}: {reason(error)}"
             ) from error
         self._own_end_ids |= as_ids(self._lm.tokenizer.eos_token_id)
-        if self._ignored:
-            logger.warning(ignored_message(arguments["pretrained"], self._ignored))
+        self._own_end_ids |= turn_ends(self._lm.tokenizer, settings)
+        self._notes = (
+            [ignored_message(arguments["pretrained"], self._ignored)] if self._ignored else []
+        )
         self._settings = settings
         self._arguments = arguments
         self._adapter = adapter
 
     def generate(
-        self, requests: Sequence[Request], decoding: Decoding, seed: int
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """Answers every request, in order; see ``protocols.Sampler``.
 
@@ -205,28 +204,32 @@ class VllmSampler:
             UserError: a prompt is empty, no prompt can fit beside so many new tokens, or vLLM
                 refuses the decoding.
         """
+        while self._notes:
+            report(0, 0, self._notes.pop(0))
         if not requests:
             return []
         prompts = self._prompts(requests, decoding)
         ends = end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until)
         stops = [*decoding.until, self._lm.tokenizer.eos_token or ""]
-        settings = _sampling(decoding, [stop for stop in stops if stop], ends)
-        # 63 bits of it, since seeds are signed.
+        settings = {
+            of: _sampling(of, [stop for stop in stops if stop], ends)
+            for of in {decoding.of(index) for request in requests for index in request.indices}
+        }
         wanted = [
             (
                 TokensPrompt(prompt_token_ids=ids),
-                SamplingParams(**settings, seed=derive(seed, request.problem_id, index) >> 1),
+                SamplingParams(**settings[decoding.of(index)], seed=seed),
             )
             for request, ids in zip(requests, prompts, strict=True)
             if ids is not None
-            for index in request.indices
+            for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
         self._lm.model.reset_prefix_cache()
         outputs = iter(
             self._lm.model.generate(
                 [prompt for prompt, _ in wanted],
                 [params for _, params in wanted],
-                use_tqdm=False,
+                use_tqdm=partial(_ReportingBar, report),
                 lora_request=self._lm.lora_request,
             )
         )
@@ -272,23 +275,31 @@ class VllmSampler:
     def _generation(self, output: Any, stops: list[str], ends: list[int]) -> Generation:
         """One finished request as a response: the end token and any stop string are left out."""
         [completion] = output.outputs
-        ids = list(completion.token_ids)
-        ended = bool(ids) and ids[-1] in ends
-        if ended:
-            ids.pop()
-        whole = self._decode(ids)
-        text = postprocess_generated_text(whole, stops, None)
-        if len(text) < len(whole):
-            ended = True
-            ids = ids_of_text(ids, text, self._decode)
         if completion.finish_reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM ended a request with {completion.finish_reason!r}")
-        stopped = ended or completion.finish_reason == "stop"
-        return Generation(text, tuple(ids), "stop" if stopped else "length")
+        made = finished(completion.token_ids, ends, stops, self._decode)
+        if completion.finish_reason == "stop":
+            made = dataclasses.replace(made, finish_reason="stop")
+        return made
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._lm.tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+
+class _ReportingBar(tqdm):  # type: ignore[misc]
+    """Passes on what vLLM says of its progress, and draws nothing."""
+
+    def __init__(self, report: ReportGeneration, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs | {"file": io.StringIO(), "mininterval": 0})
+        self._report = report
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Count requests: those that are taken in have a bar of their own."""
+        drawn: bool | None = super().update(n)
+        if "process" in (self.desc or "").lower():
+            self._report(int(self.n), 0)
+        return drawn
 
 
 def _sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""What a search tells of searches and trainings that were not done yet."""

@@ -1,0 +1,303 @@
+"""What a run will take, before it begins: problems, responses, steps, memory, disk; what is done.
+
+Bounds where only the search can tell more. Nothing is loaded but a model's config.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.records import Arm
+from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.recipe.sections import Training
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import (
+    SPLITS,
+    RunDirectory,
+    Split,
+    splits_of,
+)
+from gapft_harness.stages.experiment import Decodes, Experiment
+from gapft_harness.stages.selection.stage import arms
+from gapft_harness.training.plan import Fitted, count_steps
+
+if TYPE_CHECKING:
+    from gapft_harness.training.memory import Estimate
+
+_GB = 1e9
+#: Bytes that a generated token takes in a journal, which its table replaces; rather too many.
+_BYTES_A_TOKEN = 16
+#: How many weights a model has, as names say it: Llama-3.1-8B-Instruct, deepseek-coder-6.7b,
+#: Mixtral-8x7B, my-8Bchat; not model-8bit.
+_BILLIONS = re.compile(r"(?<![\d.])(?:(\d+)[xX])?(\d+(?:\.\d+)?)(?:B(?![iI][tT])|b(?![a-zA-Z]))")
+#: A model whose weights take more is no pleasure without a GPU.
+LARGE = 4e9
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a model is.
+
+    Attributes:
+        weights: bytes of its weights in the dtype that is trained in.
+        model: it on torch's meta device; None where its config is not on this machine, and the
+            size is the one that its name says.
+    """
+
+    weights: float
+    model: Any = None
+
+
+def size_of(recipe: Recipe, config: Path | None) -> Size | None:
+    """A model's size by its config, else by its name; None where neither is known.
+
+    Args:
+        config: the folder on this machine that holds its config.
+    """
+    width = 2 if recipe.training.dtype == "bfloat16" else 4
+    if config is not None:
+        from gapft_harness.training.model import without_weights
+
+        try:
+            local = {**model_args(recipe), "pretrained": str(config)}
+            model = without_weights(local, recipe.training)
+            return Size(sum(p.numel() for p in model.parameters()) * width, model)
+        except (GapftError, ImportError, AttributeError, KeyError, RuntimeError):
+            pass  # of a kind that is not known here: the name may still say it
+    billions = _BILLIONS.findall(recipe.model.args["pretrained"])
+    # the largest: of 30B-A3B, three are active
+    largest = max((int(times or 1) * float(each) for times, each in billions), default=None)
+    return None if largest is None else Size(largest * 1e9 * width)
+
+
+def list_requirements(
+    recipe: Recipe,
+    experiments: Sequence[Experiment],
+    problems: Mapping[Split, int],
+    task: Mapping[str, Any],
+    size: Size | None,
+    run_dir: str,
+    run: RunDirectory | None,
+    refused: str,
+) -> list[str]:
+    """The lines, a topic each.
+
+    Args:
+        problems: of each split whose data can be read here.
+        task: the task's facts; empty where its data cannot be read here.
+        refused: why what is there does not fit the recipe.
+    """
+    known = {} if run is None else run.manifest()
+    unread = [split for split in splits_of(recipe) if split not in problems]
+    counts = [f"{split} {problems[split]:,}" for split in splits_of(recipe) if split in problems]
+    counts += [f"{', '.join(unread)}: cannot be read here"] if unread else []
+    sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
+    told = [each.decodes(recipe, sizes, len(arms(recipe))) for each in experiments]
+    responses, total = _responses(recipe, sizes, told)
+    kept = 1 + sum(of.adapters for of in told)
+    found = None if size is None else _estimate(recipe, task, size)
+    topics = {
+        "problems": [", ".join(counts)],
+        "responses": [] if unread else responses,
+        "steps": _steps(recipe, problems.get("pool"), known),
+        "memory": [_memory(recipe, size, found)],
+        "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
+        "done": [f"REFUSED: {refused}"] if refused else _done(recipe, experiments, run, run_dir),
+    }
+    return [
+        f"{topic if number == 0 else '':<11}{line}"
+        for topic, lines in topics.items()
+        for number, line in enumerate(lines)
+    ]
+
+
+def _responses(
+    recipe: Recipe, sizes: Mapping[Split, int], told: Sequence[Decodes]
+) -> tuple[list[str], int]:
+    """By stage; and all together."""
+    k, adapters = recipe.search.k, len(arms(recipe))
+    audits = {name: sizes[layout.audit(name)] for name in recipe.further}
+    searched = sum(sizes[split] for split in SPLITS) + sum(audits.values())
+    lines = [f"search: {searched * (1 + k):,} = {searched:,} problems x (1 greedy + {k} samples)"]
+    if recipe.search.stop == "first_pass":
+        lines[0] += ", of the pool fewer where one passes"
+    total = searched * (1 + k) + sizes["audit"] * adapters
+    audited = sizes["audit"]
+    lines.append(f"audit:  {audited * adapters:,} = {audited:,} x {adapters} adapters")
+    for name, size in audits.items():
+        lines.append(f"        {size * adapters:,} = {size:,} of {name} x {adapters} adapters")
+        total += size * adapters
+    for more in told:
+        lines += more.lines
+        total += more.responses
+    return lines, total
+
+
+def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> list[str]:
+    """J of a matched adapter, or a bound: a line for all conditions that agree in it."""
+    trained = arms(recipe)
+    counts: dict[str, list[str]] = {}
+    for name in dict.fromkeys(arm.condition for arm in trained):
+        counts.setdefault(_steps_of(recipe, name, pool, known), []).append(name)
+    if len(counts) == 1:
+        names = ["a matched adapter"]
+    else:
+        names = [f"an adapter of {', '.join(conditions)}" for conditions in counts.values()]
+    return [
+        count.format(each=f"{name}, of {len(trained)} adapters")
+        for count, name in zip(counts, names, strict=True)
+    ]
+
+
+def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, Any]) -> str:
+    wanted, training, replay = recipe.slots(name), recipe.training_of(name), recipe.budget.replay
+    if not isinstance(wanted, int) and (wanted, recipe.k(name)) == (
+        recipe.budget.n,
+        recipe.search.k,
+    ):
+        wanted = known.get("n") or wanted
+    try:
+        if isinstance(wanted, int):
+            steps = count_steps(training.repetitions * (wanted + replay), training)
+            return f"{steps:,} {{each}} (n = {wanted:,})"
+        if pool is None:
+            return "known after search"
+        most = count_steps(training.repetitions * (pool + replay), training)
+        return f"at most {most:,} {{each}} (n is at most the pool's {pool:,} problems)"
+    except GapftError as error:
+        return str(error).replace("{", "{{").replace("}", "}}")
+
+
+def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None) -> str:
+    """Tell what training needs, how much of it at once, and what is free."""
+    from gapft_harness.training.memory import fit_at_once, free_memory
+
+    device = _device(recipe)
+    available = free_memory(device)
+    free = f"{available / _GB:.3g} GB are free on {device}"
+    if size is None:
+        return f"not known, the model's config is not on this machine; {free}"
+    if estimate is None:
+        whence = "by the model's name" if size.model is None else "of a kind that is not counted"
+        return f"about {size.weights / _GB:.3g} GB for the weights, {whence}; {free}"
+    executor = recipe.executor
+    here = executor.processes if device.type == "cpu" else 1
+    count = min(executor.workers, len(arms(recipe)))
+    fitting = fit_at_once(estimate, available, device, here, shared_base=False)
+    most = f"at most {estimate.total / _GB:.3g} GB where sequences have training.max_length tokens"
+    at_once = f", of which {count * here} train at once" if count * here > 1 else ""
+    fewer = (
+        f"; with such sequences memory allows {max(1, fitting)} of {count} workers"
+        if fitting < count and not executor.address
+        else ""
+    )
+    return (
+        f"training: about {estimate.counted / _GB:.3g} GB a process for base and adapter, "
+        f"{most}{at_once}; {free}{fewer}"
+    )
+
+
+def _device(recipe: Recipe) -> Any:
+    """Return the device that this machine would train on."""
+    import torch
+
+    from gapft_harness.training.devices import asked_device
+
+    try:
+        return asked_device(recipe.model.args.get("device"))
+    except GapftError:  # a mistake that is reported elsewhere
+        return torch.device("cpu")
+
+
+def _estimate(recipe: Recipe, task: Mapping[str, Any], size: Size) -> Estimate | None:
+    """The largest estimate that training makes, with the longest sequences that it would take."""
+    if size.model is None:
+        return None
+    trained = dict.fromkeys(recipe.training_of(arm.condition) for arm in arms(recipe))
+    each = [_estimate_of(recipe, settings, task, size) for settings in trained]
+    known = [estimate for estimate in each if estimate is not None]
+    return max(known, key=lambda e: e.total, default=None) if len(known) == len(each) else None
+
+
+def _estimate_of(
+    recipe: Recipe, settings: Training, task: Mapping[str, Any], size: Size
+) -> Estimate | None:
+    from gapft_harness.training.memory import estimate
+    from gapft_harness.training.output_layer import is_last
+    from gapft_harness.training.passes import MAX_TOKENS, Member
+
+    longest = settings.max_length
+    learned = min(longest - 1, _longest_response(recipe, task) or longest)
+    sequence = Fitted("", (0,) * (longest - learned), (0,) * learned, False, False)
+    device = _device(recipe)
+    ceiling = settings.max_tokens or MAX_TOKENS[device.type]
+    count = max(1, ceiling // longest) if settings.padding_free else settings.micro_batch
+    shards = recipe.executor.processes if recipe.executor.fsdp else 1
+    try:
+        passes = [[Member(sequence, 1.0)] * count]
+        return estimate(size.model, settings, passes, shards, is_last(size.model), device)
+    except (GapftError, AttributeError, ValueError):
+        return None
+
+
+def _disk(
+    recipe: Recipe,
+    task: Mapping[str, Any],
+    found: Estimate | None,
+    adapters: int,
+    responses: int | None,
+    run_dir: str,
+) -> str:
+    parts: list[str] = []
+    tokens = _longest_response(recipe, task)
+    needed = 0.0
+    if responses is not None and tokens:
+        needed += responses * tokens * _BYTES_A_TOKEN
+        parts.append(f"responses of {tokens:,} tokens")
+    if found is not None:
+        kept = len(arms(recipe)) * adapters
+        # their weights, of which training holds gradients and the optimizer's states besides
+        needed += found.adapters / 4 * kept
+        parts.append(f"{kept} adapters")
+    bound = f"at most about {needed / _GB:.2g} GB ({', '.join(parts)})" if parts else "not known"
+    folder = Path(run_dir).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return f"{bound}; {shutil.disk_usage(folder).free / _GB:.3g} GB are free at {folder}"
+
+
+def _longest_response(recipe: Recipe, task: Mapping[str, Any]) -> int:
+    """Most tokens that a response has, those of an episode's earlier attempts too; 0: not known."""
+    tokens = recipe.search.max_gen_toks or task.get("decoding", {}).get("max_gen_toks", 0)
+    return int(tokens) * int(task.get("episode", {}).get("attempts", 1))
+
+
+def _done(
+    recipe: Recipe, experiments: Sequence[Experiment], run: RunDirectory | None, run_dir: str
+) -> list[str]:
+    """What is there already, by stage."""
+    if run is None:
+        return ["nothing yet"]
+    manifest = run.manifest()
+    files, wanted = manifest["files"], arms(recipe)
+
+    def count(file: Callable[[Arm], str]) -> str:
+        return f"{sum(file(arm) in files for arm in wanted)} of {len(wanted)}"
+
+    searched = [s for s in splits_of(recipe) if layout.responses(s) in files]
+    lines = [f"searched: {', '.join(searched) or 'nothing whole'}"]
+    lines.append("selected: " + count(layout.selection))
+    lines.append("trained:  " + count(layout.adapter))
+    for each in (each for each in experiments if each.folder):
+        lines.append(f"{each.folder + ':':<9} " + count(each.file))
+    lines.append("audited:  " + count(layout.decisions))
+    for name in recipe.further:
+        lines.append(f"          {count(partial(layout.decisions_on, audit=name))} on {name}")
+    return lines

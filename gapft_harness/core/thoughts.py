@@ -1,0 +1,73 @@
+"""Removes what a model thought from a response, so that only the rest can hold an answer."""
+
+from __future__ import annotations
+
+import re
+
+#: Counts changes of what is removed, so that a verdict that differs for it can be traced.
+THOUGHT_RULES = 1
+
+_NAMES = "think|thinking|thought|seed:think"
+_TAG = re.compile(
+    # a tag in quotes, such as '<think>' in a program, is text about a tag
+    rf"(?P<quote>[\"'`])(?:</?(?i:{_NAMES})>|\[/?THINK\])(?P=quote)"
+    rf"|<(?P<end>/?)(?P<name>(?i:{_NAMES}))>"
+    r"|\[(?P<mistral_end>/?)THINK\]"
+    r"|<\|channel\|>(?P<channel>analysis|commentary)\b"
+    r"|<\|channel\|>(?P<final>final)\b(?:[^<]{0,40}<\|message\|>)?"
+)
+#: Blank lines, and one space that is no indentation.
+_LEADING = re.compile(r"(?:[^\S\n]*\n)*(?: (?! ))?")
+
+
+def remove_thoughts(response: str) -> str:
+    r"""Return a response without its reasoning blocks.
+
+    Known are ``<think>``, ``<thinking>``, ``<thought>`` and ``<seed:think>`` (in any case) with
+    their closing tags, Mistral's ``[THINK]``, and the ``analysis`` and ``commentary`` channels of
+    gpt-oss, which end where its ``final`` channel begins. A block that is never closed reaches to
+    the end. A closing tag without an opening one ends a block that began in the prompt. Within a
+    block only its own closing tag counts. White space around what is left goes, but not the
+    indentation of its first line. Text without a tag is returned unchanged.
+
+    Its time is linear in the response's length, and a second call changes nothing.
+
+    >>> remove_thoughts("<think>Is it 7?</think>\n\nIt is 5.")
+    'It is 5.'
+    >>> remove_thoughts("Is it 7? No.</think> It is 5.")
+    'It is 5.'
+    >>> remove_thoughts("It is 5. <think>Or 7?")
+    'It is 5.'
+    """
+    kept: list[str] = []
+    position, opened = 0, ""
+    for tag in _TAG.finditer(response):
+        if tag["quote"]:
+            continue
+        kind, closes = _read_tag(tag)
+        if opened:
+            if not (closes and kind == opened):
+                continue
+            opened = ""
+        elif closes:
+            kept = []  # the block began in the prompt
+        else:
+            kept.append(response[position : tag.start()])
+            opened = kind
+        position = tag.end()
+    if position == 0:
+        return response
+    if not opened:
+        kept.append(response[position:])
+    text = "\n".join(part for part in kept if part.strip()).rstrip()
+    leading = _LEADING.match(text)
+    return text[leading.end() :] if leading else text
+
+
+def _read_tag(tag: re.Match[str]) -> tuple[str, bool]:
+    """Return the kind of a tag, and whether it closes a block."""
+    if tag["name"]:
+        return tag["name"].lower(), bool(tag["end"])
+    if tag["channel"] or tag["final"]:
+        return "channel", bool(tag["final"])
+    return "THINK", bool(tag["mistral_end"])

@@ -1,1 +1,0 @@
-"""``gapft gap RUN``: what a search tells before anything is trained."""

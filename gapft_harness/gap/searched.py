@@ -1,0 +1,139 @@
+"""What a run's search drew, as arrays. Reads sealed tables alone; nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY
+from gapft_harness.report.findings.ledger import search_seconds
+from gapft_harness.report.reading.audits import read_verdicts
+from gapft_harness.report.reading.tokens import (
+    Generated,
+    count_generated,
+    prompt_tokens,
+    response_tokens,
+)
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.verdicts.table import Verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Searched(Verdicts):
+    """A split after its search; a sample that was not drawn did not pass.
+
+    Attributes:
+        complete: whether all K samples of every problem were drawn.
+        tokens: what was generated; None where the backend gives no tokens to count.
+        example: mean tokens of a recovered problem's prompt and the shortest of its passing
+            samples, which is what a training set holds of it; None where there is none.
+    """
+
+    complete: bool = True
+    tokens: Generated | None = None
+    example: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedRun:
+    """A run after its search.
+
+    Attributes:
+        task: its name.
+        verifier: the name of the task's verifier.
+        splits: ``pool`` and ``audit``, or the one that was searched.
+        seconds: of the search, over all sittings; None where it is not recorded.
+        trained: tokens that were trained on and seconds that it took, over all arms that say.
+        told: warnings of splits that were imported.
+    """
+
+    task: str
+    verifier: str
+    k: int
+    splits: Mapping[str, Searched]
+    seconds: float | None
+    trained: tuple[int, float] | None
+    recipe: Mapping[str, Any]
+    told: tuple[str, ...] = ()
+
+
+def read_run(path: Path) -> SearchedRun:
+    """Reads what a run directory's search sealed.
+
+    Raises:
+        UserError: it is no run directory, nothing is searched, K is below 2, or a file was
+            changed since it was sealed.
+    """
+    run = RunDirectory.open(path)
+    manifest, k = run.manifest(), run.recipe.search.k
+    there = [split for split in SPLITS if layout.responses(split) in manifest["files"]]
+    if not there:
+        raise UserError(
+            f"{path}: nothing is searched yet; run `gapft run {path} --only search` first"
+        )
+    if k < 2:
+        raise UserError(
+            f"{path}: its search drew {k} sample{'' if k == 1 else 's'} of each problem (search.k);"
+            " a gap needs 2 or more, better 8; search again with --set search.k=8"
+        )
+    stages = manifest["stages"]
+    return SearchedRun(
+        task=manifest["task"]["name"],
+        verifier=manifest["task"]["verifier"],
+        k=k,
+        splits={split: _read(run, split, k) for split in there},
+        seconds=search_seconds({name: entry["seconds"] for name, entry in stages.items()}),
+        trained=_trained(manifest),
+        recipe=run.recipe.model_dump(mode="json"),
+        told=tuple(
+            line
+            for line in manifest["warnings"]
+            if line.partition(": ")[0] in manifest.get("imported", {})
+        ),
+    )
+
+
+def _read(run: RunDirectory, split: str, k: int) -> Searched:
+    table = run.sealed(layout.responses(split))
+    problems = run.sealed(layout.problems(split))
+    found = read_verdicts(table, k)
+    if not len(found.greedy):
+        raise UserError(f"{table}: holds no response")
+    index, tokens = response_tokens(table)
+    return Searched(
+        *(found.greedy, found.passing, k, found.passed),
+        complete=int((index != GREEDY).sum()) == found.passed.size,
+        tokens=count_generated(table),
+        example=_example(found, index, tokens, prompt_tokens(problems)),
+    )
+
+
+def _example(
+    found: Verdicts, index: NDArray[np.int64], tokens: NDArray[np.int64], prompts: NDArray[np.int64]
+) -> float | None:
+    """Mean tokens of a recovered problem's prompt with the shortest of its passing samples."""
+    problem = np.cumsum(index == GREEDY) - 1
+    kept = (index != GREEDY) & found.passed[problem, index] & ~found.greedy[problem]
+    if not kept.any() or not tokens.any():
+        return None
+    shortest = np.full(len(prompts), np.iinfo(np.int64).max)
+    np.minimum.at(shortest, problem[kept], tokens[kept])
+    chosen = np.unique(problem[kept])
+    return float((prompts[chosen] + shortest[chosen]).mean())
+
+
+def _trained(manifest: Mapping[str, Any]) -> tuple[int, float] | None:
+    """Tokens and seconds of the arms whose trainer said both."""
+    tokens, seconds = 0, 0.0
+    for facts in manifest.get("training", {}).values():
+        spent = facts.get("seconds")
+        if spent and "budget" in facts and "trained_as" not in facts:
+            tokens, seconds = tokens + int(facts["budget"]["tokens"]), seconds + float(spent)
+    return (tokens, seconds) if tokens and seconds else None

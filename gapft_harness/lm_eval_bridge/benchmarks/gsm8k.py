@@ -1,0 +1,82 @@
+"""GSM8K: the pool is its training split (7,473), the audit its test split (1,319)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.lm_eval_bridge.benchmarks.splits import Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.task_file.documents import (
+    Document,
+    Documents,
+    check_fields,
+    read_documents,
+)
+
+SOURCE = Source(
+    benchmark="GSM8K",
+    folder="gsm8k",
+    origin="the hub's dataset openai/gsm8k",
+    variable="GAPFT_REVISION_GSM8K",
+)
+
+#: The benchmark's own name of each split.
+_PARTS = {"pool": "train", "audit": "test"}
+
+#: The final answer of a solution, on its last line.
+_FINAL = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
+#: Notes for a calculator: ``2*3=<<2*3=6>>6``.
+_NOTE = re.compile(r"<<[^<>\n]*>>")
+
+
+def load(revision: str, **_: Any) -> Splits:
+    """Read the splits ``pool`` and ``audit``.
+
+    Args:
+        revision: commit of the hub's dataset, used where ``GAPFT_DATA_DIR`` has no folder
+            ``gsm8k``.
+
+    Returns:
+        Splits of records with question, solution (without notes for a calculator), and answer, a
+        number without thousands separators.
+    """
+    return Splits({split: partial(_read, part, revision) for split, part in _PARTS.items()})
+
+
+def _read(part: str, pinned: str) -> SplitData:
+    folder = SOURCE.local()
+    if folder is None:
+        documents = _download(part, SOURCE.revision(pinned))
+    else:
+        documents = read_documents(SOURCE.file(folder, f"{part}.jsonl", f"the {part} split"))
+    check_fields(documents, {"question": str, "answer": str})
+    records = [_record(row, documents.place(n)) for n, row in enumerate(documents)]
+    return SplitData(Documents(records, [documents.place(n) for n in range(len(records))]))
+
+
+def _record(row: Mapping[str, Any], place: str) -> Document:
+    final = _FINAL.search(row["answer"])
+    if final is None:
+        raise UserError(
+            f"{place}: 'answer' is {row['answer'][-60:]!r}; expected a solution that ends with "
+            "'#### NUMBER'"
+        )
+    return {
+        "question": row["question"],
+        "solution": _NOTE.sub("", row["answer"][: final.start()]).strip(),
+        "answer": final[1].replace(",", ""),
+    }
+
+
+def _download(part: str, revision: str) -> Documents:
+    def fetch() -> Documents:
+        from datasets import load_dataset
+
+        rows = load_dataset("openai/gsm8k", "main", split=part, revision=revision)
+        places = [f"{SOURCE.origin}, {part}, record {n}" for n in range(1, len(rows) + 1)]
+        return Documents([dict(row) for row in rows], places)
+
+    return SOURCE.download(part, revision, fetch)

@@ -1,0 +1,297 @@
+"""Problems that Reasoning Gym's generators make, in any number, split by a hash of the question.
+
+One sequence of different problems is generated, and a hash of each question says whether it is the
+pool's or the audit's. A pool and an audit generated one after the other would not be alike: where
+few problems are possible, those left for the second are rarer, and harder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from gapft_harness.core.errors import GapftError, UserError, describe, did_you_mean
+from gapft_harness.core.extras import has, install
+from gapft_harness.core.streams import derive
+from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
+from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
+from gapft_harness.verification.pool import WorkerPool
+
+PACKAGE = "reasoning_gym"
+
+#: Problems made with one seed: the size that every generator's default settings allow.
+_CHUNK = 500
+#: Draws in a row without a new problem after which a generator has no more, and these for each
+#: problem found: one of N equally likely problems is then overlooked with probability e^-10.
+_REPEATS, _REPEATS_EACH = 2000, 10
+#: Seconds that a generator may take for all its problems.
+_TIMEOUT = 3600.0
+#: Settings that a task gives once, for all its generators.
+_SHARED = ("seed", "size")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one generator is to make.
+
+    Attributes:
+        generator: its name in Reasoning Gym.
+        settings: its settings, JSON values.
+        seed: the task's.
+        count: how many different problems.
+    """
+
+    generator: str
+    settings: dict[str, Any]
+    seed: int
+    count: int
+
+
+def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0, **_: Any) -> Splits:
+    """Generate the splits ``pool`` and ``audit``.
+
+    Args:
+        generators: by its name, each generator's settings, and ``weight``, its share (default 1).
+        pool: problems in the pool.
+        audit: problems in the audit.
+        seed: every generator's seed is derived from it and from the generator's name.
+
+    Returns:
+        Splits of records with question, answer, generator, and ``gold`` for the verifier
+        ``reasoning_gym``. They are the same in every process.
+
+    Raises:
+        UserError: the package is missing, a key or value is wrong, or a generator has fewer
+            different problems.
+    """
+    if not has(PACKAGE):
+        raise UserError(
+            f"Reasoning Gym's problems need the package reasoning-gym: {install(PACKAGE)}"
+        )
+    for key, number, least in (("pool", pool, 1), ("audit", audit, 1), ("seed", seed, 0)):
+        if type(number) is not int or number < least:
+            raise UserError(f"{key}: found {number!r:.60}, expected a whole number from {least}")
+    weights = _weights(generators)
+    in_pool, in_audit = share_out(weights, pool), share_out(weights, audit)
+    orders = [
+        Order(name, _settings(name, generators[name]), seed, in_pool[name] + in_audit[name])
+        for name in weights
+    ]
+    splits: dict[str, list[Document]] = {"pool": [], "audit": []}
+    for order, problems in zip(orders, _generate_all(orders), strict=True):
+        ranked = sorted(problems, key=_rank)
+        splits["audit"] += ranked[: in_audit[order.generator]]
+        splits["pool"] += ranked[in_audit[order.generator] :]
+    _check_different(splits)
+    return Splits({name: _split(name, problems) for name, problems in splits.items()})
+
+
+def share_out(weights: Mapping[str, float], count: int) -> dict[str, int]:
+    """Divide a number of problems by weights; none gets fewer where the number is larger."""
+    shares, total = dict.fromkeys(weights, 0), sum(weights.values())
+    for number in range(1, count + 1):
+        shares[max(weights, key=lambda name: weights[name] / total * number - shares[name])] += 1
+    return shares
+
+
+def _weights(generators: Any) -> dict[str, float]:
+    if not isinstance(generators, Mapping) or not generators:
+        raise UserError(
+            f"generators: found {generators!r:.60}, expected an object of generators with their "
+            "settings, e.g. {chain_sum: {min_terms: 2, max_terms: 4}, lcm: {}}"
+        )
+    weights = {}
+    for name, given in generators.items():
+        if not isinstance(name, str) or not isinstance(given, Mapping | None):
+            raise UserError(
+                f"generators.{name}: found {given!r:.60}, expected an object of settings; {{}} "
+                "takes the defaults"
+            )
+        weight = (given or {}).get("weight", 1)
+        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not number or not 0 < weight < math.inf:
+            raise UserError(
+                f"generators.{name}.weight: found {weight!r:.60}, expected a number above 0"
+            )
+        weights[name] = float(weight)
+    return weights
+
+
+def _settings(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    settings = {key: value for key, value in (given or {}).items() if key != "weight"}
+    for key in _SHARED:
+        if key in settings:
+            where = "dataset_kwargs.seed" if key == "seed" else "dataset_kwargs.pool and .audit"
+            raise UserError(
+                f"generators.{name}.{key}: is given once for all generators, as {where}; remove it"
+            )
+    try:
+        json.dumps(settings)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"generators.{name}: {error}; expected numbers, texts, lists and objects"
+        ) from error
+    return settings
+
+
+def _generate_all(orders: Sequence[Order]) -> Iterator[list[Document]]:
+    """Have every order filled in worker processes, whose hash seed is fixed: sets have an order."""
+    workers = min(len(orders), os.cpu_count() or 1)
+    with WorkerPool(f"{__name__}:generate", workers=workers, timeout_s=_TIMEOUT) as processes:
+        outcomes = processes.map([asdict(order) for order in orders])
+    for order, outcome in zip(orders, outcomes, strict=True):
+        if outcome.status != "done":
+            raise GapftError(f"generators.{order.generator}: {outcome.status}: {outcome.reason}")
+        if "fault" in outcome.value:
+            raise UserError(f"generators.{order.generator}{outcome.value['fault']}")
+        yield outcome.value["problems"]
+
+
+def _rank(problem: Document) -> str:
+    return hashlib.sha256(problem["question"].encode()).hexdigest()
+
+
+def _split(name: str, problems: Sequence[Document]) -> Callable[[], SplitData]:
+    ordered = sorted(problems, key=_rank)  # the first of a split are of all generators
+    places = [
+        f"Reasoning Gym, {row['generator']}, {name}, problem {number}"
+        for number, row in enumerate(ordered, start=1)
+    ]
+    return lambda: SplitData(Documents(ordered, places))
+
+
+def _check_different(splits: Mapping[str, Sequence[Document]]) -> None:
+    known: dict[str, str] = {}
+    for problem in itertools.chain(*splits.values()):
+        other = known.setdefault(problem["question"], problem["generator"])
+        if other != problem["generator"]:
+            raise UserError(
+                f"generators: {other} and {problem['generator']} both give the problem "
+                f"{problem['question']!r:.80}; keep one of them, or change their settings"
+            )
+
+
+# In a worker process
+
+
+def generate(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Make an ``Order``'s problems. Runs in a worker process.
+
+    Returns:
+        ``problems``, or ``fault``: what is wrong with the order, to stand behind the generator's
+        name.
+    """
+    try:
+        return {"problems": _different_problems(Order(**order))}
+    except UserError as error:
+        return {"fault": str(error)}
+
+
+def _different_problems(order: Order) -> list[Document]:
+    _check_settings(order)
+    found: dict[str, Document] = {}
+    repeats = 0
+    if not order.count:
+        return []
+    for number in itertools.count():
+        for dataset, entry in _chunk(order, number):
+            question = entry["question"].strip()
+            if question in found:
+                repeats += 1
+                if repeats >= max(_REPEATS, _REPEATS_EACH * len(found)):
+                    raise UserError(
+                        f": pool and audit need {order.count:,} different problems of it, and "
+                        f"only {len(found):,} were found; lower dataset_kwargs.pool or .audit, "
+                        "its weight, or allow more by its settings"
+                    )
+                continue
+            repeats = 0
+            found[question] = _problem(order, dataset, entry)
+            if len(found) == order.count:
+                return list(found.values())
+    raise AssertionError  # the loop above has no end
+
+
+def _check_settings(order: Order) -> None:
+    from reasoning_gym.factory import DATASETS
+
+    names = sorted(set(DATASETS) - {"composite"})
+    if order.generator not in names:
+        raise UserError(f": unknown generator; {did_you_mean(order.generator, names)}")
+    known = [f.name for f in fields(DATASETS[order.generator][1]) if f.name not in _SHARED]
+    for key in order.settings:
+        if key not in known:
+            raise UserError(f".{key}: unknown setting; {did_you_mean(key, known)}")
+
+
+def _chunk(order: Order, number: int) -> Iterator[tuple[Any, Document]]:
+    """Yield the problems of one seed, each with the data set that scores it."""
+    from reasoning_gym import create_dataset
+
+    seed = derive(PACKAGE, order.seed, order.generator, number) % 2**31
+    try:
+        dataset = create_dataset(order.generator, seed=seed, size=_CHUNK, **order.settings)
+        for index in range(_CHUNK):
+            yield dataset, dict(dataset[index])
+    except Exception as error:
+        raise UserError(
+            f": its settings are refused ({_reason(error)}); found {json.dumps(order.settings)}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Describe an error; of an assertion without a message, show what was asserted."""
+    if isinstance(error, AssertionError) and not str(error):
+        return str(traceback.extract_tb(error.__traceback__)[-1].line)
+    return describe(error)
+
+
+def _problem(order: Order, dataset: Any, entry: Mapping[str, Any]) -> Document:
+    """Return a problem's record, of JSON values.
+
+    Raises:
+        UserError: the generator's scorer cannot judge by a record of JSON values.
+    """
+    answer = entry["answer"]
+    if not isinstance(answer, str) or not answer.strip():
+        raise UserError(
+            ": its problems have no recorded answer, by which its scorer could be checked; choose "
+            "another generator"
+        )
+    stored = {
+        "question": entry["question"],
+        "answer": answer,
+        "metadata": {key: value for key, value in entry["metadata"].items() if _is_json(value)},
+    }
+    restored = json.loads(json.dumps(stored))
+    try:
+        score = dataset.score_answer(answer, restored)
+    except Exception as error:
+        score = describe(error)
+    if score != 1.0:
+        raise UserError(
+            ": its scorer does not accept the recorded answer of a problem that was stored as "
+            f"JSON ({score}); choose another generator"
+        )
+    gold = {"generator": order.generator, "settings": order.settings, **restored}
+    return {
+        "question": entry["question"].strip(),
+        "answer": answer,
+        "generator": order.generator,
+        "gold": gold,
+    }
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""Draw next tokens: temperature, top-k and top-p as Transformers cuts them, one uniform a row.
+
+Transformers sorts the vocabulary of every row at every step. Here a row is sorted only if its
+nucleus may not be among the ``LARGEST`` logits, or if rounding or a tie decides where it ends.
+A token is found by its place in the cumulative distribution over token ids, so that what a row
+draws depends on its logits and its uniform alone, and a rounding error moves no token but at the
+edges of a token's interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
+
+from gapft_harness.core.records import Decoding
+
+#: Logits of a row among which its nucleus is looked for, and among which it is looked for first.
+LARGEST, _FEW = 1024, 64
+#: Two sums of float32 probabilities over one vocabulary differ by less: 6e-7 was the largest
+#: difference between Transformers' sums and exact ones, with up to 256,000 tokens.
+ROUNDING = 1e-5
+#: Tokens of which the cumulative distribution of a whole vocabulary is summed first.
+_SPAN = 512
+
+
+def draw_tokens(logits: Tensor, uniforms: Tensor, decoding: Decoding) -> Tensor:
+    """Draw one token for each row.
+
+    Args:
+        logits: float32, shape (rows, vocabulary).
+        uniforms: float64 in [0, 1), shape (rows,).
+        decoding: ``temperature``, ``top_k`` and ``top_p`` are used.
+
+    Returns:
+        Token ids, shape (rows,).
+    """
+    truncates = decoding.top_k > 0 or decoding.top_p < 1
+    if not truncates or logits.shape[1] <= LARGEST:
+        return _locate(_truncate_by_sorting(logits, decoding), uniforms)
+    tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
+    rest = torch.arange(len(logits), device=logits.device)
+    for largest in (_FEW, LARGEST):
+        cut = cut_largest(logits[rest] if largest > _FEW else logits, decoding, largest)
+        places = _locate(cut.scores, uniforms[rest])
+        tokens[rest] = cut.ids.gather(1, places[:, None])[:, 0]
+        rest = rest[~cut.certain]
+        if not len(rest):
+            return tokens
+    tokens[rest] = _locate(_truncate_by_sorting(logits[rest], decoding), uniforms[rest])
+    return tokens
+
+
+@dataclass(frozen=True, slots=True)
+class LargestLogits:
+    """The largest logits of each row, truncated.
+
+    Attributes:
+        ids: token ids, ascending in each row, shape (rows, ``largest``).
+        scores: logits divided by the temperature; minus infinity where a token cannot be drawn.
+        certain: shape (rows,): whether these are all the tokens that can be drawn, and the same
+            that Transformers would keep.
+    """
+
+    ids: Tensor
+    scores: Tensor
+    certain: Tensor
+
+
+def cut_largest(logits: Tensor, decoding: Decoding, largest: int = LARGEST) -> LargestLogits:
+    """Apply temperature, top-k and top-p to the largest logits of each row.
+
+    Transformers removes a token if it and all smaller ones together have a probability of at most
+    1 - p (``TopPLogitsWarper``). That is the case if the larger ones have p or more.
+
+    Args:
+        logits: float32, shape (rows, vocabulary); the vocabulary is larger than ``largest``.
+        largest: how many logits of a row are looked at.
+    """
+    values, ids = logits.topk(largest)
+    scores = values / decoding.temperature
+    kept = torch.ones_like(scores, dtype=torch.bool)
+    certain = scores[:, 0].isfinite()
+    if decoding.top_k > 0:
+        smallest = scores[:, min(decoding.top_k, largest) - 1, None]
+        kept = scores >= smallest
+        certain &= scores[:, -1] < smallest[:, 0]  # else further ones may be tied with it
+    if decoding.top_p < 1:
+        best = scores[:, :1]
+        weights = (scores - best).exp().double() * kept
+        if decoding.top_k > 0:
+            total = weights.sum(-1, keepdim=True)
+        else:
+            total = (logits / decoding.temperature).sub_(best).exp_().sum(-1, keepdim=True).double()
+        larger = (weights.cumsum(-1) - weights) / total  # probability of all larger logits
+        inside = larger < decoding.top_p
+        inside[:, 0] = True
+        last = inside.sum(-1, keepdim=True) - 1
+        following = (last + 1).clamp(max=largest - 1)
+        certain &= (scores.gather(1, last) > scores.gather(1, following))[:, 0]
+        certain &= ((larger[:, 1:] - decoding.top_p).abs() > ROUNDING).all(-1)
+        kept &= inside
+    ids, order = ids.sort(-1)
+    scores = scores.masked_fill(~kept, -torch.inf).gather(1, order)
+    return LargestLogits(ids, scores, certain)
+
+
+def _truncate_by_sorting(logits: Tensor, decoding: Decoding) -> Tensor:
+    """Apply Transformers' own temperature, top-k and top-p to whole rows."""
+    scores = logits / decoding.temperature
+    if decoding.top_k > 0:
+        scores = TopKLogitsWarper(decoding.top_k)(None, scores)
+    if decoding.top_p < 1:
+        scores = TopPLogitsWarper(decoding.top_p)(None, scores)
+    return scores
+
+
+def _locate(scores: Tensor, uniforms: Tensor) -> Tensor:
+    """Find each row's place at which the cumulative softmax exceeds its uniform."""
+    weights = (scores - scores.amax(-1, keepdim=True)).exp_()
+    if weights.shape[1] <= LARGEST:
+        return _place(weights, uniforms * weights.sum(-1, dtype=torch.float64))[0]
+    # Of large vocabularies whole blocks are summed first: one pass, and no small weight is lost.
+    spare = -weights.shape[1] % _SPAN
+    blocks = torch.nn.functional.pad(weights, (0, spare)).view(len(weights), -1, _SPAN)
+    sums = blocks.sum(-1)
+    block, rest = _place(sums, uniforms * sums.sum(-1, dtype=torch.float64))
+    row = torch.arange(len(block), device=block.device)
+    place, _ = _place(blocks[row, block], rest)
+    return block * _SPAN + place
+
+
+def _place(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Find where cumulative weights exceed targets, and what remains of the targets there.
+
+    A target that rounding has put beyond all weights is at the last weight above 0.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    place = torch.searchsorted(cumulative, targets[:, None], right=True)
+    place = torch.minimum(place, torch.searchsorted(cumulative, cumulative[:, -1:].contiguous()))
+    before = cumulative.gather(1, place) - weights.gather(1, place)
+    return place[:, 0], (targets - before[:, 0]).clamp(min=0)

@@ -1,0 +1,204 @@
+r"""Reads numbers as people write them: with a currency, thousands separators, a unit, in Markdown.
+
+math-verify compares mathematics. What stands around a number in a chat model's answer it drops or
+trips over, so it is read here first: ``**$1,234.50**``, ``\boxed{42~\text{km}}``, ``50%``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: Other signs of minus than ASCII's.
+MINUS_SIGNS = str.maketrans({"−": "-", "﹣": "-", "－": "-"})
+
+#: Separators of thousands, each as it is written between groups of three digits.
+_SEPARATOR = r"(?P<sep>,|\{,\}|,\\!|\\[,;: ]|~|[\u00a0\u2009\u202f])"
+NUMBER = rf"\d{{1,3}}{_SEPARATOR}\d{{3}}(?:(?P=sep)\d{{3}})*(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
+GAP = r"(?:\s|\\[ ,;:!]|~)*+"
+_CURRENCY = (
+    r"(?:\\?\$|US\$|[€£¥₹¢]|\\(?:pounds|euro)(?![a-zA-Z])|(?:USD|EUR|GBP|JPY|INR)(?![a-zA-Z]))"
+)
+TEXT = r"\\(?:text|mathrm|textrm|textbf|mathbf|mbox|rm)"
+_WORDS = r"[A-Za-z][A-Za-z .'/-]*"
+_POWER = r"(?:\^\s*(?:\{\s*-?\d\s*\}|\d)|[²³])?"
+_QUANTITY = re.compile(
+    rf"(?P<sign>[-+]?){GAP}(?P<before>{_CURRENCY}|\\text\{{{_CURRENCY}\}})?{GAP}"
+    rf"(?P<second>[-+]?)(?P<number>{NUMBER})"
+    rf"(?:{GAP}(?P<after>\\?%|{_CURRENCY}"
+    rf"|(?:{TEXT}\{{\s*(?:\\?%|{_CURRENCY}|{_WORDS}){_POWER}\s*\}}{_POWER}[\s/]*)+"
+    rf"|(?P<bare>{_WORDS}){_POWER}))?"
+)
+_WRAPPED = re.compile(
+    r"\\(?:textbf|mathbf|boldsymbol|bm|textit|emph|underline|text)\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
+
+#: Longer texts are no number with a unit, and nothing that somebody emphasised.
+LONGEST = 200
+#: Words behind a number that change it, so that it is not the number alone.
+_CHANGING = (
+    "or and not no more less fewer greater than least most over under above below if plus minus "
+    "divided squared cubed factorial choose mod base root tenth hundredth thousandth half third "
+    "quarter fifth to through point remainder sin cos tan log exp pi i e x y z"
+)
+_NOT_UNITS = frozenset(_CHANGING.split())
+FACTORS = {
+    "dozen": 12, "hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
+    "crore": 10**7, "billion": 10**9, "trillion": 10**12,
+}  # fmt: skip
+#: Units that are told apart; others are only dropped. By each spelling, its unit.
+_UNITS = {
+    spelling: spellings[0]
+    for line in (
+        "% percent pct percentage", "mm millimeter millimetre", "cm centimeter centimetre",
+        "m meter metre", "km kilometer kilometre", "inch in inches", "foot ft feet", "yard yd",
+        "mile mi", "mg milligram", "g gram", "kg kilogram", "lb lbs", "oz ounce", "ml milliliter",
+        "l liter litre", "second s sec", "minute min", "hour h hr hrs", "day", "week", "month",
+        "year yr yrs", "dollar $ usd us$", "cent ¢", "euro € eur", "gbp £", "yen ¥ jpy",
+        "rupee ₹ inr rs", "km/hour kmh kph", "mile/hour mph", "degree deg °", "radian rad",
+    )
+    for spellings in [line.split()]
+    for spelling in spellings
+}  # fmt: skip
+_PERCENT = "%"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number with what is written around it.
+
+    Attributes:
+        number: in plain digits, with a sign and a decimal point, as ``-1234.50``.
+        unit: in one spelling if it is a known one, as ``km/hour``; else its words; "" if none.
+        factor: by which a word such as ``million`` multiplies the number.
+        droppable: whether the number says the same without the unit; not so of a bare letter,
+            which may be a variable, and of words such as "or more".
+    """
+
+    number: str
+    unit: str = ""
+    factor: int = 1
+    droppable: bool = True
+
+    @property
+    def latex(self) -> str:
+        """The number as LaTeX, without its unit."""
+        return self.number if self.factor == 1 else rf"{self.number} \cdot {self.factor}"
+
+
+def read_quantity(latex: str) -> Quantity | None:
+    r"""Read an answer that is one number; None for any other.
+
+    >>> read_quantity(r"\$1,234.50")
+    Quantity(number='1234.50', unit='dollar', factor=1, droppable=True)
+    >>> read_quantity(r"42~\text{km}").unit
+    'km'
+    >>> read_quantity("(1,234)")
+    """
+    text = latex.translate(MINUS_SIGNS).strip()
+    if len(text) > LONGEST:
+        return None
+    if wrapped := _WRAPPED.fullmatch(text):
+        text = wrapped[1].strip()
+    match = _QUANTITY.fullmatch(text)
+    if match is None or (match["sign"] and match["second"]):
+        return None
+    digits = match["number"].replace(match["sep"] or "\0", "")
+    sign = "-" if "-" in (match["sign"], match["second"]) else ""
+    before, after = _strip_latex(match["before"] or ""), _strip_latex(match["after"] or "")
+    words, factor = after.split(), 1
+    while words and (word_factor := FACTORS.get(to_singular(words[0]))):
+        factor *= word_factor
+        del words[0]
+    if words[:1] == ["per"] and before:
+        before, words = "", [before, *words]
+    unit = find_unit(before) or find_unit(" ".join(words)) or before or " ".join(words)
+    droppable = not (match["bare"] and len(after) == 1)
+    if not find_unit(unit):
+        apart = match.start("after") > match.end("number")
+        if match["bare"] and factor == 1 and (len(after) < 3 or not apart):
+            return None  # a product of variables, such as 2xy
+        droppable = _NOT_UNITS.isdisjoint(map(to_singular, words))
+    return Quantity(f"{sign}{digits}", unit, factor, droppable)
+
+
+def _strip_latex(written: str) -> str:
+    r"""Return a unit without LaTeX: ``\text{cm}^2`` becomes ``cm^2``."""
+    text = written.replace("\\pounds", "£").replace("²", "^2").replace("³", "^3")
+    text = re.sub(rf"{TEXT}\{{|[{{}}\\~]", " ", text)
+    return re.sub(r"\s*([/^])\s*", r"\1", " ".join(text.split()))
+
+
+@lru_cache(maxsize=1024)
+def find_unit(words: str) -> str:
+    """Return the one spelling of a known unit, or ""."""
+    lowered = words.lower() if len(words) > 1 else words
+    if (unit := _UNITS.get(lowered) or _UNITS.get(to_singular(lowered))) is not None:
+        return unit
+    for word, power in (("square ", "2"), ("sq ", "2"), ("cubic ", "3"), ("cu ", "3")):
+        if lowered.startswith(word) and (base := find_unit(lowered.removeprefix(word))):
+            return f"{base}^{power}"
+    base, caret, power = lowered.partition("^")
+    if caret:
+        return f"{known}^{power}" if (known := find_unit(base)) else ""
+    over, slash, under = lowered.replace(" per ", "/").partition("/")
+    if slash and (first := find_unit(over)) and (second := find_unit(under)):
+        return _UNITS.get(f"{first}/{second}", f"{first}/{second}")
+    return ""
+
+
+def to_singular(word: str) -> str:
+    """Return a word in small letters, without the full stop or the s at its end."""
+    lowered = word.lower().rstrip(".")
+    return lowered[:-1] if len(lowered) > 3 and lowered.endswith("s") else lowered
+
+
+_PRODUCT = re.compile(r"([-+]?\d+(?:\.\d+)?)([a-z]{1,3})")
+_RATIO = re.compile(r"\d\s*:\s*\d")
+_FRACTION = re.compile(r"/|\\[dtc]?frac")
+
+
+def make_comparable(gold: str, answer: str) -> tuple[str, str] | None:
+    r"""Return gold answer and answer as mathematics can compare them; None if they must differ.
+
+    They differ if both have a known unit and not the same, if one has a percent sign and the other
+    another unit, if one alone has words that change the number ("or more"), and if one is a ratio
+    and the other neither a ratio nor a fraction. A percent sign that the answer alone has is a unit
+    where the gold answer is above 1 (``50%`` for 50), and divides by a hundred where it is not
+    (``50%`` for 0.5). One that the gold answer has may be left out.
+    """
+    ratios = [text for text in (gold, answer) if _RATIO.search(text)]
+    if len(ratios) == 1 and not _FRACTION.search(gold + answer):
+        return None
+    wanted, given = read_quantity(gold), read_quantity(answer)
+    if wanted is None or given is None or _match_product(gold):
+        return _spell_alone(wanted, gold), _spell_alone(given, answer)
+    units = {wanted.unit, given.unit}
+    droppable = wanted.droppable and given.droppable
+    if len(units) > 1 and not droppable and not (find_unit(wanted.unit) or find_unit(given.unit)):
+        return None
+    if len(units) > 1 and "" not in units and (_PERCENT in units or all(map(find_unit, units))):
+        return None
+    if not droppable:
+        return gold, answer
+    if wanted.unit == _PERCENT != given.unit:
+        return rf"{wanted.latex}\%", given.latex
+    if given.unit == _PERCENT != wanted.unit and abs(float(wanted.number)) <= 1:
+        return wanted.latex, rf"\frac{{{given.latex}}}{{100}}"
+    return wanted.latex, given.latex
+
+
+def _spell_alone(quantity: Quantity | None, text: str) -> str:
+    """Return an answer that is compared with another expression than a number."""
+    if product := _match_product(text):
+        return r" \cdot ".join([product[1], *product[2]])  # math-verify drops some letters
+    if quantity is None or not quantity.droppable or quantity.unit == _PERCENT:
+        return text
+    return quantity.latex
+
+
+def _match_product(text: str) -> re.Match[str] | None:
+    """Match a number with letters that are variables, as ``2ab`` or ``2m``, and not ``2km``."""
+    match = _PRODUCT.fullmatch(text)
+    return None if match and len(match[2]) > 1 and find_unit(match[2]) else match

@@ -1,0 +1,72 @@
+"""The power of paired tests, by hand and by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from gapft_harness.analysis.paired import mcnemar
+from gapft_harness.analysis.power import detectable, power, times_as_many
+
+
+def test_the_detectable_effect_is_that_of_mcnemars_test_by_simulation() -> None:
+    items, discordance = 1367, 331 / 1367
+    effect = detectable(seeds=1, items=items, discordance=discordance)
+    assert effect is not None
+    rng = np.random.default_rng(0)
+    gained, lost = (discordance + effect) / 2, (discordance - effect) / 2
+    drawn = rng.multinomial(items, [gained, lost, 1 - discordance], 1500)
+    found = np.mean([mcnemar(int(a), int(b)) < 0.05 for a, b, _ in drawn])
+    assert found == pytest.approx(0.8, abs=0.04)
+
+
+def test_power_by_hand_and_what_seeds_and_shared_differences_do() -> None:
+    """z = 1.959964 and 0.841621; Connor's formula, solved for the effect by itself."""
+    pi, items = 331 / 1367, 1367
+    found = detectable(seeds=1, items=items, discordance=pi)
+    assert found == pytest.approx(0.0373, abs=2e-4)
+    needed = (1.959964 * math.sqrt(pi) + 0.841621 * math.sqrt(pi - found**2)) ** 2 / found**2
+    assert needed == pytest.approx(items, rel=1e-5)
+    three = detectable(seeds=3, items=items, discordance=pi)
+    as_items = detectable(seeds=1, items=3 * items, discordance=pi)
+    assert three == pytest.approx(as_items), "apart from what is shared, a seed is as good as items"
+    assert detectable(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(found)
+    assert detectable(seeds=1, items=5, discordance=0.2) is None
+    assert power(three, seeds=3, items=items, discordance=pi) == pytest.approx(0.8, abs=1e-6)
+    with pytest.raises(ValueError, match="seeds"):
+        power(0.1, seeds=0, items=10, discordance=0.2)
+    with pytest.raises(ValueError, match="within"):
+        power(0.3, seeds=1, items=10, discordance=0.2)
+
+
+def test_seeds_average_out_what_is_not_shared_by_simulation() -> None:
+    """Differences of +1, 0, -1: on some items the same under every seed, on others drawn anew."""
+    items, pi, shared, seeds = 400, 0.25, 0.4, 4
+    effect = detectable(seeds=seeds, items=items, discordance=pi, shared=shared)
+    assert effect is not None
+    rng = np.random.default_rng(3)
+    signs = [1, -1, 0]
+    chance = [(pi + effect) / 2, (pi - effect) / 2, 1 - pi]
+    fixed = rng.choice(signs, (1500, items, 1), p=chance)
+    anew = rng.choice(signs, (1500, items, seeds), p=chance)
+    d = np.where(rng.random((1500, items, 1)) < shared, fixed, anew).mean(axis=2)
+    z = d.mean(axis=1) / (d.std(axis=1, ddof=1) / math.sqrt(items))
+    assert np.mean(z > 1.96) == pytest.approx(0.8, abs=0.05)
+
+
+@given(pi=st.floats(0.05, 0.6), share=st.floats(0.05, 0.3), items=st.integers(50, 5_000))
+def test_times_as_many_items_have_the_power(pi: float, share: float, items: int) -> None:
+    """Against the power of McNemar's test; both are approximations, close for small effects."""
+    effect = share * pi
+    width = 2 * float(stats.norm.ppf(0.975)) * math.sqrt((pi - effect**2) / items)
+    times = times_as_many(effect, width)
+    assert times is not None
+    needed = math.ceil(times * items)
+    assert power(effect, seeds=1, items=needed, discordance=pi) == pytest.approx(0.8, abs=0.03)
+    assert times_as_many(effect, 2 * width) == pytest.approx(4 * times)
+    assert times_as_many(0.0, width) is None

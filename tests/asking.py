@@ -1,0 +1,44 @@
+"""What tests ask of samplers: requests with their samples' seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gapft_harness.core.records import Attempt, Decoding, Turn
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.protocols import Generated, Request
+
+
+def request_for(
+    problem_id: str,
+    prompt: str,
+    indices: Sequence[int],
+    attempts: Sequence[Attempt] = (),
+    turns: Sequence[Turn] = (),
+    *,
+    seed: int = 0,
+) -> Request:
+    """Make a request as ``generate`` makes one of a pool's problem."""
+    seeds = SampleStreams(seed, "search", "pool").seeds_of(problem_id, len(attempts) + 1, indices)
+    return Request(problem_id, prompt, tuple(indices), seeds, tuple(attempts), tuple(turns))
+
+
+def unreported(finished: int, tokens: int, note: str = "") -> None:
+    """Take no notice of a sampler's progress."""
+
+
+def generate_all(
+    sampler: Any, requests: Sequence[Request], decoding: Decoding, seed: int = 0
+) -> list[Generated]:
+    """Have a sampler answer requests whose seeds are those of a search's seed."""
+    again = [
+        replace(request, seeds=request_for(*_of(request), seed=seed).seeds) for request in requests
+    ]
+    generated: list[Generated] = sampler.generate(again, decoding, unreported)
+    return generated
+
+
+def _of(request: Request) -> tuple[str, str, tuple[int, ...], tuple[Attempt, ...]]:
+    return request.problem_id, request.prompt, request.indices, request.attempts

@@ -1,0 +1,91 @@
+"""Top-p over 151,936 tokens beside plain sampling: the whole search command, a small random model.
+
+Its logits are as peaked as a trained model's, so that a nucleus of 0.95 holds some ten tokens.
+Processor time of the command with its worker.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+from tests.benchmarks.measure import Figure, in_turn, process
+from tests.tiny_models import byte_llama
+
+VOCABULARY, HIDDEN, PROBLEMS, ROUNDS = 151_936, 128, 64, 3
+
+#: Standard deviation of the logits.
+_SPREAD = 7.0
+
+
+def measure(folder: Path) -> list[Figure]:
+    """Pool search of 64 problems, one greedy decode and 8 samples of 32 tokens."""
+    model = _write_model(folder / "model")
+    number = iter(range(10**6))
+
+    def search(top_p: float) -> None:
+        command = [
+            sys.executable, "-m", "gapft_harness.cli.main", "run", "--task", "gapft_demo",
+            "--run-dir", f"run{next(number)}", "--only", "search", "--split", "pool",
+            "--model-args", f"pretrained={model},dtype=float32,device=cpu",
+        ]  # fmt: skip
+        for setting in (
+            f"data.pool_limit={PROBLEMS}", "search.k=8", "search.max_gen_toks=32",
+            "search.temperature=1.0", f"search.top_p={top_p}", "executor.threads=1",
+        ):  # fmt: skip
+            command += ["--set", setting]
+        process(command, folder)
+
+    search(0.95)
+    ratio, nucleus, plain = in_turn(
+        lambda: search(0.95), lambda: search(1.0), ROUNDS, clock=_of_children
+    )
+    return [
+        Figure(
+            f"search with top-p over {VOCABULARY:,} tokens / without",
+            ratio,
+            1.15,
+            detail=f"{nucleus:.1f} s against {plain:.1f} s of processor time",
+        )
+    ]
+
+
+def _of_children() -> float:
+    """Processor seconds of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _write_model(folder: Path) -> Path:
+    """Write a random Llama whose tokenizer has as many tokens."""
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    byte_llama(folder)
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    known = tokenizer.get_vocab_size()
+    tokenizer.add_tokens([f"<t{number}>" for number in range(known, VOCABULARY)])
+    tokenizer.save(str(path))
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=HIDDEN,
+            intermediate_size=2 * HIDDEN,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            tie_word_embeddings=True,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+        )
+    )
+    with torch.no_grad():
+        weight = model.lm_head.weight
+        model.model.norm.weight.fill_(_SPREAD / float(weight.std()) / HIDDEN**0.5)
+    model.save_pretrained(folder)
+    return folder

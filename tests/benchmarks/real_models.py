@@ -1,0 +1,167 @@
+"""Search and greedy decoding with real models, beside lm-eval's own ``hf`` backend.
+
+The models are given by the environment: ``GAPFT_BENCH_MODELS=FOLDER@GOAL,FOLDER@GOAL``, chat models
+with how many times as fast as lm-eval the search should be (2.5 where none is said). In bfloat16,
+one thread, processor time of this process, models loaded before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import SamplerSettings, report_nothing
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from tests.benchmarks.measure import Figure, in_turn
+
+VARIABLE = "GAPFT_BENCH_MODELS"
+K, CHUNK, BATCH = 8, 64, 64
+#: Of a search, and of the greedy decodes.
+PROBLEMS, ROUNDS, GREEDY_ROUNDS = int(os.environ.get("GAPFT_BENCH_PROBLEMS", "64")), 1, 3
+
+#: Two worked examples, given as turns.
+SHOTS = (
+    (
+        "A shop has 12 red pens and 7 blue pens. It sells 5 pens in the morning and 3 pens in the "
+        "afternoon. How many pens are left in the shop at the end of the day?",
+        "The shop has 12 + 7 = 19 pens. It sells 5 + 3 = 8 pens. So 19 - 8 = 11 pens are left.\n"
+        "The answer is \\boxed{11}.",
+    ),
+    (
+        "Tom reads 14 pages on each of the first three days of the week and 20 pages on the "
+        "fourth day. How many pages does he read in these four days?",
+        "On the first three days he reads 3 * 14 = 42 pages. With the fourth day that is "
+        "42 + 20 = 62 pages.\nThe answer is \\boxed{62}.",
+    ),
+)
+TOPICS = ("rivers", "the moon", "bread", "maps", "a lighthouse", "clocks", "snow", "bees")
+
+
+def measure(folder: Path) -> list[Figure]:
+    """64 two-shot problems with 1 + 8 decodes; and greedy decodes of very different lengths."""
+    import torch
+
+    torch.set_num_threads(1)
+    given = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+    if not given:
+        print(f"real_models: nothing is measured: {VARIABLE} names no model", file=sys.stderr)
+    figures: list[Figure] = []
+    for number, name in enumerate(given):
+        place, _, goal = name.partition("@")
+        figures += _measure_model(folder / str(number), place, float(goal or 2.5))
+    return figures
+
+
+def _measure_model(folder: Path, model: str, goal: float) -> list[Figure]:
+    from lm_eval.models.huggingface import HFLM
+
+    folder.mkdir()
+    arguments = {"pretrained": model, "dtype": "bfloat16", "device": "cpu", "batch_size": BATCH}
+    sampler = load_plugins().sampler(SamplerSettings("hf", arguments), None)
+    lm = HFLM(**arguments)
+    lm.model.generation_config = sampler._sampler._lm.model.generation_config
+    words = _word_problems(lm)
+    sampled = Decoding(True, 64, (), 0.7, 0.95, 0)
+    greedy = Decoding(False, 64)
+    search = in_turn(
+        lambda: _ours(folder, words, Phase("search", sampled, (GREEDY, *range(K))), sampler),
+        lambda: (_theirs(lm, words, greedy, 1), _theirs(lm, words, sampled, K)),
+        ROUNDS,
+        clock=time.process_time,
+    )
+    mixed, long = _mixed_requests(lm), Decoding(False, 200)
+    alone = in_turn(
+        lambda: _ours(folder, mixed, greedy_phase(long), sampler),
+        lambda: _theirs(lm, mixed, long, 1),
+        GREEDY_ROUNDS,
+        clock=time.process_time,
+    )
+    name = Path(model).name
+    what = f"{PROBLEMS} problems x (1 + {K})"
+    return [
+        Figure(f"{name}: search / lm-eval's hf", search[0], 1 / goal, detail=_detail(search, what)),
+        Figure(
+            f"{name}: greedy, mixed lengths / lm-eval's hf",
+            alone[0],
+            1 / 1.5,
+            detail=_detail(alone, f"{len(mixed)} problems, at most 200 tokens"),
+        ),
+    ]
+
+
+def _ours(folder: Path, problems: list[Problem], phase: Phase, sampler: Any) -> None:
+    path = folder / "responses.jsonl"
+    path.unlink(missing_ok=True)
+    with contextlib.closing(Journal(path)) as journal:
+        generate(
+            problems, [phase], sampler, journal, streams=SampleStreams(0, "search", "pool"),
+            source={}, chunk=CHUNK, progress=report_nothing,
+        )  # fmt: skip
+
+
+def _theirs(lm: Any, problems: list[Problem], decoding: Decoding, repeats: int) -> None:
+    from lm_eval.api.instance import Instance
+
+    kwargs: dict[str, Any] = {
+        "until": [], "max_gen_toks": decoding.max_gen_toks, "do_sample": decoding.do_sample,
+    }  # fmt: skip
+    if decoding.do_sample:
+        kwargs |= {"temperature": decoding.temperature, "top_p": decoding.top_p, "top_k": 0}
+    requests = [
+        Instance("generate_until", {}, (problem.prompt, kwargs), 0)
+        for problem in problems
+        for _ in range(repeats)
+    ]
+    with contextlib.redirect_stderr(io.StringIO()):
+        lm.generate_until(requests)
+
+
+def _word_problems(lm: Any) -> list[Problem]:
+    """Arithmetic in words, after two examples, as turns of the model's chat."""
+    draw = random.Random(0)
+    made = []
+    for number in range(PROBLEMS):
+        a, b = draw.randrange(5, 99), draw.randrange(3, 60)
+        where = draw.choice(("", " in a basket on the long table near the old kitchen door"))
+        question = (
+            f"{draw.choice(('Ann', 'Ben', 'Carl', 'Dora'))} has {a} apples{where} and buys {b} "
+            f"more on {draw.choice(('Monday', 'Tuesday'))}. How many apples are there now?"
+        )
+        shots = [
+            {"role": role, "content": text}
+            for shot in SHOTS
+            for role, text in zip(("user", "assistant"), shot, strict=True)
+        ]
+        prompt = lm.apply_chat_template([*shots, {"role": "user", "content": question}])
+        made.append(Problem(f"p{number}", prompt, str(a + b)))
+    return made
+
+
+def _mixed_requests(lm: Any) -> list[Problem]:
+    """Three of four ask for a word, the fourth for a story."""
+    made = []
+    for number in range(PROBLEMS):
+        topic = TOPICS[number % len(TOPICS)]
+        asked = (
+            f"Write a story about {topic} and the number {number}."
+            if number % 4 == 0
+            else f"Is {topic} a good subject for story number {number}? Reply with yes or no only."
+        )
+        prompt = lm.apply_chat_template([{"role": "user", "content": asked}])
+        made.append(Problem(f"p{number}", prompt, ""))
+    return made
+
+
+def _detail(measured: tuple[float, float, float], what: str) -> str:
+    ratio, ours, theirs = measured
+    return f"{1 / ratio:.1f} times as fast: {ours:.1f} s against {theirs:.1f} s; {what}"

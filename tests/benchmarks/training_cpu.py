@@ -1,0 +1,152 @@
+"""LoRA on a CPU with a large vocabulary: peak memory, and speed against plainer ways.
+
+``GAPFT_BENCH_MODELS`` names model folders, divided as in ``PATH``; with each of them speed is
+measured too, in bfloat16. Without it only the memory of a small random model is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.recipe.sections import Training
+from gapft_harness.training.plan import plan, sequences
+from tests.benchmarks.measure import Figure, process
+from tests.benchmarks.training_speed import Case, against_trl, ours
+from tests.tiny_models import byte_llama
+
+VOCABULARY, LIMIT_GB = 151_936, 6.0
+#: Repetitions of the five examples whose training's memory is measured: a step of 16, and 4 more.
+REPETITIONS = 4
+
+
+def measure(folder: Path) -> list[Figure]:
+    """The random model, and those that the environment names."""
+    import torch
+
+    torch.set_num_threads(1)
+    figures = [_peak(folder, "random, 4 layers", str(large_vocabulary(folder / "model")), 1.5)]
+    for name in filter(None, os.environ.get("GAPFT_BENCH_MODELS", "").split(os.pathsep)):
+        case = case_of(Path(name))
+        figures.append(_peak(folder, case.name, name, LIMIT_GB))
+        figures += _against_all_logits(folder, case)
+        figures += against_trl(folder, case, ("padded 2 x 8", "without padding"))
+    return figures
+
+
+def case_of(model: Path) -> Case:
+    """Two steps of a model's, of 16 sequences of about 130 tokens; the second is timed."""
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+    return Case(model.name, str(model), vocabulary, (50, 130), (20, 60), 2, 2, "bfloat16", 0.05)
+
+
+def large_vocabulary(folder: Path) -> Path:
+    """A random Llama of 4 thin layers whose vocabulary is that of Qwen2.5."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    byte_llama(folder)  # for a tokenizer
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        eos_token_id=2,
+    )
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from tests.benchmarks.training_cpu import train_five
+train_five(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def train_five(output: Path, model: str) -> None:
+    """Trains five examples of 300 to 500 tokens without padding, by the recipe's defaults."""
+    case = dataclasses.replace(case_of(Path(model)), prompt=(100, 200), response=(200, 300))
+    ours(output, case, case.examples(5), padding_free=True, repetitions=REPETITIONS)
+
+
+def _peak(folder: Path, name: str, model: str, limit: float) -> Figure:
+    root = Path(__file__).parents[2]
+    child = process([sys.executable, "-c", _CHILD, str(folder / f"peak {name}"), model], root)
+    return Figure(
+        f"{name}: peak memory, n = 5, without padding",
+        child.peak_gb,
+        limit,
+        "GB",
+        detail=f"{case_of(Path(model)).vocabulary:,} words, a step of 16 of about 400 tokens",
+    )
+
+
+def _against_all_logits(folder: Path, case: Case) -> list[Figure]:
+    """Our ways against the literal loop, in turn; first losses do not depend on dropout."""
+    examples = case.examples(16 * case.steps)
+    ways: dict[str, dict[str, Any]] = {
+        "padded 2 x 8": {},
+        "without padding": {"padding_free": True},
+    }
+    measured: dict[str, list[float]] = {way: [] for way in ways}
+    literal: list[float] = []
+    gap = 0.0
+    for turn in range(case.rounds):
+        seconds, expected = _literal(case, examples)
+        literal.append(seconds)
+        for way, changes in ways.items():
+            output = folder / f"{case.name} all logits {way} {turn}"
+            seconds, losses = ours(output, case, examples, **changes)
+            measured[way].append(seconds)
+            gap = max(gap, abs(losses[0] - expected) / expected)
+    tokens = _timed_tokens(case, examples)
+    figures = []
+    for way, seconds_of_way in measured.items():
+        ratio = statistics.median(o / t for o, t in zip(seconds_of_way, literal, strict=True))
+        rates = (tokens / statistics.median(s) for s in (seconds_of_way, literal))
+        figures.append(
+            Figure(
+                f"{case.name}, {way}: our CPU time / logits for every position",
+                ratio,
+                0.5 if way == "without padding" else None,
+                detail="{:.0f} tokens a CPU second against {:.0f}; ".format(*rates)
+                + f"{1 / ratio:.2f} times as fast",
+            )
+        )
+    name = f"{case.name}: relative difference of the first loss from that loop's"
+    return [*figures, Figure(name, gap, 1e-2, "")]
+
+
+def _timed_tokens(case: Case, examples: Any) -> int:
+    settings = Training(repetitions=1)
+    length = {s.slot: s.tokens for s in sequences(examples, settings)}
+    steps = plan(length, settings, 13)
+    return sum(length[slot] for step in steps[1:] for slot in step)
+
+
+def _literal(case: Case, examples: Any) -> tuple[float, float]:
+    """CPU seconds of all steps but the first, and the first loss."""
+    from gapft_harness.training.model import load_base
+    from tests.training.literal import literal_training
+
+    settings = case.settings()
+    fitted = {s.slot: s for s in sequences(examples, settings)}
+    steps = [[fitted[slot] for slot in step] for step in plan(fitted, settings, 13)]
+    base = load_base({"pretrained": case.model}, settings)
+    seen, losses = [], []
+    for loss, _, _ in literal_training(base, steps, settings, None):
+        seen.append(time.process_time())
+        losses.append(loss)
+    return seen[-1] - seen[0], losses[0]

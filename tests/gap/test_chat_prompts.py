@@ -1,0 +1,381 @@
+"""Prompts are those of the stock lm_eval, with and without a chat template, turn by turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+from transformers import AutoTokenizer
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Problem
+from gapft_harness.hooks.protocols import Request, SamplerSettings
+from gapft_harness.lm_eval_bridge.discovery import load_task
+from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, render_chat
+from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from tests.asking import request_for
+from tests.command import succeed
+from tests.gap.stock import STOCK, write_task
+from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+
+#: Trims every turn, as Llama's does.
+TRIMMING = CHAT_TEMPLATE.replace("message['content']", "message['content'] | trim")
+#: The few-shot examples are the first of their split, for lm_eval and for us.
+FIRST: dict[str, Any] = {"fewshot_config": {"sampler": "first_n"}}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stock:
+    """One of lm-eval's task files on local records.
+
+    Attributes:
+        file: its YAML, below lm-eval's tasks.
+        record: a record by number.
+        test: the split that is evaluated.
+        train: a split with further records.
+        changes: keys that override the YAML's.
+        begins: whether the task gives the beginning of an answer.
+    """
+
+    file: str
+    record: Callable[[int], Row]
+    test: str = "test"
+    train: str | None = None
+    changes: Row = field(default_factory=dict)
+    begins: bool = False
+
+
+def arc(i: int) -> Row:
+    texts = [f"{i}", f"{i + 1}", f"{i + 2}", f"{i + 3}"]
+    choices = {"text": texts, "label": ["A", "B", "C", "D"]}
+    return {"question": f"What is {i} + 1?", "choices": choices, "answerKey": "B"}
+
+
+def mbpp(i: int) -> Row:
+    tests = [f"assert add({n}) == {n + i}" for n in range(3)]
+    code = f"def add(n):\n    return n + {i}"
+    return {"task_id": i, "text": f"Add {i} to a number.", "code": code, "test_list": tests}
+
+
+def humaneval(i: int) -> Row:
+    prompt = f'def add(n):\n    """Adds {i}."""\n'
+    test = f"def check(f):\n    assert f(1) == {i + 1}\n"
+    return {
+        "task_id": f"HumanEval/{i}", "prompt": prompt, "test": test, "entry_point": "add",
+        "canonical_solution": f"    return n + {i}\n",
+    }  # fmt: skip
+
+
+def mmlu(i: int) -> Row:
+    choices = [f"{i}", f"{i + 1}", "many", "none"]
+    return {"question": f" How many is {i} + 1? ", "choices": choices, "answer": 1, "subject": "x"}
+
+
+def mmlu_pro(i: int) -> Row:
+    return {
+        "question": f"How many is {i} + 1?", "options": [f"{i}", f"{i + 1}", "many"],
+        "answer": "B", "answer_index": 1, "category": "math", "question_id": i,
+        "cot_content": f"A: Let's think step by step. It is {i + 1}. The answer is (B).",
+    }  # fmt: skip
+
+
+def boolq(i: int) -> Row:
+    return {"passage": f"{i} is a number.", "question": f"is {i} a number", "label": i % 2}
+
+
+def trivia(i: int) -> Row:
+    return {"question": f"Which town is number {i}", "answer": {"aliases": [f"T{i}", f"Town {i}"]}}
+
+
+def mgsm(i: int) -> Row:
+    question = f"Question: Ann has {i} pears. And twice?"
+    return {"question": question, "answer": f"{2 * i}", "answer_number": 2 * i}
+
+
+def gpqa(i: int) -> Row:
+    wrong = {f"Incorrect Answer {n}": f"{i + n}" for n in (1, 2, 3)}
+    return {"Question": f"What is {i}?", "Correct Answer": f"{i}", **wrong}
+
+
+pears, bbh = STOCK["gsm8k"].document, STOCK["bbh_cot_fewshot_boolean_expressions"].document
+CODE = {"num_fewshot": 0, "unsafe_code": False}  # nothing is run here
+TASKS = {
+    "gsm8k": Stock("gsm8k/gsm8k.yaml", pears, train="train", changes=FIRST),
+    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", pears),
+    "gsm8k_cot_llama": Stock("gsm8k/gsm8k-cot-llama.yaml", pears),
+    "hendrycks_math_algebra": Stock(
+        "hendrycks_math/hendrycks_math_algebra.yaml", STOCK["hendrycks_math_algebra"].document,
+        train="train", changes={**FIRST, "num_fewshot": 2},
+    ),
+    "mbpp_instruct": Stock(
+        "mbpp/mbpp_instruct.yaml", mbpp, changes={"unsafe_code": False}, begins=True
+    ),
+    "humaneval_instruct": Stock(
+        "humaneval/humaneval_instruct.yaml", humaneval, changes=CODE, begins=True
+    ),
+    "arc_challenge_chat": Stock(
+        "arc/arc_challenge_chat.yaml", arc, train="train",
+        changes={**FIRST, "num_fewshot": 2, "validation_split": None}, begins=True,
+    ),
+    "arc_challenge_llama": Stock(
+        "llama3/instruct/arc_challenge/arc_challenge_llama.yaml", arc, begins=True
+    ),
+    "nq_open": Stock(
+        "nq_open/nq_open.yaml",
+        lambda i: {"question": f"which is number {i}", "answer": [f"T{i}", f"Town {i}"]},
+        "validation", "train", {**FIRST, "num_fewshot": 3},
+    ),
+    "triviaqa": Stock(
+        "triviaqa/default.yaml", trivia, "validation", "train", {**FIRST, "num_fewshot": 2}
+    ),
+    "mgsm_direct_en": Stock(
+        "mgsm/direct/mgsm_direct_en.yaml", mgsm, train="train", changes={**FIRST, "num_fewshot": 2}
+    ),
+    "bbh_cot_fewshot_boolean_expressions": Stock("bbh/cot_fewshot/boolean_expressions.yaml", bbh),
+    "mmlu_generative": Stock(
+        "mmlu/generative/mmlu_anatomy.yaml", mmlu, train="dev", changes={"num_fewshot": 2}
+    ),
+    "mmlu_pro_math": Stock("mmlu_pro/mmlu_pro_math.yaml", mmlu_pro, train="validation"),
+    "boolq_seq2seq": Stock(
+        "super_glue/boolq/seq2seq.yaml", boolq, "validation", "train", {**FIRST, "num_fewshot": 2}
+    ),
+    "gpqa_diamond_generative_n_shot": Stock(
+        "gpqa/generative/gpqa_diamond_generative_n_shot.yaml", gpqa, "train",
+        changes={"num_fewshot": 0},
+    ),
+}  # fmt: skip
+#: 0.5.0.dev1 makes numbers of answers of digits alone, and refuses them.
+NOT_NEXT = ("mgsm_direct_en",) if NEXT else ()
+LAYOUTS = [
+    ChatLayout(),
+    ChatLayout("Be brief."),
+    ChatLayout(None, fewshot_as_multiturn=False),
+    ChatLayout("Be brief.", fewshot_as_multiturn=False),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stock")
+    for name, of in TASKS.items():
+        rows: dict[str, Iterator[Row]] = {of.test: map(of.record, range(4))}
+        if of.train:
+            rows[of.train] = map(of.record, range(100, 112))
+        write_task(folder, name, of.file, rows, **of.changes)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    templates = {"plain": CHAT_TEMPLATE, "trimming": TRIMMING}
+    return {
+        name: byte_llama(root / name, context=16384, chat_template=template)
+        for name, template in templates.items()
+    }
+
+
+def stock_prompts(folder: Path, name: str, model: Path, layout: ChatLayout | None) -> list[str]:
+    """The prompts that lm_eval itself gives its model."""
+    manager = TaskManager(include_defaults=False, include_path=str(folder))
+    task = manager.load([name])["tasks"][name]
+    task.set_fewshot_seed(1234)
+    lm = SimpleNamespace(tokenizer=AutoTokenizer.from_pretrained(model), chat_template_args={})
+    chat: Row = {}
+    if layout is not None:
+        chat = {
+            "system_instruction": layout.system_instruction,
+            "apply_chat_template": True,
+            "fewshot_as_multiturn": layout.fewshot_as_multiturn,
+            "chat_template": partial(HFLM.apply_chat_template, lm),
+        }
+    task.build_all_requests(**chat)
+    return [instance.args[0] for instance in task.instances]
+
+
+def our_prompts(folder: Path, name: str, model: Path, layout: ChatLayout | None) -> list[str]:
+    """The prompts that a sampler of ours gives its model."""
+    settings = SamplerSettings(
+        "hf", {"pretrained": str(model)}, layout is not None, layout and layout.system_instruction
+    )
+    retokenizer = Retokenizer(settings)
+    return [
+        retokenizer.render(request(problem))
+        for problem in load_task(name, [folder], layout).audit()
+    ]
+
+
+def request(problem: Problem) -> Request:
+    return request_for(problem.id, problem.prompt, (GREEDY,), turns=problem.turns)
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in NOT_NEXT])
+def test_prompts_are_lm_evals_own(folder: Path, models: dict[str, Path], name: str) -> None:
+    plain = our_prompts(folder, name, models["plain"], None)
+    assert plain == stock_prompts(folder, name, models["plain"], None)
+    assert len(set(plain)) == 4
+    for model in models.values():
+        for layout in LAYOUTS:
+            ours = our_prompts(folder, name, model, layout)
+            assert ours == stock_prompts(folder, name, model, layout), layout
+            assert all(text.endswith("<assistant>") != TASKS[name].begins for text in ours)
+
+
+def test_each_example_is_two_turns_and_the_description_the_systems(
+    folder: Path, models: dict[str, Path]
+) -> None:
+    (problem, *_) = load_task("nq_open", [folder], ChatLayout("Be brief.")).audit()
+    roles = [turn["role"] for turn in problem.turns]
+    assert roles == ["system", *["user", "assistant"] * 3, "user"]
+    assert problem.turns[0]["content"] == "Be brief.\nAnswer these questions:\n\n"
+    assert "T100" in problem.turns[2]["content"]
+    (single, *_) = load_task("nq_open", [folder], ChatLayout(None, False)).audit()
+    assert [turn["role"] for turn in single.turns] == ["system", "user"]
+    assert load_task("nq_open", [folder]).audit()[0].turns == ()
+
+
+@pytest.mark.skipif(NEXT, reason="no run of lm_eval 0.5.0.dev1")
+@pytest.mark.parametrize(("multiturn", "turns"), [("true", 3), ("false", 1)])
+def test_gap_shows_examples_as_turns(
+    folder: Path, models: dict[str, Path], tmp_path: Path, multiturn: str, turns: int
+) -> None:
+    succeed(
+        "gap", "triviaqa", "--model", "dummy", "--model-args", f"pretrained={models['plain']}",
+        "--apply-chat-template", "--set", f"model.fewshot_as_multiturn={multiturn}",
+        "--include-path", folder, "--k", "2", "--out", tmp_path / "gap",
+    )  # fmt: skip
+    tokenizer = AutoTokenizer.from_pretrained(models["plain"])
+    for row in pq.read_table(tmp_path / "gap" / "audit" / "problems.parquet").to_pylist():
+        assert tokenizer.decode(row["prompt_ids"]).count("<assistant>") == turns
+
+
+REFUSING = "{% if messages[-1]['role'] != 'user' %}{{ raise_exception('no') }}{% endif %}"
+DROPPING = CHAT_TEMPLATE.replace(
+    "{% for message in messages %}",
+    "{% for message in messages if not (loop.last and message['role'] == 'assistant') %}",
+).replace("loop.last and ", "")
+
+
+@pytest.mark.parametrize("template", [REFUSING + CHAT_TEMPLATE, DROPPING])
+def test_a_template_that_cannot_continue_an_answer_is_refused(template: str) -> None:
+    import jinja2
+
+    def apply(turns: list[Row], add_generation_prompt: bool, continue_final_message: bool) -> str:
+        environment = jinja2.Environment()
+
+        def refuse(reason: str) -> None:
+            raise jinja2.TemplateError(reason)
+
+        text = environment.from_string(template).render(
+            messages=turns, add_generation_prompt=add_generation_prompt, bos_token="",
+            raise_exception=refuse,
+        )  # fmt: skip
+        content = turns[-1]["content"]
+        if continue_final_message:  # as transformers has it
+            if content not in text:
+                raise ValueError("the final message does not appear in the chat")
+            text = text[: text.rindex(content) + len(content)]
+        return text
+
+    question = {"role": "user", "content": "How many? The best answer is one word."}
+    assert "<user>" in render_chat(apply, [question])
+    with pytest.raises(UserError, match="gen_prefix"):
+        render_chat(apply, [question, {"role": "assistant", "content": "The best answer is"}])
+
+
+SUMS = {
+    "task": "sums",
+    "class": "!function",
+    "dataset_path": "json",
+    "dataset_kwargs": {"data_files": {"train": "pool.jsonl", "test": "audit.jsonl"}},
+    "training_split": "train",
+    "test_split": "test",
+    "description": "Add.",
+    "doc_to_text": "{{question}}",
+    "doc_to_target": "{{answer}}",
+    "gen_prefix": "It is",
+    "num_fewshot": 2,
+    "fewshot_config": {
+        "sampler": "first_n",
+        "samples": [{"question": f"0 + {n}?", "answer": f"{n}"} for n in (1, 2)],
+    },
+    "generation_kwargs": {"do_sample": False, "max_gen_toks": 4, "until": []},
+    "metadata": {"version": 1, "gapft": {"verifier": "anything"}},
+}
+#: Passes one response in three, by its text alone.
+PLUGIN = """
+import zlib
+
+from gapft_harness.api import Verdict, hookimpl
+
+
+class Anything:
+    def verify(self, responses, golds):
+        return [
+            Verdict("pass" if text == gold or zlib.crc32(text.encode()) % 3 == 0 else "fail")
+            for text, gold in zip(responses, golds)
+        ]
+
+
+@hookimpl
+def register_verifiers(register):
+    register("anything", Anything)
+"""
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> Path:
+    """A task of our own that begins answers, with two listed examples."""
+    text = yaml.safe_dump(SUMS).replace(
+        "'!function'", "!function gapft_harness.lm_eval_bridge.task.GapTask"
+    )
+    (tmp_path / "sums.yaml").write_text(text)
+    for name, first in (("pool", 10), ("audit", 90)):
+        rows = [{"question": f"{n} + 3?", "answer": f"{n + 3}"} for n in range(first, first + 30)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "anything.py").write_text(PLUGIN)
+    return tmp_path
+
+
+@pytest.mark.skipif(NEXT, reason="no run of lm_eval 0.5.0.dev1")
+def test_what_is_searched_trained_on_and_audited_has_the_same_tokens(
+    sums: Path, models: dict[str, Path]
+) -> None:
+    succeed(
+        "run", "--task", "sums", "--include-path", sums, "--plugin", sums / "anything.py",
+        "--model-args", f"pretrained={models['plain']},dtype=float32,device=cpu",
+        "--set", "model.chat_template=true", "--set", "model.system_instruction=Be brief.",
+        "--set", "search.k=4", "--set", "search.temperature=1.0", "--set", "training.dtype=float32",
+        "--set", "training.target_modules=[q_proj]", "--condition", "gapft", "--seed", "13",
+        "--run-dir", sums / "run",
+    )  # fmt: skip
+    tokenizer = AutoTokenizer.from_pretrained(models["plain"])
+    expected = {}
+    for split in ("pool", "audit"):
+        for row in pq.read_table(sums / "run" / split / "problems.parquet").to_pylist():
+            question = row["prompt"].split("\n\n")[-1].removesuffix(" It is")
+            chat = (
+                "<s><system>Be brief.\n\nAdd.\n<user>0 + 1?\n<assistant>It is 1\n"
+                f"<user>0 + 2?\n<assistant>It is 2\n<user>{question}\n<assistant>It is"
+            )
+            expected[row["problem_id"]] = chat
+            assert tokenizer.decode(row["prompt_ids"]) == chat
+            assert json.loads(row["turns"])[-1] == {"role": "assistant", "content": "It is"}
+    assert len(expected) == 60
+    (selection,) = (sums / "run" / "selections").glob("gapft-*.parquet")
+    examples = pq.read_table(selection).to_pylist()
+    assert examples
+    for example in examples:
+        assert tokenizer.decode(example["prompt_ids"]) == expected[example["problem_id"]]

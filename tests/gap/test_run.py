@@ -1,0 +1,295 @@
+"""``gapft gap RUN`` as a person runs it, on runs whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from gapft_harness.analysis.power import detectable
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import UserError
+from gapft_harness.gap.costs import Costs, costs
+from gapft_harness.gap.document import run_document
+from gapft_harness.gap.findings import GapFindings, find
+from gapft_harness.gap.prospects import Plan, Prospects, assess
+from gapft_harness.gap.searched import Searched, SearchedRun, read_run
+from gapft_harness.report.reading.tokens import Generated
+from gapft_harness.report.rendering.document import Document
+from tests.command import succeed
+from tests.training.letters import prepare
+
+RECIPE = {
+    "conditions": ["gapft", "uniform"],
+    "seeds": [13, 21, 73],
+    "budget": {"n": "recovered", "replay": 0},
+    "training": {"repetitions": 8},
+}
+
+
+def searched(greedy: object, passed: object, complete: bool = True) -> Searched:
+    made = np.array(passed, dtype=bool)
+    count = len(made)
+    tokens = Generated(10 * count, 20 * made.size, count, made.size)
+    passing = made.sum(axis=1)
+    return Searched(
+        np.array(greedy, dtype=bool), passing, made.shape[1], made, complete, tokens, 50.0
+    )
+
+
+def recovered(of: Searched) -> int:
+    return int((of.states == "S").sum())
+
+
+def run_of(**splits: Searched) -> SearchedRun:
+    k = next(iter(splits.values())).passed.shape[1]
+    return SearchedRun("letters", "contains", k, splits, 100.0, (1000, 4.0), RECIPE)
+
+
+def drawn(problems: int, share: float, seed: int = 0, k: int = 8) -> Searched:
+    """Problems whose greedy decode fails; of ``share`` of them one sample or more may pass."""
+    rng = np.random.default_rng(seed)
+    p = np.where(rng.random(problems) < share, rng.beta(2, 3, problems), 0.0)
+    return searched(np.zeros(problems), rng.random((problems, k)) < p[:, None])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the real command, to its report."""
+    folder = tmp_path_factory.mktemp("run")
+    command = prepare(folder)
+    pool = folder / "tasks/pool.jsonl"
+    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small split
+    succeed(*command, "run", "--seed", 13, "--condition", "gapft", cwd=folder)
+    return folder / "run"
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["gap", *map(str, arguments)])
+
+
+def said(done: Result) -> str:
+    """Its output without line ends, which fall anywhere."""
+    return " ".join(done.output.split())
+
+
+def test_a_runs_gap_is_that_of_its_report_and_nothing_in_it_changes(
+    finished: Path, run: Path, tmp_path: Path
+) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    done = command(run, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    report = json.loads((finished / "report/results.json").read_text())
+    found = json.loads((tmp_path / "out/results.json").read_text())
+    for split, states in (
+        ("pool", report["pool"]["states"]),
+        ("audit", report["source"]["states"]),
+    ):
+        of = found["splits"][split]
+        assert of["states"] == states
+        low, high = of["beyond_k"]["16"]["p_S"]
+        problems = sum(states.values())
+        assert 0 <= low <= of["p_S"]["value"] <= high <= (problems - states["G"]) / problems
+    measured = found["splits"]["audit"]["pass_at_k"]
+    reported = report["source"]["pass_at_k"]
+    assert {k: pytest.approx(measured[k]["value"]) for k in ("1", "2", "4")} == reported
+    drawn = json.loads((finished / "manifest.json").read_text())["drawn"]
+    counted = {split: read_run(run).splits[split].tokens for split in ("pool", "audit")}
+    assert {s: of.samples for s, of in counted.items() if of} == {
+        split: drawn[split]["tokens"] for split in ("pool", "audit")
+    }
+    assert any(note.startswith("warning: pool: 24 problems") for note in found["notes"])
+    for page in ("gap.html", "gap.md"):
+        assert "Pass@16" in (tmp_path / "out" / page).read_text()
+
+
+def test_a_run_after_its_search_alone_is_enough(run: Path) -> None:
+    """States, selections and training are not there yet; training's rate is said to lack."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    kept = [name for name in manifest["files"] if "responses" in name or "problems" in name]
+    manifest["files"] = {name: manifest["files"][name] for name in kept}
+    manifest |= {"training": {}, "budgets": {}, "stages": {}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    for name in ("selections", "adapters", "decisions", "scaled", "report"):
+        shutil.rmtree(run / name, ignore_errors=True)
+    (run / "pool/states.parquet").unlink()
+    done = command(run)
+    assert done.exit_code == 0, done.output
+    assert "the search's seconds are not recorded" in said(done)
+    assert "no training of this run has recorded its seconds" in said(done)
+
+
+def test_a_merged_run_does_not_know_how_long_its_search_took(run: Path) -> None:
+    """``gapft run`` on it times a search stage that finds everything there."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["stages"] |= {"merge": {"seconds": 3.0}, "search": {"seconds": 0.02}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert read_run(run).seconds is None
+    assert "the search's seconds are not recorded" in said(command(run))
+
+
+def test_a_run_without_a_gap_is_refused(run: Path, tmp_path: Path) -> None:
+    recipe = (run / "recipe.yaml").read_text()
+    refused: list[tuple[str, Callable[[], object], str]] = [
+        ("one sample", lambda: (run / "recipe.yaml").write_text(recipe.replace("k: 4", "k: 1")),
+         "drew 1 sample of each problem"),
+        ("no search", lambda: forget(run), "nothing is searched yet"),
+        ("changed", lambda: (run / "pool/responses.parquet").write_bytes(b"x"), "was changed"),
+    ]  # fmt: skip
+    whole = {name: (run / name).read_bytes() for name in ("recipe.yaml", "manifest.json")}
+    for name, spoil, told in refused:
+        spoil()
+        with pytest.raises(UserError, match=told):
+            read_run(run)
+        for file, content in whole.items():
+            (run / file).write_bytes(content)
+        assert name
+    with pytest.raises(UserError, match="is no run directory"):
+        read_run(tmp_path)
+
+
+def forget(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "files": {}}))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--k", "16"], "a K of its own"),
+        (["--training-seeds", "0"], "--training-seeds 0"),
+        (["--items", "-3"], "--items -3"),
+        (["--shared", "1.5"], "--shared 1.5"),
+        (["--discordance", "3/0"], "--discordance 3/0"),
+        (["--discordance", "some"], "such as 0.1 or 71/500"),
+    ],
+)
+def test_options_out_of_bounds_are_named(run: Path, options: list[str], told: str) -> None:
+    done = command(run, *options)
+    assert isinstance(done.exception, UserError)
+    assert told in str(done.exception)
+
+
+def of(run: SearchedRun, **choice: object) -> Document:
+    plan = Plan(**choice)  # type: ignore[arg-type]
+    return run_document(run, splits(run), assessed(run, **choice), costs(run, plan))
+
+
+def splits(run: SearchedRun) -> dict[str, GapFindings]:
+    return {name: find(split, complete=split.complete) for name, split in run.splits.items()}
+
+
+def assessed(run: SearchedRun, **choice: object) -> Prospects | None:
+    return assess(Plan(**choice), splits(run), len(run.recipe["seeds"]))  # type: ignore[arg-type]
+
+
+def answer(run: SearchedRun, **choice: object) -> str:
+    found = assessed(run, **choice)
+    assert found is not None
+    return found.verdict.answer
+
+
+def test_none_and_all_solved_are_told() -> None:
+    none = run_of(pool=searched([0] * 40, np.zeros((40, 8))))
+    assert answer(none, items=40) == "not worth training"
+    low, high = of(none).results["splits"]["pool"]["beyond_k"]["16"]["pass_at_k"]
+    assert low == 0 < high < 0.5
+    everything = run_of(audit=searched([1] * 40, np.ones((40, 8))))
+    assert answer(everything) == "not worth training"
+    (found,) = of(everything).results["splits"].values()
+    assert found["beyond_k"]["16"]["p_S"] == [0, 0], "no greedy decode fails"
+
+
+def test_the_papers_cases_of_qwen_and_llama() -> None:
+    """LogiQA 2.0, 1,367 items, 3 seeds, K = 8: p_S of 2.1% and of a quarter of the audit."""
+
+    def made(recovered: int, solved: int) -> SearchedRun:
+        greedy = np.arange(1367) < solved
+        passed = np.zeros((1367, 8), bool)
+        passed[solved : solved + recovered, 0] = True
+        return run_of(audit=searched(greedy, passed))
+
+    assert answer(made(29, 937)) == "not worth training"
+    assert answer(made(362, 688)) == "worth training"
+    assert answer(made(60, 800)) == "may be too little to see"
+    least = detectable(seeds=3, items=1367, discordance=331 / 1367)
+    assert of(made(362, 688)).results["prospects"]["detectable"][3] == least
+
+
+def test_of_a_pool_that_stopped_early_only_states_are_told() -> None:
+    stopped = replace(drawn(90, 0.6, 2), complete=False)
+    run = run_of(pool=stopped, audit=drawn(60, 0.6, 1))
+    told = of(run)
+    found = told.results["splits"]
+    assert found["pool"]["pass_at_k"] == found["pool"]["beyond_k"] == {}
+    assert found["audit"]["beyond_k"].keys() == {"16", "32"}
+    assert found["pool"]["states"]["S"] == recovered(stopped)
+    assert any("search.stop" in note for note in told.results["notes"])
+    assert "Pass@16" not in of(run_of(pool=stopped)).markdown()
+
+
+def test_bounds_from_half_of_a_search_hold_what_the_whole_recovers() -> None:
+    inside = []
+    for seed in range(8):
+        whole = drawn(800, 0.7, seed, k=16)
+        (half,) = splits(run_of(pool=searched(whole.greedy, whole.passed[:, :8]))).values()
+        p_s = half.beyond[16].p_s
+        inside.append(p_s.low <= recovered(whole) / 800 <= p_s.high)
+        assert p_s.high - p_s.low < 0.15
+    assert sum(inside) >= 6, "95% bounds"
+
+
+def test_without_an_audit_its_items_must_be_given() -> None:
+    """A pool's size is no audit's: 2,000 items would see what 300 cannot."""
+    alone = run_of(pool=drawn(2000, 0.1))
+    assert assessed(alone) is None
+    assert "--items" in of(alone).markdown()
+    assert answer(alone, items=300) != answer(alone, items=30_000)
+
+
+def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
+    pool, audit = drawn(100, 0.5, 1), drawn(50, 0.5, 2)
+    found = cost(run_of(pool=pool, audit=audit))
+    assert found.search.tokens == 150 * 10 + 150 * 8 * 20
+    assert found.deeper[32].tokens == 150 * (32 * 20 + 10), "a new run: nothing is kept"
+    rate = found.search.tokens / 100
+    assert found.deeper[32].seconds == pytest.approx(150 * (32 * 20 + 10) / rate)
+    assert found.arms == 6
+    assert found.training.tokens == 6 * recovered(pool) * 8 * 50
+    own = {"gapft": None, "two": {"selector": "uniform", "k": 2, "n": "verified"}}
+    recipe = {**RECIPE, "conditions": own, "budget": {"n": "recovered", "replay": 3}}
+    other = replace(run_of(pool=pool, audit=audit), recipe=recipe)
+    early = int(pool.passed[:, :2].any(axis=1).sum())
+    assert cost(other).training.tokens == 3 * (recovered(pool) + 3 + early + 3) * 8 * 50, (
+        "of a condition its own K and n count"
+    )
+    assert found.training.seconds == pytest.approx(found.training.tokens * 4 / 1000)
+    assert found.audit.tokens == 6 * 50 * 10
+    stopped = cost(run_of(pool=replace(pool, complete=False), audit=audit))
+    assert stopped.deeper[32].tokens is stopped.deeper[32].seconds is None
+    assert stopped.training.tokens == found.training.tokens
+    assert cost(run_of(pool=pool)).audit.tokens is None, "of how many items nobody said"
+    assert cost(run_of(pool=pool), items=9).audit.tokens == 6 * 9 * 10
+
+
+def cost(run: SearchedRun, **choice: object) -> Costs:
+    return costs(run, Plan(**choice))  # type: ignore[arg-type]
+
+
+def test_results_hold_what_is_documented(run: Path, tmp_path: Path) -> None:
+    assert command(run, "--out", tmp_path).exit_code == 0
+    page = (Path(__file__).parents[2] / "docs/gap.md").read_text("utf-8")
+    for key in json.loads((tmp_path / "results.json").read_text()):
+        assert f"`{key}`" in page, key

@@ -1,0 +1,182 @@
+"""Tokens are cut as Transformers cuts them, and drawn by their place in the distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gapft_harness.core.records import Decoding
+
+torch = pytest.importorskip("torch")
+
+from transformers.generation.logits_process import (  # noqa: E402
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from gapft_harness.lm_eval_bridge.samplers import nucleus  # noqa: E402
+from gapft_harness.lm_eval_bridge.samplers.nucleus import (  # noqa: E402
+    ROUNDING,
+    cut_largest,
+    draw_tokens,
+)
+
+
+def transformers_scores(logits: Any, decoding: Decoding) -> Any:
+    """The logits as Transformers leaves them for its draw."""
+    scores = TemperatureLogitsWarper(decoding.temperature)(None, logits)
+    if decoding.top_k:
+        scores = TopKLogitsWarper(decoding.top_k)(None, scores)
+    if decoding.top_p < 1:
+        scores = TopPLogitsWarper(decoding.top_p)(None, scores)
+    return scores
+
+
+def our_scores(logits: Any, decoding: Decoding, largest: int) -> tuple[Any, Any]:
+    """The logits as ``cut_largest`` leaves them, and the rows that are certain."""
+    cut = cut_largest(logits, decoding, largest)
+    assert (cut.ids[:, 1:] > cut.ids[:, :-1]).all()
+    return torch.full_like(logits, -torch.inf).scatter(1, cut.ids, cut.scores), cut.certain
+
+
+#: Few values, so that many are tied; some cannot be drawn at all.
+TIED = st.sampled_from([-torch.inf, -3.0, -1.0, 0.0, 0.5, 1.0, 4.0])
+ANY = st.floats(-8, 8, width=32)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Any, Decoding, int]:
+    vocabulary = draw(st.integers(2, 40))
+    values = draw(st.sampled_from([TIED, ANY, st.one_of(TIED, ANY)]))
+    row = st.lists(values, min_size=vocabulary, max_size=vocabulary).filter(
+        lambda row: max(row) > -torch.inf
+    )
+    logits = torch.tensor(draw(st.lists(row, min_size=1, max_size=4)))
+    decoding = Decoding(
+        True,
+        1,
+        temperature=draw(st.sampled_from([0.1, 0.7, 1.0, 1.3])),
+        top_p=draw(st.one_of(st.just(1.0), st.floats(0.01, 0.9999))),
+        top_k=draw(st.integers(0, vocabulary + 1)),
+    )
+    return logits, decoding, draw(st.integers(1, vocabulary - 1))
+
+
+@given(cases())
+@settings(max_examples=500)
+def test_what_is_certain_is_what_transformers_keeps(case: tuple[Any, Decoding, int]) -> None:
+    logits, decoding, largest = case
+    if decoding.top_k == 0 and decoding.top_p == 1:
+        return  # nothing is cut, and nothing looked for
+    expected = transformers_scores(logits, decoding)
+    found, certain = our_scores(logits, decoding, largest)
+    assert torch.equal(found[certain], expected[certain])
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.0]), st.sampled_from([0, 20, 200]))
+@settings(max_examples=40)
+def test_an_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: int) -> None:
+    """Without ties, and away from rounding, nothing is sorted; but for a few rows of many."""
+    torch.manual_seed(seed)
+    logits = 2 * torch.randn(32, 3000)
+    logits[:, :30] += 9
+    decoding = Decoding(True, 1, (), temperature, 0.95, top_k)
+    found, certain = our_scores(logits, decoding, 256)
+    assert torch.equal(found[certain], transformers_scores(logits, decoding)[certain])
+    assert certain.sum() >= 30
+
+
+@given(st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
+def test_a_boundary_within_rounding_is_not_certain(weights: list[int], kept: int) -> None:
+    """The first tokens have a probability of p, to the last bit of some sum or other."""
+    weights.sort(reverse=True)
+    logits = torch.tensor([weights]).log()
+    for off in (0.0, 3e-8, -3e-8, 0.5 * ROUNDING, -0.5 * ROUNDING):
+        top_p = sum(weights[:kept]) / sum(weights) + off
+        if not 0 < top_p < 1:
+            continue
+        _, certain = our_scores(logits, Decoding(True, 1, top_p=top_p), 11)
+        assert not certain.any()
+
+
+def test_a_nucleus_that_does_not_fit_is_not_certain() -> None:
+    logits = torch.zeros(2, 100)
+    logits[0, :4] = torch.tensor([9.0, 8.0, 7.0, 6.0])
+    _, certain = our_scores(logits, Decoding(True, 1, top_p=0.9), 8)
+    assert certain.tolist() == [True, False]
+    _, certain = our_scores(logits, Decoding(True, 1, top_k=8), 8)
+    assert certain.tolist() == [False, False], "further tokens may be tied with the eighth"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary of 60 is a large one."""
+    monkeypatch.setattr(nucleus, "LARGEST", 16)
+    monkeypatch.setattr(nucleus, "_FEW", 4)
+    monkeypatch.setattr(nucleus, "_BLOCK", 7)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("top_p", "top_k"), [(1.0, 0), (0.9, 0), (1.0, 5), (0.8, 30), (0.99, 0)])
+@pytest.mark.parametrize("scale", [0.0, 0.3, 3.0])
+def test_a_draw_is_the_inverse_of_the_cumulative_distribution(
+    top_p: float, top_k: int, scale: float
+) -> None:
+    """Whichever way a row's tokens are found: among few, among more, or by sorting."""
+    torch.manual_seed(1)
+    decoding = Decoding(True, 1, (), 0.7, top_p, top_k)
+    uniforms = (torch.arange(400, dtype=torch.float64) + 0.377) / 400
+    for row in scale * torch.randn(4, 60):
+        drawn = draw_tokens(row.expand(400, 60), uniforms, decoding).numpy()
+        scores = transformers_scores(row[None], decoding)[0]
+        cumulative = scores.double().softmax(-1).cumsum(-1).numpy()
+        expected = np.searchsorted(cumulative, uniforms.numpy(), side="right")
+        near = np.abs(cumulative[:, None] - uniforms.numpy()).min(0) < 1e-6
+        assert ((drawn == expected) | near).all()
+        assert near.sum() < 5
+        assert (scores[torch.tensor(drawn)] > -torch.inf).all(), "also beside an edge"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_row_draws_the_same_in_any_company() -> None:
+    torch.manual_seed(2)
+    logits = torch.cat([3 * torch.randn(6, 60), torch.zeros(2, 60), 0.1 * torch.randn(4, 60)])
+    uniforms = torch.rand(12, dtype=torch.float64)
+    for decoding in (Decoding(True, 1, top_p=0.9), Decoding(True, 1), Decoding(True, 1, top_k=6)):
+        together = draw_tokens(logits, uniforms, decoding)
+        order = torch.randperm(12)
+        assert torch.equal(draw_tokens(logits[order], uniforms[order], decoding), together[order])
+        for place in range(12):
+            alone = slice(place, place + 1)
+            assert draw_tokens(logits[alone], uniforms[alone], decoding) == together[alone]
+
+
+def test_uniforms_at_the_edges_draw_what_can_be_drawn() -> None:
+    logits = torch.full((2, 5000), -torch.inf)
+    logits[:, 4000] = 1.0
+    logits[:, 4100] = 1.0
+    edges = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
+    for decoding in (Decoding(True, 1), Decoding(True, 1, top_p=0.95), Decoding(True, 1, top_k=3)):
+        assert draw_tokens(logits, edges, decoding).tolist() == [4000, 4100]
+
+
+def test_a_large_vocabulary_is_sorted_only_where_it_must_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sorted_rows = []
+
+    def note(logits: Any, decoding: Decoding) -> Any:
+        sorted_rows.append(len(logits))
+        return transformers_scores(logits, decoding)
+
+    monkeypatch.setattr(nucleus, "_truncate_by_sorting", note)
+    torch.manual_seed(3)
+    logits = torch.randn(4, 151_936)
+    logits[:3, :20] += 15
+    draw_tokens(logits, torch.rand(4, dtype=torch.float64), Decoding(True, 1, (), 0.7, 0.95))
+    assert sorted_rows == [1], "the row whose nucleus is nearly the whole vocabulary"

@@ -1,0 +1,217 @@
+"""What a model thought is never its answer, whichever verifier or rule judges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness import load_verifier
+from gapft_harness.core.thoughts import remove_thoughts
+from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.lm_eval_bridge.code_eval import CodeEval
+from gapft_harness.lm_eval_bridge.offered import AnswerFilter, gapft_verified
+from gapft_harness.lm_eval_bridge.stock import StockTask
+from gapft_harness.sandbox import probe
+
+#: A thought and the answer behind it, as models and their servers write them.
+FORMS = {
+    "closed": "<think>Perhaps {thought}</think>{answer}",
+    "on lines": "<think>\n{thought}\n</think>\n\n{answer}",
+    "begun in the prompt": "Perhaps {thought}\n</think>\n\n{answer}",
+    "two blocks": "<think>{thought}</think><think>{thought}</think>{answer}",
+    "opened twice": "<think>Is a <think> enough? {thought}</think>{answer}",
+    "closed twice": "<think>{thought}</think>{thought}</think>{answer}",
+    "another name": "<thinking>{thought}</thinking>{answer}",
+    "in capitals": "<THINK>{thought}</THINK>{answer}",
+    "of Seed-OSS": "<seed:think>{thought}</seed:think>{answer}",
+    "of EXAONE": "<thought>{thought}</thought>{answer}",
+    "of Mistral": "[THINK]{thought}[/THINK]{answer}",
+    "of gpt-oss": "<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant"
+    "<|channel|>final<|message|>{answer}",
+    "one in another": "<think><thought>{thought}</thought>{thought}</think>{answer}",
+    "a tag in quotes": "<think>{thought}. Do I write '</think>'? {thought}</think>{answer}",
+    "after the answer": "{answer}\n<think>Or {thought}",
+}
+#: Thoughts that never end, with no answer at all.
+CUT = {
+    "cut off": "<think>Perhaps {thought}",
+    "cut off later": "<think>{thought}</think>\n<think>{thought}",
+    "cut off in another": "<think>{thought} <thought>{thought}</thought>{thought}",
+    "cut off, of gpt-oss": "<|channel|>analysis<|message|>{thought}",
+}
+
+SQUARE = "```python\nprint(int(input()) ** 2)\n```"
+CUBE = "```python\nprint(int(input()) ** 3)\n```"
+#: A verifier with its right answer as it judges by it, as a response gives it, and a wrong one.
+RULES: dict[str, tuple[str, dict[str, Any], Any, str, str]] = {
+    "boxed_math": ("boxed_math", {"workers": 1}, "5", r"\boxed{5}", r"\boxed{7}"),
+    "math": ("math", {"workers": 1}, "5", "It is 5.", "It is 7."),
+    "whole_response": ("option_letter", {"rule": "whole_response"}, "B", "B", "C"),
+    "first_explicit": ("option_letter", {"rule": "first_explicit"}, "B", "(B)", "(C)"),
+    "permissive": (
+        *("option_letter", {"rule": "permissive"}),
+        *({"answer": "B", "options": ["one", "two", "three"]}, "B. two", "C. three"),
+    ),
+    "task_metric": ("task_metric", {"task": "pears"}, {"question": "?", "answer": "5"}, "5", "7"),
+    "program_tests": (
+        *("program_tests", {"workers": 1}),
+        {"kind": "stdin", "tests": [{"input": "3\n", "expected": "9\n"}]},
+        *(f"\n{SQUARE}\n", f"\n{CUBE}\n"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stock task whose metric is an exact match of the whole response."""
+    folder = tmp_path_factory.mktemp("pears")
+    (folder / "data.jsonl").write_text(json.dumps({"question": "?", "answer": "5"}))
+    task = {
+        "task": "pears",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"train": str(folder / "data.jsonl")}},
+        "output_type": "generate_until",
+        "test_split": "train",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+        "metric_list": [{"metric": "exact_match"}],
+    }
+    (folder / "pears.yaml").write_text(yaml.safe_dump(task))
+    return folder
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_only_what_follows_a_thought_is_judged(rule: str, folder: Path) -> None:
+    name, params, gold, right, wrong = RULES[rule]
+    if name == "program_tests" and not any(found.holds for found in probe()):
+        pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
+    if name == "task_metric":
+        params = {**params, "include_path": str(folder)}
+    texts, expected = [], []
+    for form, text in {**FORMS, **CUT}.items():
+        texts += [
+            text.format(thought=wrong, answer=right),
+            text.format(thought=right, answer=wrong),
+        ]
+        expected += [form in FORMS, False]
+    with load_verifier(name, **params) as verifier:  # type: ignore[attr-defined]
+        verdicts = verifier.verify(texts, [gold] * len(texts))
+    assert [verdict.passed for verdict in verdicts] == expected
+
+
+def test_answers_are_read_without_thoughts_too() -> None:
+    text = "<think>Perhaps (C)</think>\n(B) two"
+    verifier = load_verifier("option_letter", rule="first_explicit")
+    answers = answers_of(verifier)
+    assert answers is not None
+    assert answers.read([text], ["B"]) == ["B"]
+    assert verifier.opening(text, gold="B") == "B"  # type: ignore[attr-defined]
+    with load_verifier("boxed_math", workers=1) as boxed:  # type: ignore[attr-defined]
+        assert boxed.answer(r"<think>\boxed{7}</think>\boxed{5}") == "5"
+        assert boxed.answer(r"<think>\boxed{7}") is None
+
+
+def test_a_stock_tasks_filters_and_our_metric_and_filter_see_no_thought(folder: Path) -> None:
+    text = "<think>7</think>\n\n5"
+    (outcome,) = StockTask("pears", include_path=str(folder)).outcomes(
+        [{"question": "?", "answer": "5"}], [text]
+    )
+    assert (outcome.filtered, outcome.verdict.passed) == ("5", True)
+    params = {"rule": "whole_response"}
+    thought = "<think>C</think>B"
+    found = gapft_verified(["B"], [thought], verifier="option_letter", params=params)
+    assert found in (1.0, [1.0])
+    reader = AnswerFilter("option_letter", params)
+    assert reader.apply([[thought, "<think>C"]], [{}]) == [["B", "[invalid]"]]
+
+
+def test_code_eval_runs_no_thought() -> None:
+    if not any(found.holds for found in probe()):
+        pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
+    head = "def add(a, b):\n"
+    candidates = [
+        f"{head}<think>a * b?</think>    return a + b",
+        f"{head}<think>\n    return a + b",
+    ]
+    _, results = CodeEval().compute(predictions=[candidates], references=["assert add(2, 3) == 5"])
+    assert [outcome["passed"] for _, outcome in results[0]] == [True, False]
+
+
+PLUGIN = """
+from gapft_harness.api import Verdict, hookimpl
+
+
+class Starts:
+    def verify(self, texts, golds):
+        return [Verdict("pass" if t.startswith(g) else "fail") for t, g in zip(texts, golds)]
+
+    def answer(self, text):
+        return text
+
+    def feedback(self, texts, golds):
+        return list(texts)
+
+
+@hookimpl
+def register_verifiers(register):
+    register("starts", Starts)
+    register("whole", Starts, sees_thoughts=True)
+"""
+
+
+def test_a_plugins_verifier_need_not_know_and_may_ask_for_thoughts(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    plugins = load_plugins([str(tmp_path / "plugin.py")])
+    text = "<think>no</think>yes"
+    for name, shown in (("starts", "yes"), ("whole", text)):
+        verifier: Any = plugins.verifier(name, {})
+        assert verifier.verify([text], [shown])[0].passed
+        assert verifier.feedback([text], [shown]) == [shown]
+        assert verifier.answer(text) == shown
+        assert not hasattr(verifier, "opening")
+    assert "thought_rules" in plugins.verifier("starts", {}).describe()  # type: ignore[attr-defined]
+    assert not hasattr(plugins.verifier("whole", {}), "describe")
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("no tag: 3 < think > 2", "no tag: 3 < think > 2"),
+        ("  return 1", "  return 1"),
+        ("<think>x</think>\n\n    return 1", "    return 1"),
+        ("<think>x</think> B", "B"),
+        ("one <think>x</think> two", "one \n two"),
+        ("<thinkers>x</thinkers>", "<thinkers>x</thinkers>"),
+        ("print('<think>')", "print('<think>')"),
+        ("[think] about it", "[think] about it"),
+        ("<think></think>", ""),
+        ("", ""),
+    ],
+)
+def test_what_is_left(text: str, rest: str) -> None:
+    assert remove_thoughts(text) == rest
+
+
+pieces = st.sampled_from(
+    ["<think>", "</think>", "<thought>", "</thought>", "[THINK]", "[/THINK]", "'", '"', "\n", " ",
+     "<|channel|>", "analysis", "final", "<|message|>", "<", "think>", "A"]
+)  # fmt: skip
+
+
+@given(st.lists(pieces, max_size=12).map("".join))
+def test_a_second_reading_removes_nothing(text: str) -> None:
+    once = remove_thoughts(text)
+    assert remove_thoughts(once) == once
+
+
+@given(st.text(), st.text(alphabet="ab \n"))
+def test_nothing_of_a_thought_is_left(thought: str, rest: str) -> None:
+    marked = f"<think>{thought}Ω</think>{rest}"
+    assert "Ω" not in remove_thoughts(marked)

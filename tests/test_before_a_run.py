@@ -1,0 +1,92 @@
+"""What a command asks or refuses before it changes or begins a run."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gapft_harness.cli.main import app
+from gapft_harness.core.errors import UserError
+from tests.command import succeed
+
+SMALL = (
+    *("--limit", "60", "--condition", "gapft", "--condition", "uniform"),
+    *("--set", "search.k=2", "--set", "training.repetitions=1"),
+    *("--set", "statistics.replicates=20"),
+)
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    """What a run's files hold, but for who had it last."""
+    files = [path for path in run.rglob("*") if path.is_file() and path.name != "run.lock"]
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run, ``r``, of one seed."""
+    made = tmp_path_factory.mktemp("finished")
+    succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=made)
+    return made
+
+
+def test_a_finished_run_warns_before_its_headline_changes(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "r", tmp_path / "r")
+    again = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=tmp_path)
+    assert "warning" not in again.stderr
+    done = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 14, cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert said.index("under seeds 13, 14") < said.index("✓ train")
+
+
+def test_on_a_terminal_the_change_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "r", tmp_path / "r")
+    before = contents(tmp_path / "r")
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir", "r", *SMALL]
+    with subprocess.Popen(
+        [*command, "--seed", "14"], cwd=tmp_path, stdin=side, stdout=side, stderr=side
+    ) as process:
+        os.close(side)
+        os.write(main, b"n\n")
+        shown = b""
+        while True:
+            try:
+                shown += (part := os.read(main, 4096))
+            except OSError:  # the command has ended
+                break
+            if not part:
+                break
+    os.close(main)
+    assert process.returncode == 2, shown.decode()
+    assert contents(tmp_path / "r") == before
+
+
+def test_a_dry_run_fails_where_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = CliRunner().invoke(app, ["run", "demo", "--dry-run"])
+    assert whole.exit_code == 0
+    less = ["run", "demo", "--dry-run", "--set", "experiments.scaling.calibration=validation"]
+    missing = CliRunner().invoke(app, less)
+    assert "# missing here" in missing.output
+    assert missing.exit_code == 1
+
+
+@pytest.mark.parametrize("command", [["demo"], ["run", "demo"], ["run", "demo", "--dry-run"]])
+def test_a_seed_below_zero_is_refused(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*command, "--seed", "-1"])
+    assert isinstance(done.exception, UserError)
+    assert "seeds.0" in str(done.exception)
+    assert not any(tmp_path.iterdir())

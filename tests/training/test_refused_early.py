@@ -1,0 +1,105 @@
+"""What training could not do is refused before anything is generated, and a dry run says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gapft_harness.stages.verify.run import verify
+from tests.chat_models import CHATML, chat_model, set_generation_ends
+from tests.command import gapft, succeed
+from tests.training.letters import prepare
+from tests.training.test_tied import base_model
+from tests.verify.tampering import change_manifest
+
+pytestmark = pytest.mark.xdist_group("refused_early")
+
+
+def folder_with(folder: Path, **changes: dict[str, Any]) -> list[str]:
+    """The letters task with changed sections of its recipe; the command's first arguments."""
+    arguments = prepare(folder)
+    content = yaml.safe_load((folder / "recipe.yaml").read_text())
+    content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
+    for section, values in changes.items():
+        content[section] = {**content.get(section, {}), **values}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return [*arguments, "run"]
+
+
+def fault_template(folder: Path) -> dict[str, Any]:
+    chat_model(folder / "model", "Gemma", "{% if messages|length > 1 %}{{ 1/0 }}{% endif %}Q:")
+    return {"model": {"chat_template": True}}
+
+
+def fault_end_text(folder: Path) -> dict[str, Any]:
+    chat_model(folder / "model", "Gemma", CHATML.replace("<|im_end|>", "###END###"))
+    return {"model": {"chat_template": True}}
+
+
+def fault_no_end(folder: Path) -> dict[str, Any]:
+    set_generation_ends(folder / "model", None)
+    path = folder / "model" / "tokenizer_config.json"
+    content = json.loads(path.read_text())
+    del content["eos_token"]
+    path.write_text(json.dumps(content))
+    return {}
+
+
+def fault_tied(folder: Path) -> dict[str, Any]:
+    base_model(folder / "model", tied=True)
+    return {"training": {"target_modules": ["q_proj", "lm_head"]}}
+
+
+FAULTS = {
+    "model.chat_template": fault_template,
+    "###END###": fault_end_text,
+    "training.supervise_eos": fault_no_end,
+    "training.target_modules": fault_tied,
+}
+
+
+@pytest.mark.parametrize("key", FAULTS)
+def test_it_is_one_error_with_its_key_before_anything_is_generated(
+    tmp_path: Path, key: str
+) -> None:
+    folder_with(tmp_path)
+    content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
+    for section, values in FAULTS[key](tmp_path).items():
+        content[section] |= values
+    content["model"]["args"]["pretrained"] = str(tmp_path / "model")
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
+    dry = gapft(*command, "--dry-run", cwd=tmp_path).stdout
+    assert key in dry.partition("# missing here")[2]
+    refused = gapft(*command, "--run-dir", "run", cwd=tmp_path)
+    assert refused.returncode == 2, refused.stderr
+    assert key in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not list(tmp_path.glob("run/**/*.jsonl"))
+    assert not list(tmp_path.glob("run/**/*.parquet"))
+
+
+def test_a_run_says_which_token_ends_a_response_wherever_that_matters(tmp_path: Path) -> None:
+    command = folder_with(tmp_path, model={"chat_template": True}, training={"repetitions": 1})
+    chat_model(tmp_path / "model", "Gemma")
+    task = tmp_path / "tasks" / "letters.yaml"
+    ends = json.dumps([*"bcdfghjklmnpqrstvwxyz0123456789"])  # a random model writes one soon
+    text = task.read_text()
+    task.write_text(text.replace("max_gen_toks: 12", f"max_gen_toks: 12, until: {ends}"))
+    dry = succeed(*command, "--dry-run", cwd=tmp_path).stdout
+    assert "'<end_of_turn>' (262)" in dry.partition("# what it takes")[0]
+    stages = ("search", "states", "select", "train")
+    succeed(*command, *(w for name in stages for w in ("--only", name)), cwd=tmp_path)
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    facts = json.loads((tmp_path / "run/adapters/gapft-seed13/training.json").read_text())
+    assert (facts["end_id"], facts["end_token"]) == (262, "<end_of_turn>")
+    assert manifest["training"]["gapft-seed13"]["end_token"] == "<end_of_turn>"
+    assert manifest["source"]["end_ids"] == [260, 262]
+    plugin = [str(tmp_path / "plugin.py")]
+    assert verify(tmp_path / "run", plugin).differences == []
+    change_manifest(tmp_path / "run", lambda m: m["source"].update(end_ids=[260]))
+    assert any("end_id" in line for line in verify(tmp_path / "run", plugin).differences)

@@ -1,0 +1,73 @@
+"""What search and audit generate with is what the saved adapter does when PEFT loads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Adapter, Arm
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
+from gapft_harness.plugins.trainers.lora import lora
+from tests.tiny_models import byte_llama
+from tests.training.examples import examples, job
+
+LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+TARGETS = [
+    LAYERS,
+    ("lm_head",),
+    ("embed_tokens",),
+    ("lm_head", "embed_tokens"),
+    (*LAYERS, "lm_head", "embed_tokens"),
+]
+
+
+def base_model(folder: Path, *, tied: bool) -> Path:
+    byte_llama(folder)
+    config = AutoConfig.from_pretrained(folder)
+    config.tie_word_embeddings = tied
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("targets", TARGETS, ids=", ".join)
+def test_an_adapter_merged_into_the_weights_is_the_one_that_peft_loads(
+    tmp_path: Path, tied: bool, targets: tuple[str, ...]
+) -> None:
+    folder = base_model(tmp_path / "model", tied=tied)
+    one = job(folder, tmp_path / "adapter", examples(16), target_modules=targets)
+    if tied and not set(targets) <= set(LAYERS):
+        with pytest.raises(UserError, match=r"training\.target_modules: '(lm_head|embed_tokens)'"):
+            lora(one)
+        assert not one.output.exists()
+        return
+    lora(one)
+    ids = torch.arange(3, 40).unsqueeze(0)
+    arguments: dict[str, Any] = {"pretrained": str(folder), "device": "cpu", "dtype": "float32"}
+    sampler = HfSampler(
+        SamplerSettings("hf", arguments), Adapter(Arm("gapft", 13), str(one.output))
+    )
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        merged = sampler._lm.model(ids).logits
+        alone = base(ids).logits
+        loaded = PeftModel.from_pretrained(base, str(one.output)).eval()(ids).logits
+    assert float((loaded - alone).abs().max()) > 0.01, "it has learned something"
+    torch.testing.assert_close(merged, loaded, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["all-linear", "norm", "layers"])
+def test_what_is_no_layer_of_its_own_is_refused(tmp_path: Path, target: str) -> None:
+    folder = base_model(tmp_path / "model", tied=True)
+    with pytest.raises(UserError, match=r"training\.target_modules: ") as refused:
+        lora(job(folder, tmp_path / "adapter", examples(4), target_modules=[target]))
+    assert "q_proj" in str(refused.value) or target == "all-linear"
+    assert not (tmp_path / "adapter").exists()
