@@ -365,7 +365,7 @@ def test_gold_targets_name_whose_they_are_and_a_forged_one_is_found(
 
 def test_targets_that_say_more_than_the_answer_are_refused_before_training(tmp_path: Path) -> None:
     made = write(tmp_path)
-    with pytest.raises(UserError, match=r"'it is .', and its gold answer '.'; expected the answer"):
+    with pytest.raises(UserError, match="answer alone"):
         made.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
     assert not (tmp_path / "r/adapters").exists()
 

@@ -341,6 +341,11 @@ class RegisterVerifier(Protocol):
 
 # Selectors and response rules
 
+#: From a selector's parameters and K to the selector and parameters that choose the same examples
+#: in the same order under every seed; None: none is known.
+SameChoice = Callable[[Mapping[str, Any], int], tuple[str, Mapping[str, Any]] | None]
+
+
 Selector = Callable[[Pool, int, Stream], Sequence[Evidence]]
 ResponseRule = Callable[[Sequence[Response]], Response]
 
@@ -356,7 +361,8 @@ class RegisterSelector(Protocol):
     (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem, missed ones too, a
     verified response of another, which is sealed as the example's ``origin``.
     ``check_gold(gold)`` says what is wrong with a gold answer of the pool, or ``""``; it is asked
-    before anything is generated.
+    before anything is generated. ``same_as(params, k)`` names another selector, with parameters,
+    that chooses the same examples; a dry run counts adapters by it.
     """
 
     def __call__(
@@ -369,6 +375,7 @@ class RegisterSelector(Protocol):
         gold: bool = False,
         responses: Literal["kept", "verified", "borrowed"] = "kept",
         check_gold: Callable[[Gold], str] | None = None,
+        same_as: SameChoice | None = None,
     ) -> None: ...
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe, did_you_mean
 from gapft_harness.core.records import Gold
-from gapft_harness.hooks.protocols import OtherRule, PromptLengths, SamplerSettings
+from gapft_harness.hooks.protocols import OtherRule, PromptLengths, SameChoice, SamplerSettings
 
 #: Hook name -> what one registration is called in messages, in the order of specs.py.
 KINDS = {
@@ -58,6 +58,7 @@ class SelectorTraits(Traits):
     gold: bool = False
     responses: Literal["kept", "verified", "borrowed"] = "kept"
     check_gold: Callable[[Gold], str] | None = None
+    same_as: SameChoice | None = None
 
     @property
     def own_budget(self) -> bool:
