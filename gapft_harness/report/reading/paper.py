@@ -92,6 +92,19 @@ class Figure:
         return abs(self.here - self.printed) / error
 
     @property
+    def result(self) -> str:
+        """The key of results.json with the run's own value; ``*`` is a condition, or a seed."""
+        name, _, k = self.what.partition("@")
+        if self.of == "pool":
+            return f"pool.recovered_by_k.{k}" if name == "recovered" else "pool.states"
+        if self.of == "audit":
+            rates = {"greedy": "source.pass_at_1", "pass": f"source.pass_at_k.{k}"}
+            return rates.get(name, "source.states")
+        if self.is_difference:
+            return f"contrasts.*.{self.what if self.what == 'delta' else 'terms'}"
+        return f"conditions.*.{'seeds.*.budget' if self.what in BUDGET else self.what}"
+
+    @property
     def is_far(self) -> bool:
         """Whether chance does not explain the difference."""
         return self.apart is not None and self.apart > _FAR
