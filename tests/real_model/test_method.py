@@ -1,0 +1,179 @@
+"""The method and the comparison, by the documented commands, with a pretrained chat model.
+
+``make test-real-model`` makes the model's folder and names it in ``GAPFT_REAL_MODEL``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import gapft_harness
+from gapft_harness.interactive.runs import Run
+from tests.command import succeed
+
+MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
+pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")
+
+TASK = """\
+task: larger
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
+training_split: train
+test_split: test
+doc_to_text: "Which number is larger, {{first}} or {{second}}?"
+doc_to_target: "{{answer}}"
+num_fewshot: 3
+fewshot_config:
+  sampler: first_n
+  samples:
+    - {first: 84, second: 55, answer: 84}
+    - {first: 21, second: 154, answer: 154}
+    - {first: 49, second: 121, answer: 121}
+generation_kwargs: {do_sample: false, max_gen_toks: 12, until: []}
+metadata:
+  version: 1
+  gapft: {verifier: math, keep: shortest}
+"""
+RECIPE = f"""\
+name: larger
+data: {{task: larger}}
+model:
+  args: {{pretrained: {json.dumps(MODEL)}, dtype: float32, device: cpu, batch_size: 64}}
+search: {{k: 8, temperature: 1.0, top_p: 0.95}}
+conditions: [gapft, uniform]
+seeds: [13]
+budget: {{n: recovered}}
+training:
+  rank: 8
+  target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]
+  dtype: float32
+executor: {{name: local, workers: 2, threads: 1}}
+"""
+PROBLEMS = {"pool": 72, "audit": 32}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the task, its problems, and a run of the recipe."""
+    made = tmp_path_factory.mktemp("larger")
+    (made / "larger.yaml").write_text(TASK, "utf-8")
+    (made / "recipe.yaml").write_text(RECIPE, "utf-8")
+    draws = random.Random(0)
+    pairs = draws.sample(
+        [(7 * a, 11 * b) for a in range(1, 40) for b in range(1, 25) if 7 * a != 11 * b],
+        sum(PROBLEMS.values()),
+    )
+    for split, count in PROBLEMS.items():
+        rows = [
+            json.dumps({"first": first, "second": second, "answer": max(first, second)})
+            for first, second in (pairs.pop() for _ in range(count))
+        ]
+        (made / f"{split}.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
+    succeed("run", "recipe.yaml", "--include-path", ".", "--run-dir", "run", cwd=made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    """The run, opened."""
+    return gapft_harness.open_run(folder / "run")
+
+
+def stock(folder: Path, name: str, adapter: str = "") -> dict[str, dict[str, Any]]:
+    """Evaluate the task by lm_eval's own backend; return the rows of its log by prompt."""
+    peft = f",peft={folder / 'run' / 'adapters' / adapter}" if adapter else ""
+    succeed(
+        "eval", "--include_path", ".", "--model", "hf", "--tasks", "larger", "--device", "cpu",
+        "--model_args", f"pretrained={MODEL},dtype=float32{peft}", "--apply_chat_template",
+        "--batch_size", "16", "--log_samples", "--output_path", name, cwd=folder,
+    )  # fmt: skip
+    [log] = (folder / name).glob("**/samples_larger_*.jsonl")
+    rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    return {row["arguments"]["gen_args_0"]["arg_0"]: row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def before(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the stock backend wrote for the model."""
+    return stock(folder, "before")
+
+
+@pytest.fixture(scope="module")
+def after(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the stock backend wrote for the adapter."""
+    return stock(folder, "after", "gapft-seed13")
+
+
+def prompts_of(run: Run) -> dict[str, str]:
+    """Return the audit's prompts by problem."""
+    table = run.read("problems", split="audit").to_pylist()
+    return {row["problem_id"]: row["prompt"] for row in table}
+
+
+def test_search_recovers_problems_and_every_condition_trains_on_as_many(run: Run) -> None:
+    states = [row["state"] for row in run.states.to_pylist() if row["split"] == "pool"]
+    assert set(states) >= {"G", "S"}
+    sizes = {
+        condition: run.selections.filter(
+            [row == condition for row in run.selections["condition"].to_pylist()]
+        ).num_rows
+        for condition in ("gapft", "uniform")
+    }
+    assert sizes["gapft"] == sizes["uniform"] == states.count("S")
+    assert sizes["gapft"] >= 8
+
+
+def test_training_changes_every_adapter(folder: Path) -> None:
+    for arm in ("gapft-seed13", "uniform-seed13"):
+        weights = load_file(folder / "run" / "adapters" / arm / "adapter_model.safetensors")
+        second = [tensor for name, tensor in weights.items() if "lora_B" in name]  # zero at first
+        assert second
+        assert all(tensor.any() for tensor in second)
+
+
+def test_greedy_text_is_that_of_the_stock_backend(
+    run: Run, before: dict[str, dict[str, Any]]
+) -> None:
+    greedy = {
+        row["problem_id"]: row["text"]
+        for row in run.read("responses", split="audit").to_pylist()
+        if row["sample_index"] == -1
+    }
+    assert len(greedy) == PROBLEMS["audit"]
+    for problem, prompt in prompts_of(run).items():
+        assert before[prompt]["resps"] == [[greedy[problem]]]
+
+
+def test_the_saved_adapter_is_the_one_that_was_audited(
+    run: Run, after: dict[str, dict[str, Any]]
+) -> None:
+    audited = {
+        row["problem_id"]: row["text"]
+        for row in run.decisions.to_pylist()
+        if row["condition"] == "gapft" and not row["audit"] and not row["of"]
+    }
+    assert len(audited) == PROBLEMS["audit"]
+    for problem, prompt in prompts_of(run).items():
+        assert after[prompt]["resps"] == [[audited[problem]]]
+
+
+@pytest.mark.usefixtures("before", "after")
+def test_compare_finds_in_the_logs_what_the_report_says(folder: Path) -> None:
+    succeed("compare", "before", "after", "--out", "compared", cwd=folder)
+    compared = json.loads((folder / "compared" / "results.json").read_text("utf-8"))
+    reported = json.loads((folder / "run" / "report" / "results.json").read_text("utf-8"))
+    assert compared["before"]["mean"] == reported["source"]["pass_at_1"]
+    [model] = compared["models"].values()
+    assert model["after"] == reported["conditions"]["gapft"]["pass_at_1"]
+
+
+def test_verify_finds_the_run_whole(folder: Path) -> None:
+    succeed("verify", "run", cwd=folder)
