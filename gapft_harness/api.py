@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import sha256
+from gapft_harness.core.golds import gold_answer, gold_fault, is_answer_alone
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.processes import Closing
@@ -76,7 +77,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.lm_eval_bridge.samplers.hf import (
         check_arguments as check_hf_arguments,
     )
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, prompt_lengths
     from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
     from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, dummy_sampler
@@ -95,7 +96,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
     from gapft_harness.report.reading.adapters import tables as decided_tables
     from gapft_harness.report.reading.answers import Answers, answers_or_why, read_answers
-    from gapft_harness.report.reading.audits import read_decisions
+    from gapft_harness.report.reading.audits import read_decisions, read_samples
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
     from gapft_harness.report.reading.columns import columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
@@ -117,7 +118,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     )
     from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
-    from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split, require
+    from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
     from gapft_harness.run_directory.parquet import read_facts
     from gapft_harness.run_directory.tables import (
         read_examples,
@@ -214,6 +215,9 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "without_paths",  # takes this machine's folders out of a text
     # Selectors and response rules
     "RegisterSelector",  # the type of register in register_selectors
+    "gold_answer",  # a gold answer as a class of problems, such as an option's letter
+    "gold_fault",  # what keeps one from being that
+    "is_answer_alone",  # whether a response says the gold answer and nothing else
     "RegisterResponseRule",  # the type of register in register_response_rules
     # Samplers
     "Sampler",  # what a factory gives: generate, describe, close
@@ -225,6 +229,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "ReportGeneration",  # called by it with responses finished and tokens generated so far
     "beyond_context",  # the answer to a prompt that does not fit the model's context
     "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
+    "prompt_lengths",  # of problems, by that tokenizer
     "LmEvalSampler",  # any lm-eval model, by its text
     "dummy_sampler",  # lm-eval's dummy model
     "HfSampler",  # lm-eval's hf model, exact token ids
@@ -316,11 +321,11 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "codes",  # the codes of verdicts
     "count_codes",  # how many of each status
     "read_decisions",  # the codes of a table of decisions, held to its problems
+    "read_samples",  # of a table of samples, which of them passed
     "read_columns",  # of a sealed table, each as a list
     "read_states",  # of a table of states
     "read_facts",  # what a sealed table says of itself
     "decoded_with",  # for gapft verify: whether decisions are of the adapters that are there
-    "require",  # ends the command where sealed files contradict each other
     "weights_hash",  # of an adapter's folder
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
     "read_groups",  # those of an adapter's folder

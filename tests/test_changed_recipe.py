@@ -136,9 +136,12 @@ def test_what_only_the_report_reads_may_change(done: Changing) -> None:
     assert done.calls() == calls
     assert done.sealed("pool", "audit", "adapters", "decisions") == before
     manifest = RunDirectory.open(done.folder / "r").manifest()
-    assert manifest["recipe"]["statistics"] == {"replicates": 7, "seed": 5}
+    statistics = {"replicates": 7, "seed": 5, "items": "crossed"}
+    assert manifest["recipe"]["statistics"] == statistics
     done.change()
     assert done.results()["contrasts"] == intervals
+    done.change(statistics={"replicates": 20, "items": "nested"})
+    assert done.results()["contrasts"] != intervals
     assert done.holds() == []
 
 
@@ -263,10 +266,10 @@ def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> Non
     """As in the paper's older protocol."""
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     of_scaled = {"adapters": "scaled"}
-    asked = {"scope": {"k": [1, 2], **of_scaled}, "stability": {"sets": 2, "k": 1, **of_scaled}}
+    asked = {"scope": {"k": [1, 2], **of_scaled}, "stability": {"sets": 2, "k": 2, **of_scaled}}
     with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', and"):
         done.change(experiments=asked)
-    stages = (*STAGES[:3], "scope", "stability", *SCALED[3:])
+    stages = (*STAGES[:3], "scope", *SCALED[3:])
     done.change(*stages, experiments={"scaling": scaling, **asked})
     run, found = RunDirectory.open(done.folder / "r"), done.results()
     scales = {name: of["scale"] for name, of in run.manifest()["scaling"].items()}
@@ -300,13 +303,13 @@ def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None
         "experiments": {
             "scaling": scaling,
             "scope": {"k": [1, 2], "adapters": "scaled"},
-            "stability": {"sets": 2, "k": 1, "adapters": "scaled"},
+            "stability": {"sets": 2, "k": 2, "adapters": "scaled"},
         },
     }
     context = done.context(done.change(*SELECTED, **keys))
     with pytest.raises(UserError, match=r"scaled/gapft-seed13: is not there yet"):
         [*OfAdapters(adapters="scaled").reads(context)]
-    done.change(*SCALED[:3], "scope", "stability", *SCALED[3:], **keys)
+    done.change(*SCALED[:3], "scope", *SCALED[3:], **keys)
     before = done.results()
 
     def other(manifest: dict[str, Any]) -> None:

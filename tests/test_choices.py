@@ -28,7 +28,7 @@ def recipes_of(section: str) -> list[str]:
     """The paper's recipes that a section speaks of."""
     names = [name for name in bundled_recipes() if name.startswith("paper/")]
     code = [name for name in names if name.endswith("livecodebench")]
-    math = [name for name in names if name.endswith("math")]
+    math = [name for name in names if "math" in name]
     return {
         "All experiments": names,
         "LogiQA 2.0 and ReClor": [name for name in names if name not in (*code, *math)],

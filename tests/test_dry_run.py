@@ -109,7 +109,7 @@ def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
         "audit:  12,000 = 1,000 x 12 adapters"
     )
     assert said["steps"] == (
-        "at most 200 a matched adapter, of 12 adapters (n is at most the pool's 400 problems)"
+        "at most 200 an adapter, of 12 adapters (n is at most the pool's 400 problems)"
     )
     assert "of which 2 train at once" in said["memory"]
     assert list(tmp_path.iterdir()) == []
@@ -125,7 +125,7 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
     assert said["done"] == (
         "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
     )
-    assert said["steps"] == "12 a matched adapter, of 1 adapters (n = 24)"
+    assert said["steps"] == "12 an adapter, of 1 adapters (n = 24)"
     by_itself = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
     again = takes(describe(by_itself, str(run.path)))
     assert [again[key] for key in ("done", "steps")] == [said[key] for key in ("done", "steps")]

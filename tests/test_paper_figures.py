@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.report.findings.whole import compute
 from gapft_harness.report.reading.paper import Figure, printed, searched, told
+from gapft_harness.report.sections.paper import figures
 from gapft_harness.run_directory import layout
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
+from tests.report import planted
 
 #: Greedy, then four samples, of six problems: solved are a and b, c is recovered by the first
 #: sample, d and e by the third, f by none; of a the second and the fourth sample pass.
@@ -105,6 +111,7 @@ def test_what_chance_does_not_explain_is_off() -> None:
         ({"Table 1": {"pool.recovered": 3}}, "'pool.recovered' is no figure; expected one such"),
         ({"Table 1": {"pool.pass@2": 3}}, "'pool.pass@2' is no figure"),
         ({"Table 1": {"gapft.kappa_s": 3}}, "'gapft.kappa_s' is no figure"),
+        ({"Table 1": {"gapft minus uniform.kappa_S": 3}}, "minus uniform.kappa_S' is no figure"),
         ({"Table 1": {"audit.greedy": 3}, "T2": {"audit.greedy": 4}}, "is given twice"),
     ],
 )
@@ -150,13 +157,121 @@ def test_the_recipes_print_what_the_paper_prints() -> None:
 
 
 def test_conditions_that_figures_are_of_are_conditions_of_the_recipe() -> None:
-    known = 0
     for name, file in bundled_recipes().items():
         read = load_recipe(file)
         for figure in printed(read.model_dump(mode="json")):
-            assert figure.of in ("pool", "audit", *read.conditions), name
-            known += 1
-    assert known > 150
+            if figure.of not in ("pool", "audit"):
+                assert {*figure.conditions} <= {"source", *read.conditions}, (name, figure.of)
+
+
+def test_budgets_and_differences_are_those_of_the_report() -> None:
+    paper = {
+        "gapft.n": 1, "gapft.exposures": 1, "gapft.tokens": 1, "gapft.supervised_tokens": 1,
+        "gapft.steps": 1, "uniform minus gapft.delta": 1, "gapft minus source.delta": 1,
+        **{f"gapft minus uniform.{state}": 1 for state in "SUG"},
+    }  # fmt: skip
+    inputs = planted.inputs()
+    inputs = replace(inputs, recipe={**inputs.recipe, "paper": {"Table 1": paper}})
+    findings = compute(inputs)
+    here = {f"{of.of}.{of.what}": of.here for of in figures(inputs, findings)}
+    assert list(here) == list(paper)
+    budgets = findings.conditions["gapft"].budgets
+    for key in ("n", "exposures", "tokens", "supervised_tokens", "steps"):
+        mean = sum(getattr(budget, key) for budget in budgets) / len(budgets)
+        assert here[f"gapft.{key}"] == mean
+    rate = {name: of.mean.pass_at_1 for name, of in findings.conditions.items()}
+    delta = 100 * float(rate["gapft"] - rate["uniform"])
+    assert here["uniform minus gapft.delta"] == pytest.approx(-delta)
+    assert sum(here[f"gapft minus uniform.{s}"] or 0 for s in "SUG") == pytest.approx(delta)
+    gain = 100 * float(rate["gapft"] - findings.source.pass_at_1)
+    assert here["gapft minus source.delta"] == pytest.approx(gain)
+
+
+def figures_of(recipe: str) -> dict[str, float]:
+    """The printed figures of a bundled recipe by their names."""
+    read = load_recipe(bundled_recipes()[recipe]).model_dump(mode="json")
+    return {f"{figure.of}.{figure.what}": figure.printed for figure in printed(read)}
+
+
+def test_the_rows_of_math_and_of_the_diagnostic_are_printed() -> None:
+    """Table 3 and the two-seed diagnostic of Appendix B, typed in here once more."""
+    rows = {
+        "deployed_successes": (63.39, 0.56, 41.35, 3.08, 11.49),
+        "gapft": (66.11, 3.28, 40.38, 4.48, 7.34),
+        "uniform": (64.11, 1.28, 33.65, 5.60, 9.02),
+        "positive_SFT": (66.17, 3.33, 41.35, 5.04, 7.69),
+        "verified_correction": (64.83, 2.00, 34.62, 2.52, 7.16),
+        "distinct_188": (65.78, 2.94, 40.06, 3.92, 7.60),
+        "distinct_94": (65.17, 2.33, 40.38, 2.24, 8.13),
+    }
+    found = figures_of("paper/qwen-math")
+    for name, row in rows.items():
+        keys = ("pass_at_1", "kappa_S", "kappa_U", "rho_G")
+        assert tuple(found[f"{name}.{key}"] for key in keys) == (row[0], *row[2:]), name
+        assert found[f"{name} minus source.delta"] == row[1]
+        # the source is in no row; each gives it to what rounding hides
+        assert found["audit.greedy"] == pytest.approx(row[0] - row[1], abs=0.011)
+    diagnostic = figures_of("controls/llama-reclor-core-added")
+    pairs = {"gold": 63.70, "core_gold": 71.90, "gapft": 70.60, "core_8": 72.40}
+    assert {name: diagnostic[f"{name}.pass_at_1"] for name in pairs} == pairs
+    assert (diagnostic["gapft.steps"], diagnostic["core_8.steps"]) == (457, 1523)
+
+
+@pytest.mark.parametrize("recipe", [*bundled_recipes()])
+def test_printed_differences_agree_with_what_they_are_of(recipe: str) -> None:
+    """A difference is that of two printed Pass@1, and of its parts, to what rounding hides."""
+    found = figures_of(recipe)
+    for name, value in found.items():
+        pair, _, what = name.rpartition(".")
+        if what != "delta":
+            continue
+        rates = [
+            found.get("audit.greedy" if of == "source" else f"{of}.pass_at_1")
+            for of in pair.split(" minus ")
+        ]
+        if None not in rates:
+            assert value == pytest.approx(rates[0] - rates[1], abs=0.0151), name
+        parts = [found.get(f"{pair}.{state}") for state in "SUG"]
+        if None not in parts:
+            assert value == pytest.approx(sum(parts), abs=0.0201), name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "n"),
+    [
+        ("llama-logiqa", 3190), ("llama-reclor", 913), ("qwen-logiqa", 275), ("qwen-reclor", 63),
+        ("mistral-logiqa", 887), ("mistral-reclor", 252),
+    ],
+)  # fmt: skip
+def test_printed_budgets_follow_from_n(recipe: str, n: int) -> None:
+    """Table 5: N = 8n and J = ⌈n/2⌉."""
+    found = figures_of(f"paper/{recipe}")
+    keys = ("n", "exposures", "steps")
+    assert tuple(found[f"gapft.{key}"] for key in keys) == (n, 8 * n, -(-n // 2))
+
+
+def test_the_online_control_has_the_papers_updates_beside_its_own() -> None:
+    """1,625 is ⌈n/2⌉ at the older search's n = 3,249; a run's own J follows from its own n."""
+    found = figures_of("paper/online-llama-logiqa")
+    n = found["pool.recovered@8"]
+    for condition in ("gapft", "grpo_all", "grpo_masked"):
+        assert found[f"{condition}.steps"] == -(-n // 2) == 1625
+    for own in (3249, 100):
+        text = describe(
+            Options("paper/online-llama-logiqa", overrides=[f"budget.n={own}"]), "nowhere"
+        )
+        assert text.count(f"J = {-(-own // 2)}") >= 2, own
+
+
+def test_no_recipe_prints_what_its_own_problems_cannot_give() -> None:
+    """The paper's counts of a pool are of the whole training split, 4,638 problems of ReClor."""
+    pools: dict[str, set[float]] = {}
+    for name, file in bundled_recipes().items():
+        figures = printed(load_recipe(file).model_dump(mode="json"))
+        assert [figure.label for figure in figures if figure.why] == [], name
+        pools[name] = {figure.printed for figure in figures if figure.of == "pool"}
+    assert {655, 916, 3049} <= pools["paper/older-llama-reclor-pool"]
+    assert {50, 63} <= pools["paper/older-qwen-reclor-pool"]
 
 
 RECIPE = (

@@ -1,16 +1,23 @@
-"""The commands of docs/recipes.md's table of the paper resolve, and print Table 5's budgets."""
+"""The map from the paper to recipes, and the documented commands, which print Table 5's budgets."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
+from gapft_harness.cli.reference import REACHED, paper_map
 from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
+from gapft_harness.recipe.reading import load_recipe
+from gapft_harness.report.findings.whole import compute
+from gapft_harness.report.reading.paper import Figure, printed
+from gapft_harness.report.results import results
+from tests.report import planted
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
 
@@ -56,3 +63,61 @@ def test_a_dry_run_prints_the_papers_budget(
 ) -> None:
     text = describe(Options(name, overrides=[f"budget.n={slots}"]), None)
     assert f"; n = {slots}; N = {exposures}; J = {steps}\n" in text
+
+
+def mapped() -> dict[str, dict[str, list[str]]]:
+    """By table or figure, then by recipe, the other cells of its row."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for section in paper_map().split("\n## ")[1:]:
+        place, _, text = section.partition("\n")
+        rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:3] == "| `"]
+        found[place] = {row[0].strip("`"): row[1:] for row in rows}
+    return found
+
+
+def test_every_table_and_figure_of_the_paper_is_mapped() -> None:
+    expected = {f"Table {n}" for n in range(1, 15)} | {f"Figure {n}" for n in range(1, 7)}
+    places = mapped()
+    assert expected | {"Appendix A", "Appendix B", "Appendix C"} == set(places)
+    assert {place for place, rows in places.items() if not rows} == {"Figure 1", "Table 9"}
+    named = {recipe for rows in places.values() for recipe in rows}
+    assert {name for name in bundled_recipes() if name.startswith("paper/")} <= named
+
+
+def test_the_map_names_what_recipes_print_and_the_commands_run() -> None:
+    places = mapped()
+    for name, file in bundled_recipes().items():
+        for figure in printed(load_recipe(file).model_dump(mode="json")):
+            keys, values, reached = places[figure.where][name]
+            assert f"`{figure.result}`" in keys
+            assert f"{figure.of}.{figure.what} {figure.shown(figure.printed)}" in values
+            assert reached == REACHED.get(name, "never run")
+    text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
+    for line in text.splitlines():
+        place, *_ = re.findall(r"^\| ((?:Table|Figure|Appendix) \w+)", line) or [""]
+        cells = line.strip("| ").split(" | ")
+        for name in re.findall(r"`gapft run ([^` ]+)", cells[2]) if place else ():
+            assert name in places[place], (place, name)
+        for study in re.findall(r"`gapft study ([^` ]+)`", cells[2]) if place else ():
+            studied = [row for row in places[place].values() if f"study `{study}`" in row[0]]
+            assert len(studied) == 6, (place, study)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pool.solved", "pool.recovered@1", "pool.verified@8", "audit.greedy", "audit.pass@4",
+        "audit.missed@8", "gapft.pass_at_1", "gapft.kappa_S", "gapft.steps",
+        "gapft minus uniform.delta", "gapft minus uniform.S",
+    ],
+)  # fmt: skip
+def test_the_keys_of_the_map_are_in_results(name: str) -> None:
+    inputs = replace(planted.inputs(), pool_recovered=(3,))
+    content = results(inputs, compute(inputs))
+    of, _, what = name.rpartition(".")
+    for key in Figure("Table 1", of, what, 1.0).result.split("."):
+        if key == "*":
+            content = content[0] if isinstance(content, list) else next(iter(content.values()))
+        else:
+            content = content[key]
+    assert content is not None

@@ -336,6 +336,7 @@ def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str)
             "update_groups": 64,
             "repetitions": 1,
             "max_length": 8192,
+            "too_long": "truncate",
             "gradient_checkpointing": True,
         }
     )

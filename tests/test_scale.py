@@ -296,15 +296,16 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
         for what, at in (("source", 0.0), ("trained", 1.0), ("fixed", 0.75), ("chosen", scale)):
             right = sum(planted["right"](name, at, i) for i in audited)
             assert of["audit"]["pass_at_1"][what] == right / len(audited)
-    assert [of["environment"] for of in results["checkpoints"]] == ["scaled"] * 4
-    gapft, uniform = results["conditions"]["gapft"], results["conditions"]["uniform"]
+    environments = [of["environment"] for of in results["checkpoints"]]
+    assert environments == ["scaled/gapft"] * 2 + ["scaled/uniform"] * 2
+    gapft, uniform = (results["environments"][name] for name in dict.fromkeys(environments))
     assert gapft["scales"] == {"0": 0, "0.25": 0, "0.5": 0, "0.75": 1, "1": 1}
     assert uniform["scales"] == {"0": 1, "0.25": 1, "0.5": 0, "0.75": 0, "1": 0}
     assert gapft["above_tolerance"] == {"before": 1, "after": 0}
     assert uniform["above_tolerance"] == {"before": 1, "after": 0}
-    for name, of in results["conditions"].items():
+    for name, of in results["environments"].items():
         members = [
-            c["audit"]["pass_at_1"] for c in results["checkpoints"] if c["condition"] == name
+            c["audit"]["pass_at_1"] for c in results["checkpoints"] if c["environment"] == name
         ]
         for what in ("source", "fixed", "trained"):
             mean = sum(m["chosen"] - m[what] for m in members) / 2
@@ -435,7 +436,10 @@ def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
     report = (run.path / "report/report.md").read_text("utf-8")
     assert "Of 4 checkpoints, 4 chose scale 0." in report
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
-    assert results["conditions"]["gapft"]["against_source"] == {"mean": 0.0, "ci95": [0.0, 0.0]}
+    assert results["environments"]["hopeless/gapft"]["against_source"] == {
+        "mean": 0.0,
+        "ci95": [0.0, 0.0],
+    }
 
 
 def test_tolerance_and_level_are_the_recipes(task: ScaledLetters) -> None:
@@ -515,11 +519,14 @@ def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> 
         run_stages(task.context(run), ["scale"], lambda stage: None)
 
 
-def test_one_run_pooled_is_what_its_report_says(run: RunDirectory) -> None:
+def test_an_environment_pooled_alone_is_what_its_report_says(run: RunDirectory) -> None:
     from gapft_harness.experiments.scaling.report import content
 
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
-    assert json.loads(json.dumps(content(pool_scaling([str(run.path)]).found))) == results
+    pooled = json.loads(json.dumps(content(pool_scaling([str(run.path)], ["gapft"]).found)))
+    assert pooled["environments"].items() <= results["environments"].items()
+    assert all(of in results["checkpoints"] for of in pooled["checkpoints"])
+    assert pooled["mean"] is results["mean"] is None
 
 
 def test_several_runs_are_environments_in_any_order(
@@ -527,17 +534,18 @@ def test_several_runs_are_environments_in_any_order(
 ) -> None:
     other = task.scale("other", STAGES[:5], seeds=[13], conditions=["gapft"], budget={"n": 3})
     places = [str(run.path), str(other.path)]
-    pooled = pool_scaling(places)
-    assert pooled.document.markdown() == pool_scaling(places[::-1]).document.markdown()
-    gapft = pooled.found.conditions["gapft"]
-    assert gapft.environments == ("other", "scaled")
-    assert gapft.checkpoints == 3
+    pooled = pool_scaling(places, ["gapft"])
+    again = pool_scaling(places[::-1], ["gapft"])
+    assert pooled.document.markdown() == again.document.markdown()
+    mean = pooled.found.mean
+    assert mean is not None
+    assert mean.environments == ("other/gapft", "scaled/gapft")
+    assert mean.checkpoints == 3
     means = []
     for place in places:
-        of = pool_scaling([place]).found.conditions["gapft"]
-        means.append(of.against["source"].mean)
-    assert gapft.against["source"].mean == sum(means) / 2
-    assert pooled.found.conditions["uniform"].environments == ("scaled",)
+        (alone,) = pool_scaling([place], ["gapft"]).found.environments.values()
+        means.append(alone.against["source"].mean)
+    assert mean.against["source"].mean == sum(means) / 2
     pooled.document.write(tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "scaling.csv", "scaling.json", "scaling.md", "scaling_bounds.csv",
@@ -545,9 +553,16 @@ def test_several_runs_are_environments_in_any_order(
     assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.document.markdown()
 
 
+def test_conditions_of_one_budget_are_no_two_environments(run: RunDirectory) -> None:
+    with pytest.raises(UserError, match="gapft and uniform have one budget"):
+        pool_scaling([str(run.path)])
+    with pytest.raises(UserError, match="--condition nobody"):
+        pool_scaling([str(run.path)], ["nobody"])
+
+
 def test_runs_of_one_name_are_numbered_by_what_they_hold(run: RunDirectory) -> None:
     """Where they lie, and the order in which they are given, tells nothing."""
-    (one,) = pool_scaling([str(run.path)]).runs
+    (one,) = pool_scaling([str(run.path)], ["gapft"]).runs
     a = replace(one, place="/x/a", checkpoints=frozenset({("1", "2")}))
     b = replace(one, place="y/b", checkpoints=frozenset({("3", "4")}))
     for runs in ([a, b], [b, a], [replace(a, place="z"), b]):
@@ -559,7 +574,7 @@ def test_runs_of_one_name_are_numbered_by_what_they_hold(run: RunDirectory) -> N
 def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) -> None:
     place = str(run.path)
     with pytest.raises(UserError, match="hold the same checkpoint"):
-        pool_scaling([place, place])
+        pool_scaling([place, place], ["gapft"])
     strict = task.scale(
         "strict",
         STAGES[:5],
@@ -567,7 +582,7 @@ def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) ->
         experiments={"scaling": {"calibration": CALIBRATION, "tolerance": 0.08}},
     )
     with pytest.raises(UserError, match=r"tolerance 0\.1, .*strict at 0\.05 and 0\.08"):
-        pool_scaling([place, str(strict.path)])
+        pool_scaling([place, str(strict.path)], ["gapft"])
     half = task.scale("half", STAGES[:4], conditions=["gapft"])
     with pytest.raises(UserError, match="run the stage that writes it first"):
-        pool_scaling([str(half.path)])
+        pool_scaling([str(half.path)], ["gapft"])

@@ -19,6 +19,8 @@ from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 
 CONDITIONS, SEEDS, SETS, K = ("gapft", "uniform"), (13, 21), 4, 3
+#: Samples of the search: two sets, and a part of the third. The audit draws the others.
+SEARCHED = 8
 
 TASK = """
 task: options
@@ -132,14 +134,14 @@ RECIPE = f"""
 name: options
 data: {{task: options}}
 model: {{backend: options, args: {{pretrained: none}}}}
-search: {{k: {SETS * K}, chunk: 20}}
+search: {{k: {SEARCHED}, chunk: 20}}
 conditions: [{", ".join(CONDITIONS)}]
 seeds: {list(SEEDS)}
 training: {{trainer: none, repetitions: 1}}
 statistics: {{replicates: 50}}
 experiments:
   stability: {{sets: {SETS}, k: {K}}}
-  scope: {{k: [{K}, 12, {K}]}}
+  scope: {{k: [{K}, {SEARCHED}, {K}]}}
   redistribution: {{permutations: 300}}
 """
 
@@ -192,7 +194,9 @@ class Sealed:
         self.gold = {r["problem_id"]: json.loads(r["gold"]) for r in rows("audit/problems.parquet")}
         self.source = {r["problem_id"]: r for r in responses if r["index"] == -1}
         self.samples: dict[str, list[bool]] = {problem: [] for problem in self.gold}
-        for row in responses:
+        more = rows("decisions/source-seed0.stability.parquet")
+        assert {row["index"] for row in more} == {*range(SETS * K - SEARCHED)}
+        for row in (*responses, *more):
             if row["index"] >= 0:
                 self.samples[row["problem_id"]].append(row["status"] == "pass")
         self.arms = {
@@ -255,7 +259,7 @@ def test_stability_is_that_of_the_sealed_verdicts(folder: Path) -> None:
 def test_scope_lines_are_those_of_nested_budgets(folder: Path) -> None:
     found, sealed = results(folder)["scope"], Sealed(folder)
     assert [(x["condition"], x["K"]) for x in found["lines"]] == [
-        (condition, k) for condition in CONDITIONS for k in (K, 12)
+        (condition, k) for condition in CONDITIONS for k in (K, SEARCHED)
     ]
     for line in found["lines"]:
         states = {p: sealed.state(p, 0, line["K"]) for p in sealed.gold}
@@ -265,7 +269,7 @@ def test_scope_lines_are_those_of_nested_budgets(folder: Path) -> None:
         share = sealed.right(line["condition"], recovered)
         assert line["kappa_S"] == float(share * len(states) / len(recovered))
         assert line["p_S"] == len(recovered) / len(states)
-    whole = [x for x in found["lines"] if x["K"] == 12]
+    whole = [x for x in found["lines"] if x["K"] == SEARCHED]
     assert found["no_null_rates"] is None
     assert results(folder)["redistribution"]["no_rates"] is None
     for line in whole:
@@ -281,7 +285,7 @@ def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> Non
     rng = random.Random(1)
     for condition in CONDITIONS:
         for state in "SU":
-            members = sorted(p for p in sealed.gold if sealed.state(p, 0, 12) == state)
+            members = sorted(p for p in sealed.gold if sealed.state(p, 0, SEARCHED) == state)
             of = found["conditions"][condition][state]
             assert of["problems"] == len(members)
             observed = sealed.right(condition, members) * len(sealed.gold) / len(members)
@@ -306,10 +310,9 @@ def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> Non
 
 def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: Path) -> None:
     done = succeed("verify", "run", "--plugin", "plugin.py", cwd=again)
-    assert "stability: the states by 4 parts of the audit's samples were computed" in done.stdout
     assert "scope: the states by 2 parts" in done.stdout
     assert "redistribution: the answers of the source and of 4 arms are right" in done.stdout
-    table = again / "run/audit/states/3-3.parquet"
+    table = again / "run/audit/states/0-3.parquet"
     content = pq.read_table(table)
     states = content["state"].to_pylist()
     place = states.index("S")
@@ -317,11 +320,33 @@ def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: 
     index = content.schema.get_field_index("state")
     pq.write_table(content.set_column(index, content.schema.field(index), [states]), table)
     manifest = json.loads((again / "run/manifest.json").read_text())
-    manifest["files"]["audit/states/3-3.parquet"] = sha256(table)
+    manifest["files"]["audit/states/0-3.parquet"] = sha256(table)
     write_json(again / "run/manifest.json", manifest)
     problem = content["problem_id"][place].as_py()
-    told = f"audit/states/3-3.parquet: problem {problem} has state 'U', its verdicts give 'S'"
+    told = f"audit/states/0-3.parquet: problem {problem} has state 'U', its verdicts give 'S'"
     assert told in verify(again / "run", [str(again / "plugin.py")]).differences
+
+
+def test_the_pool_gets_no_sample_that_nothing_uses(folder: Path) -> None:
+    rows = pq.read_table(folder / "run/pool/responses.parquet")
+    assert {*rows["index"].to_pylist()} == {-1, *range(SEARCHED)}
+
+
+def test_verify_finds_a_changed_further_sample(again: Path) -> None:
+    table = again / "run/decisions/source-seed0.stability.parquet"
+    content = pq.read_table(table)
+    status = content["status"].to_pylist()
+    place = status.index("pass")
+    status[place] = "fail"
+    index = content.schema.get_field_index("status")
+    changed = content.set_column(index, content.schema.field(index), [status])
+    facts = {b"gapft": pq.read_metadata(table).metadata[b"gapft"]}
+    pq.write_table(changed.replace_schema_metadata(facts), table)
+    manifest = json.loads((again / "run/manifest.json").read_text())
+    manifest["files"]["decisions/source-seed0.stability.parquet"] = sha256(table)
+    write_json(again / "run/manifest.json", manifest)
+    found = verify(again / "run", [str(again / "plugin.py")]).differences
+    assert any(content["problem_id"][place].as_py() in line for line in found)
 
 
 def test_other_sets_may_be_asked_of_a_finished_run(again: Path) -> None:
@@ -330,14 +355,13 @@ def test_other_sets_may_be_asked_of_a_finished_run(again: Path) -> None:
     succeed(*changed, cwd=again)
     assert (again / "run/audit/responses.parquet").stat().st_mtime_ns == before
     assert len(results(again)["stability"]["sets"]) == 2
+    assert not (again / "run/decisions/source-seed0.stability.parquet").exists()
     assert {x["K"] for x in results(again)["scope"]["lines"]} == {5}
     assert RunDirectory.open(again / "run").is_sealed("audit/states/0-5.parquet")
     assert verify(again / "run", [str(again / "plugin.py")]).differences == []
 
 
 MISTAKES = {
-    "experiments.stability.k=4": "key 'experiments.stability': needs 16 samples of each problem, "
-    "and search.k is 12",
     "experiments.scope.k=[4, 13]": "key 'experiments.scope': needs 13 samples",
     "experiments.stability.sets=1": "should be greater than or equal to 2",
     "experiments.scope.k=[]": "key 'experiments.scope.k'",

@@ -133,7 +133,7 @@ class Cell:
 
 
 def joint_replicates(
-    cells: Sequence[Cell], *, replicates: int, stream: Stream
+    cells: Sequence[Cell], *, replicates: int, stream: Stream, nested: bool = False
 ) -> tuple[Replicates, ...]:
     """Bootstrap replicates of every cell, drawn together. The order of cells changes nothing.
 
@@ -145,6 +145,7 @@ def joint_replicates(
         cells: all with the same seeds.
         replicates: B.
         stream: the randomness.
+        nested: as of ``replicate``.
 
     Raises:
         ValueError: seeds that differ between cells, or shapes that do not fit.
@@ -165,6 +166,7 @@ def joint_replicates(
             replicates=replicates,
             stream=stream,
             items=streams[ids],
+            nested=nested,
         )
         for cell, ids in zip(cells, audits, strict=True)
     )

@@ -2,7 +2,7 @@
 
 One replicate draws training seeds, the same for every condition (seed 13 stays paired with seed
 13), and audit items, the same for every seed and condition: an item that is easy under one seed is
-easy under the next, and drawing items apart for each seed would understate the spread.
+easy under the next, and drawing items apart for each seed (``nested``) understates the spread.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ def replicate(
     replicates: int,
     stream: Stream,
     items: Stream | None = None,
+    nested: bool = False,
 ) -> Replicates:
     """Draws bootstrap replicates. The order of items and of seeds changes nothing.
 
@@ -148,6 +149,8 @@ def replicate(
         replicates: B.
         stream: the randomness.
         items: that of the items, where they are drawn as another cell's; default: a part of it.
+        nested: whether every seed that is drawn has a draw of items of its own; default: one draw
+            for all seeds of a replicate.
 
     Raises:
         ValueError: shapes that do not fit, or repeated ids or seeds.
@@ -164,18 +167,23 @@ def replicate(
     ordered = passed[:, by_seed][:, :, by_id].reshape(conditions * n_seeds, count)
     outcomes = np.vstack([ordered, source_passed[by_id][None]]).T.astype(np.float64)
 
-    of_seeds = seed_weights(n_seeds, replicates, stream)[:, None]
-    generator = (items or stream.child("items")).generator()
-    # Whole numbers below 2^53: the products are exact in any order of summation.
-    sums = np.concatenate(
-        [weights @ outcomes for weights in item_weights(count, replicates, generator)]
-    )
-    by_arm = sums[:, :-1].reshape(replicates, conditions, n_seeds)
-    return Replicates(
-        conditions=(by_arm * of_seeds).sum(axis=2).astype(np.int64),
-        source=(sums[:, -1] * n_seeds).astype(np.int64),
-        decisions=n_seeds * count,
-    )
+    drawn = seed_draws(n_seeds, replicates, stream)
+    of_items = items or stream.child("items")
+    if nested:
+        parts = [(drawn[:, [slot]], of_items.child(str(slot))) for slot in range(n_seeds)]
+    else:
+        parts = [(drawn, of_items)]
+    correct = np.zeros((replicates, conditions), dtype=np.int64)
+    of_source = np.zeros(replicates, dtype=np.int64)
+    for seeds_drawn, of_part in parts:
+        # Whole numbers below 2^53: the products are exact in any order of summation.
+        weighted = item_weights(count, replicates, of_part.generator())
+        sums = np.concatenate([weights @ outcomes for weights in weighted])
+        by_arm = sums[:, :-1].reshape(replicates, conditions, n_seeds)
+        of_seeds = _weights(seeds_drawn, n_seeds)[:, None]
+        correct += (by_arm * of_seeds).sum(axis=2).astype(np.int64)
+        of_source += (sums[:, -1] * seeds_drawn.shape[1]).astype(np.int64)
+    return Replicates(correct, of_source, n_seeds * count)
 
 
 def resampled_means(
@@ -217,10 +225,14 @@ def resampled_means(
     return means
 
 
+def seed_draws(seeds: int, replicates: int, stream: Stream) -> NDArray[np.int64]:
+    """Shape (B, S): the numbers of the seeds that each replicate drew."""
+    return stream.child("seeds").generator().integers(seeds, size=(replicates, seeds))
+
+
 def seed_weights(seeds: int, replicates: int, stream: Stream) -> NDArray[np.float64]:
     """Shape (B, S): how often each replicate drew each seed, of S draws."""
-    generator = stream.child("seeds").generator()
-    return _weights(generator.integers(seeds, size=(replicates, seeds)), seeds)
+    return _weights(seed_draws(seeds, replicates, stream), seeds)
 
 
 def item_weights(

@@ -10,10 +10,11 @@ from typing import Any
 import yaml
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.requirements import LARGE, Size, list_requirements, size_of
+from gapft_harness.cli.requirements import LARGE, Size, has_own_budget, list_requirements, size_of
 from gapft_harness.cli.runs import resolve_recipe, set_by
-from gapft_harness.core.errors import GapftError
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import offline
+from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
@@ -38,10 +39,12 @@ from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import held_to_paper
+from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms, replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.online import reward_warnings
+from gapft_harness.stages.train.sharing import foresee_shared
 from gapft_harness.stages.train.stage import find_end_tokens, refused_kernels
 
 #: What a dry run ends with where the run itself can start.
@@ -83,10 +86,12 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, experiments, place, task, ends),
+        *_stages(recipe, experiments, plugins, place, task, ends),
         "",
         "# what it takes",
-        *list_requirements(with_trained, experiments, problems, task, size, place, run, refused),
+        *list_requirements(
+            with_trained, experiments, plugins, problems, task, size, place, run, refused
+        ),
         *(["", "# warnings", *warnings] if warnings else []),
         *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
         "",
@@ -128,7 +133,8 @@ def _read(
         read, task, _ = check_splits(recipe, plugins, include_paths)
         check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
         said = [f"{split}: {line}" for split, of in read.items() for line in of.warnings]
-        return {split: len(of.problems) for split, of in read.items()}, task, said, []
+        sizes = {split: len(of.problems) for split, of in read.items()}
+        return sizes, task, said, _untrainable(recipe, plugins, read["pool"].problems, task)
     except NoSuchTaskError:
         raise
     except GapftError as error:
@@ -149,6 +155,19 @@ def _read(
             missing.setdefault(why, []).append(split)
     lines = [f"{', '.join(of)}: {why}" for why, of in missing.items()]
     return counts, task, warnings, lines or [f"data: {of_all}"]
+
+
+def _untrainable(
+    recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
+) -> list[str]:
+    """Describe problems that training could refuse; not told without a tokenizer here."""
+    try:
+        check_trainable(recipe, plugins, pool, task)
+    except NotTrainable as error:
+        return [str(error)]
+    except UserError:
+        return []
+    return []
 
 
 def _paper(recipe: Recipe, place: str) -> list[str]:
@@ -195,17 +214,18 @@ def _model(recipe: Recipe, sampler: Registered) -> tuple[Path | None, list[str]]
                 check(sampler_settings(recipe))
     except GapftError as error:
         problems.append(f"model: {error}")
-    name = arguments["pretrained"]
+    name, revision = arguments["pretrained"], str(arguments.get("revision", "main"))
     if Path(name).is_dir():
         return Path(name), problems or _refused_config(recipe, Path(name))
     try:
-        cached = try_to_load_from_cache(name, "config.json")
+        cached = try_to_load_from_cache(name, "config.json", revision=revision)
     except HFValidationError:
         return None, problems or [f"model {name}: neither a folder nor a hub name"]
     if isinstance(cached, str):
         folder = Path(cached).parent
         return folder, problems or _refused_config(recipe, folder)
-    absent = f"model {name}: neither a folder nor in the hub's cache; it would be downloaded"
+    at = f" at revision {revision}" if "revision" in arguments else ""
+    absent = f"model {name}{at}: neither a folder nor in the hub's cache; it would be downloaded"
     return None, problems or [absent]
 
 
@@ -251,6 +271,7 @@ def _end_tokens(
 def _stages(
     recipe: Recipe,
     experiments: Sequence[Experiment],
+    plugins: Plugins,
     run_dir: str,
     task: Mapping[str, Any],
     ends: Sequence[str],
@@ -267,7 +288,9 @@ def _stages(
         said = [*chosen, *([f"n = {of.n}"] if of.n is not None else [])]
         said += [f"trains {originals[name]} again"] if name in originals else []
         said += [wording.own_setting(key, value, k) for key, value in own.items()]
-        if own or isinstance(of.n, int):
+        if has_own_budget(recipe, name, plugins):
+            said.append("a budget of its own")
+        elif own or isinstance(of.n, int):
             said.append(foreseen(recipe, name)[-1])
         named.append(f"{name} ({', '.join(said)})" if said else name)
     return [
@@ -283,8 +306,7 @@ def _stages(
         ),
         f"select  {', '.join(named)}; {slots}; {exposures}; {steps}",
         f"        -> {run_dir}/{layout.SELECTIONS}/",
-        f"train   {len(trained)} adapters ({len(recipe.conditions)} conditions x "
-        f"{len(recipe.seeds)} seeds) -> {run_dir}/{layout.ADAPTERS}/",
+        *_adapters(recipe, plugins, run_dir),
         *_prompts(recipe),
         *ends,
         *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
@@ -296,6 +318,25 @@ def _stages(
         ),
         f"report  -> {run_dir}/{layout.REPORT}/index.html",
     ]
+
+
+def _adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
+    """How many adapters are trained, and which conditions reuse those of others."""
+    shared, seeds = foresee_shared(recipe, plugins), len(recipe.seeds)
+    named: dict[str, list[str]] = {}
+    for name, other in shared.items():
+        named.setdefault(other, []).append(name)
+    reused = [f"; {other}'s are also those of {', '.join(names)}" for other, names in named.items()]
+    count = len(recipe.conditions) - len(shared)
+    lines = [
+        f"train   {count * seeds} adapters ({count} conditions x {seeds} seeds{''.join(reused)}) "
+        f"-> {run_dir}/{layout.ADAPTERS}/"
+    ]
+    if count > 1:
+        lines.append(
+            "        an upper bound: conditions whose examples turn out the same share adapters"
+        )
+    return lines
 
 
 def _further(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -> list[str]:

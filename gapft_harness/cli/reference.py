@@ -24,13 +24,16 @@ from gapft_harness.cli.main import app
 from gapft_harness.cli.options import GROUPS
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
+from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.faults import keys_of
-from gapft_harness.recipe.reading import recipe_keys
+from gapft_harness.recipe.reading import load_recipe, recipe_keys
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.report.frame import Column, reference
+from gapft_harness.report.reading.paper import printed
 from gapft_harness.stages.experiment import every_experiment
-from gapft_harness.study.recipe import CellChoice, StudyRecipe
+from gapft_harness.study.recipe import CellChoice, StudyRecipe, read_study
 
 _OPENING = """\
 # The command line
@@ -238,11 +241,79 @@ def _meanings(columns: Iterable[Column[Any]]) -> str:
     return "\n".join(["| column | meaning |", "|---|---|", *reference(columns)]) + "\n"
 
 
+_MAP_OPENING = """\
+# The paper, recipe by recipe
+
+This page is made from the recipes' sections `paper`, by `python -m gapft_harness.cli.reference`.
+
+For each table and figure: the recipes that compute it, the keys of
+[results.json](report.md#resultsjson) to look at, and the printed values that
+[a run is compared with](recipes.md#figures-that-a-paper-prints), each under `paper` in results.json
+too. *Reached* says whether a run at full scale has come to these values; **none was ever run**.
+[The table of commands](recipes.md#the-papers-tables-and-figures) has small experiments of the same
+kind.
+"""
+
+#: What of the paper no recipe computes.
+_NOT_COMPUTED = {
+    "Figure 1": "the method, drawn",
+    "Table 9": "related methods, in words",
+}
+
+#: Recipes that were run at full scale, with how many of their printed values a run reached.
+REACHED: dict[str, str] = {}
+
+
+def paper_map() -> str:
+    """docs/paper-map.md: each table and figure, with recipes, keys and printed values."""
+    recipes_read = {name: load_recipe(file) for name, file in bundled_recipes().items()}
+    studied: dict[str, list[str]] = {}
+    for study, file in bundled_studies().items():
+        for cell in read_study(str(file)).cells.values():
+            studied.setdefault(str(cell.recipe), []).append(f"study `{study}`")
+    places = {place for recipe in recipes_read.values() for place in recipe.paper}
+    parts = [_MAP_OPENING]
+    for place in sorted({*places, *_NOT_COMPUTED}, key=_place_order):
+        parts.append(f"## {place}\n")
+        if place in _NOT_COMPUTED:
+            parts.append(f"Nothing to compute: {_NOT_COMPUTED[place]}.\n")
+            continue
+        rows = [
+            (name, *_map_row(recipe, place, studied.get(name, ())), REACHED.get(name, "never run"))
+            for name, recipe in recipes_read.items()
+            if place in recipe.paper
+        ]
+        head = ("recipe", "key of results.json", "printed values that are compared", "reached")
+        parts.append(_table(head, rows))
+    return "\n".join(parts)
+
+
+def _map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[str, str]:
+    """The keys of results.json and the printed values of one recipe in one table or figure."""
+    figures = [
+        figure for figure in printed(recipe.model_dump(mode="json")) if figure.where == place
+    ]
+    keys = [f"`{key}`" for key in dict.fromkeys(figure.result for figure in figures)]
+    if not figures:
+        keys = ["`conditions`", "`contrasts`"]
+    if not figures or any(figure.result == "source.states" for figure in figures):
+        keys += [f"`{name}`" for name in recipe.experiments]
+    values = [f"{figure.of}.{figure.what} {figure.shown(figure.printed)}" for figure in figures]
+    return ", ".join((*keys, *studies)), "; ".join(values) or "none"
+
+
+def _place_order(place: str) -> tuple[str, int, str]:
+    kind, _, number = place.partition(" ")
+    order = {"Table": "0", "Figure": "1"}.get(kind, "2")
+    return order, int(number) if number.isdigit() else 0, place
+
+
 #: The pages by their names in docs/, each with what makes it.
 PAGES = {
     "command-line.md": command_line,
     "recipe-keys.md": recipe_reference,
     "columns.md": column_reference,
+    "paper-map.md": paper_map,
 }
 
 if __name__ == "__main__":

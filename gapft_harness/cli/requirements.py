@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
@@ -26,6 +28,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.stages.experiment import Decodes, Experiment
 from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.train.sharing import foresee_shared
 from gapft_harness.training.plan import Fitted, count_steps
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ def size_of(recipe: Recipe, config: Path | None) -> Size | None:
 def list_requirements(
     recipe: Recipe,
     experiments: Sequence[Experiment],
+    plugins: Plugins,
     problems: Mapping[Split, int],
     task: Mapping[str, Any],
     size: Size | None,
@@ -100,14 +104,16 @@ def list_requirements(
     counts += [f"{', '.join(unread)}: cannot be read here"] if unread else []
     sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
     told = [each.decodes(recipe, sizes, len(arms(recipe))) for each in experiments]
-    responses, total = _responses(recipe, sizes, told)
+    shared = foresee_shared(recipe, plugins)
+    trained = [arm for arm in arms(recipe) if arm.condition not in shared]
+    responses, total = _responses(recipe, sizes, told, len(trained))
     kept = 1 + sum(of.adapters for of in told)
     found = None if size is None else _estimate(recipe, task, size)
     topics = {
         "problems": [", ".join(counts)],
         "responses": [] if unread else responses,
-        "steps": _steps(recipe, problems.get("pool"), known),
-        "memory": [_memory(recipe, size, found)],
+        "steps": _steps(recipe, plugins, trained, problems.get("pool"), known),
+        "memory": [_memory(recipe, size, found, len(trained))],
         "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
         "done": [f"REFUSED: {refused}"] if refused else _done(recipe, experiments, run, run_dir),
     }
@@ -119,10 +125,14 @@ def list_requirements(
 
 
 def _responses(
-    recipe: Recipe, sizes: Mapping[Split, int], told: Sequence[Decodes]
+    recipe: Recipe, sizes: Mapping[Split, int], told: Sequence[Decodes], adapters: int
 ) -> tuple[list[str], int]:
-    """By stage; and all together."""
-    k, adapters = recipe.search.k, len(arms(recipe))
+    """By stage; and all together.
+
+    Args:
+        adapters: how many are trained; the others reuse the answers of these.
+    """
+    k = recipe.search.k
     audits = {name: sizes[layout.audit(name)] for name in recipe.further}
     searched = sum(sizes[split] for split in SPLITS) + sum(audits.values())
     lines = [f"search: {searched * (1 + k):,} = {searched:,} problems x (1 greedy + {k} samples)"]
@@ -134,20 +144,48 @@ def _responses(
     for name, size in audits.items():
         lines.append(f"        {size * adapters:,} = {size:,} of {name} x {adapters} adapters")
         total += size * adapters
+    for line, count in _rollouts(recipe):
+        lines.append(line)
+        total += count
     for more in told:
         lines += more.lines
         total += more.responses
     return lines, total
 
 
-def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> list[str]:
-    """J of a matched adapter, or a bound: a line for all conditions that agree in it."""
-    trained = arms(recipe)
+def _rollouts(recipe: Recipe) -> Iterator[tuple[str, int]]:
+    """Yield, for each condition trained online, a line and how many responses training draws.
+
+    Without a line where only search tells J.
+    """
+    for name in recipe.conditions:
+        training, slots = recipe.training_of(name), recipe.slots(name)
+        if training.trainer != "grpo" or not isinstance(slots, int):
+            continue
+        steps = count_steps(training.repetitions * (slots + recipe.budget.replay), training)
+        size = training.grpo.prompts_per_update * training.grpo.group_size
+        count = steps * size * len(recipe.seeds)
+        yield (
+            f"train:  {count:,} = {steps:,} updates x {size} rollouts x {len(recipe.seeds)} "
+            f"adapters of {name}",
+            count,
+        )
+
+
+def _steps(
+    recipe: Recipe,
+    plugins: Plugins,
+    trained: Sequence[Arm],
+    pool: int | None,
+    known: Mapping[str, Any],
+) -> list[str]:
+    """J of an adapter, or a bound: a line for all conditions that agree in it."""
     counts: dict[str, list[str]] = {}
     for name in dict.fromkeys(arm.condition for arm in trained):
-        counts.setdefault(_steps_of(recipe, name, pool, known), []).append(name)
+        own = has_own_budget(recipe, name, plugins)
+        counts.setdefault(_steps_of(recipe, name, pool, known, own), []).append(name)
     if len(counts) == 1:
-        names = ["a matched adapter"]
+        names = ["an adapter"]
     else:
         names = [f"an adapter of {', '.join(conditions)}" for conditions in counts.values()]
     return [
@@ -156,8 +194,26 @@ def _steps(recipe: Recipe, pool: int | None, known: Mapping[str, Any]) -> list[s
     ]
 
 
-def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, Any]) -> str:
-    wanted, training, replay = recipe.slots(name), recipe.training_of(name), recipe.budget.replay
+def has_own_budget(recipe: Recipe, name: str, plugins: Plugins) -> bool:
+    """Whether a condition is a reference, whose selector sets its own number of examples."""
+    condition = recipe.conditions[name]
+    if condition.run is not None:
+        return False
+    return plugins.get("selector", condition.selector).declared(SelectorTraits).own_budget
+
+
+def _steps_of(
+    recipe: Recipe, name: str, pool: int | None, known: Mapping[str, Any], own_budget: bool
+) -> str:
+    """J of one condition's adapters.
+
+    Args:
+        own_budget: whether it is a reference: its slots are the pool's verified problems, which
+            search tells, and no replay is added.
+    """
+    training = recipe.training_of(name)
+    wanted: int | str = "verified" if own_budget else recipe.slots(name)
+    replay = 0 if own_budget else recipe.budget.replay
     if not isinstance(wanted, int) and (wanted, recipe.k(name)) == (
         recipe.budget.n,
         recipe.search.k,
@@ -175,8 +231,12 @@ def _steps_of(recipe: Recipe, name: str, pool: int | None, known: Mapping[str, A
         return str(error).replace("{", "{{").replace("}", "}}")
 
 
-def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None) -> str:
-    """Tell what training needs, how much of it at once, and what is free."""
+def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None, adapters: int) -> str:
+    """Tell what training needs, how much of it at once, and what is free.
+
+    Args:
+        adapters: how many are trained.
+    """
     from gapft_harness.training.memory import fit_at_once, free_memory
 
     device = _device(recipe)
@@ -189,7 +249,7 @@ def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None) -> str
         return f"about {size.weights / _GB:.3g} GB for the weights, {whence}; {free}"
     executor = recipe.executor
     here = executor.processes if device.type == "cpu" else 1
-    count = min(executor.workers, len(arms(recipe)))
+    count = min(executor.workers, adapters)
     fitting = fit_at_once(estimate, available, device, here, shared_base=False)
     most = f"at most {estimate.total / _GB:.3g} GB where sequences have training.max_length tokens"
     at_once = f", of which {count * here} train at once" if count * here > 1 else ""

@@ -32,6 +32,13 @@ def weights_folder(arguments: Mapping[str, Any]) -> Path:
     return folder / str(arguments.get("subfolder", ""))
 
 
+def hub_commit(arguments: Mapping[str, Any]) -> str | None:
+    """Return the commit of the hub's snapshot that a model is loaded from; None for a folder."""
+    if Path(arguments["pretrained"]).is_dir():
+        return None
+    return weights_folder({**arguments, "subfolder": ""}).name  # snapshots/COMMIT
+
+
 def weights_hash(folder: Path) -> str:
     """Return the SHA-256 over names and SHA-256 hashes of a folder's weight files, by name.
 

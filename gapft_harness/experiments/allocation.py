@@ -258,9 +258,13 @@ class AllocationExperiment(api.Experiment):
         self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
     ) -> api.Decodes:
         """Each of the compared adapters decodes both halves."""
-        adapters = 2 * len(recipe.seeds)
-        line = f"halves: of up to n problems x {adapters} adapters"
-        return api.Decodes([line], problems["pool"] * adapters)
+        pair = self.conditions(recipe)
+        adapters, n = len(pair) * len(recipe.seeds), recipe.slots(pair[0])
+        if not isinstance(n, int):
+            line = f"halves: of up to n problems x {adapters} adapters"
+            return api.Decodes([line], problems["pool"] * adapters)
+        line = f"halves: {n * adapters:,} = {n:,} x {adapters} adapters"
+        return api.Decodes([line], n * adapters)
 
     def _arms(self, context: api.Context) -> list[api.Arm]:
         names = self.conditions(context.run.recipe)

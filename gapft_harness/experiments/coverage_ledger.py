@@ -301,7 +301,12 @@ class LedgerPart(api.Part):
             return None
         settings = LedgerSettings.model_validate(said)
         ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
-        count = partial(_passing, run_path, ids, settings.k[-1])
+
+        def count(file: str) -> NDArray[np.int64]:
+            passed = api.read_samples(run_path / file, ids, settings.k[-1])
+            passing: NDArray[np.int64] = passed.sum(axis=1, dtype=np.int64)
+            return passing
+
         by_arm = {arm: count(ledger_file(arm)) for arm in arms}
         return LedgerRead(settings.k, settings.references, count(ledger_file(_UNTRAINED)), by_arm)
 
@@ -370,18 +375,6 @@ class LedgerPart(api.Part):
             "curves": api.Frame(LEDGER, rows).entries(),
             "behind": api.Frame(BEHIND, behind).entries(),
         }
-
-
-def _passing(run_path: Path, ids: Sequence[str], k: int, file: str) -> NDArray[np.int64]:
-    table = api.read_columns(run_path / file, ("problem_id", "index", "status"))
-    api.require(
-        table["problem_id"] == [id for id in ids for _ in range(k)]
-        and table["index"] == [*range(k)] * len(ids),
-        f"{file}: does not hold {k} samples of each problem of the audit",
-    )
-    passed = api.codes(table["status"]).reshape(len(ids), k) == api.PASS
-    found: NDArray[np.int64] = passed.sum(axis=1, dtype=np.int64)
-    return found
 
 
 def _curve(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.decomposition import STABLE_ITEMS, unstable_states
+from gapft_harness.analysis.decomposition import STABLE_ITEMS, partition, unstable_states
 from gapft_harness.analysis.stability import (
     QUANTITIES,
     Agreement,
@@ -23,36 +23,143 @@ from gapft_harness.analysis.stability import (
     flows,
     spreads,
 )
-from gapft_harness.api import condition_name, listed, percent, points, style, wording
+from gapft_harness.api import condition_name, layout, listed, percent, points, style, wording
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class StabilitySettings(api.OfWindows):
+#: The model before training, as the arm that its further samples are kept under.
+_UNTRAINED = api.Arm(api.SOURCE, 0)
+#: The table of these samples.
+_FILE = layout.decisions(_UNTRAINED, "stability")
+
+
+class StabilitySettings(api.OfAdapters):
     """What a recipe says under ``experiments.stability``; the defaults are the paper's."""
 
     sets: int = Field(4, ge=2, description="independent sample sets")
-    k: int = Field(8, ge=1, description="K, samples of a set")
+    k: int = Field(
+        8,
+        ge=1,
+        description="K, samples of a set; those of the search come first, and the audit draws the "
+        "others",
+    )
 
     def windows(self) -> list[api.Window]:
         """Adjacent windows, which share no sample."""
         return [api.Window(self.k * number, self.k) for number in range(self.sets)]
 
+    def further(self, drawn: int) -> int:
+        """Count the samples of each audit problem that the search, which drew some, lacks."""
+        return max(0, self.sets * self.k - drawn)
 
-class StabilityExperiment(api.OnWindows):
+
+def sample_source(
+    run_path: str,
+    condition: str,
+    seed: int,
+    samples: int,
+    plugin_files: Sequence[str] = (),
+    progress: api.ReportProgress = api.report_nothing,
+) -> dict[str, Any]:
+    """Draw further samples of the audit problems from the source, and verify them.
+
+    Returns:
+        Facts for the manifest, those of ``sealing.write_responses``.
+    """
+    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
+    return api.decode_split(run, arm, "audit", _FILE, plugin_files, progress, samples=samples)
+
+
+class StabilityExperiment(api.Experiment):
     """Whether the S/U split holds under other samples of the source, and what it moves."""
 
-    name = stage = "stability"
+    name = "stability"
     section = StabilitySettings
 
     def part(self) -> StabilityPart:
         """Its section and table."""
         return StabilityPart()
 
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """As of every experiment; scaled adapters of a run that scales none are refused."""
+        found: StabilitySettings | None = super().settings(recipe, options)
+        if found is not None:
+            found.require_scales(recipe, self.name)
+        return found
+
+    def selected(self, context: api.Context) -> None:
+        """Further samples have to be drawn.
+
+        Raises:
+            UserError: some are needed, and the sampler replays responses.
+        """
+        if self._further(context.run.recipe):
+            self.require_generates(context)
+
+    def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
+        """The further samples of the source."""
+        if samples := self._further(context.run.recipe) if context.arms() else 0:
+            draw = partial(sample_source, samples=samples)
+            yield _FILE, context.arm_job("sample", draw, _UNTRAINED)
+
+    def reads(self, context: api.Context) -> Iterator[str]:
+        """These samples, and the decisions of the models where they are scaled."""
+        found: StabilitySettings = self.settings(context.run.recipe)
+        if context.arms() and self._further(context.run.recipe):
+            yield _FILE
+        yield from found.reads(context)
+
+    def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
+        """The further samples of the source."""
+        yield api.Answered(_FILE, "audit", sampled=True)
+
+    def check(
+        self,
+        run: api.RunDirectory,
+        manifest: Mapping[str, Any],
+        trained: Sequence[api.Arm],
+        found: api.Differences,
+    ) -> None:
+        """The further samples are there, and were drawn without an adapter."""
+        if not trained or not self._further(run.recipe):
+            return
+        if _FILE not in manifest["files"]:
+            found.missing.append(f"{_FILE} is not made")
+        elif api.read_facts(run.path / _FILE).get("adapter") is not None:
+            found.gather(_FILE, lambda: [f"{_FILE}: was decoded with an adapter"])
+
+    def decodes(
+        self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
+    ) -> api.Decodes:
+        """So many further samples of the audit."""
+        samples, audit = self._further(recipe), problems["audit"]
+        if not samples:
+            return api.Decodes()
+        count = audit * samples
+        line = f"stability: {count:,} = {audit:,} x {samples} further samples of the source"
+        return api.Decodes([line], count)
+
+    def _further(self, recipe: api.Recipe) -> int:
+        settings: StabilitySettings = self.settings(recipe)
+        return settings.further(recipe.search.k)
+
 
 def _settings(recipe: Mapping[str, Any]) -> StabilitySettings:
     return StabilitySettings.model_validate(recipe["experiments"]["stability"] or {})
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityRead:
+    """What the trained models decided, and which further samples of the source passed.
+
+    Attributes:
+        further: shape (P, samples); no column where the search drew enough.
+    """
+
+    decided: Mapping[api.Arm, NDArray[np.bool_]]
+    further: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,27 +314,36 @@ class StabilityPart(api.Part):
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> Mapping[api.Arm, NDArray[np.bool_]]:
-        """What the trained models decided."""
-        return api.read_decided(run_path, arms, _settings(manifest["recipe"]).adapters)
+    ) -> StabilityRead:
+        """What the trained models decided, and the further samples."""
+        recipe = manifest["recipe"]
+        settings = _settings(recipe)
+        ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
+        samples = settings.further(recipe["search"]["k"])
+        further = np.zeros((len(ids), 0), dtype=np.bool_)
+        if samples and arms:
+            further = api.read_samples(run_path / _FILE, ids, samples)
+        return StabilityRead(api.read_decided(run_path, arms, settings.adapters), further)
 
-    def compute(
-        self, inputs: api.ReportInputs, read: Mapping[api.Arm, NDArray[np.bool_]]
-    ) -> StabilityFindings:
+    def compute(self, inputs: api.ReportInputs, read: StabilityRead) -> StabilityFindings:
         """Agreement of the sets, and what they move in each condition."""
         settings = _settings(inputs.recipe)
-        sets = [inputs.audit.verdicts.window(of.offset, of.k) for of in settings.windows()]
-        states = np.array([verdicts.states for verdicts in sets])
+        searched = inputs.audit.verdicts
+        passed = np.hstack([searched.passed, read.further])
+        windows = settings.windows()
+        states = np.array(
+            [partition(searched.greedy, passed[:, of.offset : of.end]) for of in windows]
+        )
         conditions = {}
         for name in inputs.conditions:
-            by_set = flows(states, api.stacked(read, name))
+            by_set = flows(states, api.stacked(read.decided, name))
             ranges = [
                 spreads([[of] for of in seed])["S_flow"].range for seed in zip(*by_set, strict=True)
             ]
             conditions[name] = Moved(spreads(by_set), max(of for of in ranges if of is not None))
         return StabilityFindings(
             k=settings.k,
-            sizes=tuple((of["G"], of["S"], of["U"]) for of in (each.sizes for each in sets)),
+            sizes=tuple(_sizes_of(by_set) for by_set in states),
             agreement=agreement(states),
             conditions=conditions,
             adapters=settings.adapters,
@@ -291,6 +407,12 @@ class StabilityPart(api.Part):
         )
 
 
+def _sizes_of(states: NDArray[np.str_]) -> tuple[int, int, int]:
+    """Count the problems in G, S and U."""
+    solved, recovered, missed = (int((states == state).sum()) for state in "GSU")
+    return solved, recovered, missed
+
+
 def _float(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
 
@@ -336,10 +458,10 @@ def _figure(found: StabilityFindings) -> api.Figure:
 def _of_sets(found: StabilityFindings) -> str:
     shown = listed([api.Window(found.k * i, found.k).shown for i in range(len(found.sizes))])
     return (
-        f"Sets: samples {shown} of the search. Audit problems. S and U: from the smallest to "
-        "the largest under any set. Unstable: the share of the source's failures that are in S "
-        "under one set and in U under another. Agreement, and the Jaccard index of S: means over "
-        "pairs of sets."
+        f"Sets: samples {shown} of the source, those of the search first. Audit problems. S and "
+        "U: from the smallest to the largest under any set. Unstable: the share of the source's "
+        "failures that are in S under one set and in U under another. Agreement, and the Jaccard "
+        "index of S: means over pairs of sets."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError
@@ -12,7 +12,7 @@ from gapft_harness.core.files import require_folder, write_text
 from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.report.findings.whole import Findings, compute
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.blocks import Rank, Section, Table
 from gapft_harness.report.rendering.document import as_csv
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.run_directory.directory import RunDirectory
@@ -35,6 +35,12 @@ _WRITTEN = {
     "≥": r"$\geq$", "→": r"$\rightarrow$", "†": r"\textdagger{}", "Δ": r"$\Delta$",
     "α": r"$\alpha$", "κ": r"$\kappa$", "ρ": r"$\rho$",
 }  # fmt: skip
+#: How a cell is written by its rank.
+_RANKED: Mapping[Rank | None, str] = {
+    None: "%s",
+    "best": r"\textbf{%s}",
+    "second": r"\underline{%s}",
+}
 _SPECIAL = re.compile("|".join(map(re.escape, _WRITTEN)))
 #: Signs that fonts draw as one if they stand together: ``--`` would be a dash.
 _JOINED = re.compile(r"([-',])(?=\1)")
@@ -118,8 +124,8 @@ def latex(table: Table, title: str, label: str) -> str:
     said = [f"{part.rstrip('.:')}." for part in (title, table.summary) if part]
     caption = f"\\caption{{{' '.join([*map(escape, said), escape(table.note)]).strip()}}}"
     columns = "l" * table.words + "r" * (len(table.columns) - table.words)
-    head = f"\\toprule\n{_row(table.columns)}\\midrule\n"
-    body = "".join(map(_row, table.rows))
+    head = f"\\toprule\n{_row(table.columns, 0, {})}\\midrule\n"
+    body = "".join(_row(row, number, table.ranks) for number, row in enumerate(table.rows))
     if len(table.rows) >= _LONG:
         return (
             f"\\begin{{longtable}}{{{columns}}}\n{caption}\\label{{tab:{label}}}\\\\\n{head}"
@@ -142,7 +148,8 @@ def escape(text: str) -> str:
     return _JOINED.sub(r"\1{}", written)
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Sequence[str], number: int, ranks: Mapping[tuple[int, int], Rank]) -> str:
     r"""A line; ``\\`` and ``\midrule`` before it would take ``[`` or ``*`` for an argument."""
-    line = " & ".join(map(escape, cells))
+    marks = (_RANKED[ranks.get((number, place))] for place in range(len(cells)))
+    line = " & ".join(mark % escape(cell) for mark, cell in zip(marks, cells, strict=True))
     return f"{'{}' if line[:1] in '[*' else ''}{line} \\\\\n"

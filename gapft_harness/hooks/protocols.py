@@ -265,6 +265,11 @@ class Sampler(Protocol):
 SamplerFactory = Callable[[SamplerSettings, Adapter | None], Sampler]
 
 
+#: From settings and problems to the tokens of each problem's prompt, as the model would see it.
+#: None: there is no tokenizer to ask.
+PromptLengths = Callable[[SamplerSettings, Sequence[Problem]], Sequence[int] | None]
+
+
 class RegisterSampler(Protocol):
     """Registers a sampler under the name a recipe's ``model.backend`` uses.
 
@@ -276,7 +281,8 @@ class RegisterSampler(Protocol):
     ``check(settings)`` raises ``UserError`` for arguments that cannot be right, or a model that is
     not there; ``gapft run --dry-run`` asks it. It loads and generates nothing.
     ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and
-    ``describe`` says their ids as ``start_ids``.
+    ``describe`` says their ids as ``start_ids``. ``prompt_lengths(settings, problems)`` counts the
+    tokens of each problem's prompt without loading weights; it is asked before a search.
     """
 
     def __call__(
@@ -289,6 +295,7 @@ class RegisterSampler(Protocol):
         operational: Sequence[str] = (),
         check: Callable[[SamplerSettings], object] | None = None,
         start_tokens: bool = False,
+        prompt_lengths: PromptLengths | None = None,
     ) -> None: ...
 
 
@@ -356,6 +363,11 @@ class RegisterVerifier(Protocol):
 
 # Selectors and response rules
 
+#: From a selector's parameters and K to the selector and parameters that choose the same examples
+#: in the same order under every seed; None: none is known.
+SameChoice = Callable[[Mapping[str, Any], int], tuple[str, Mapping[str, Any]] | None]
+
+
 Selector = Callable[[Pool, int, Stream], Sequence[Evidence]]
 ResponseRule = Callable[[Sequence[Response]], Response]
 
@@ -369,6 +381,9 @@ class RegisterSelector(Protocol):
     with the response that is kept for each; ``"verified"``: may return a problem with any of its
     verified responses (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem,
     missed ones too, a verified response of another, which is sealed as the example's ``origin``.
+    ``check_gold(gold)`` says what is wrong with a gold answer of the pool, or ``""``; it is asked
+    before anything is generated. ``same_as(params, k)`` names another selector, with parameters,
+    that chooses the same examples; a dry run counts adapters by it.
     """
 
     def __call__(
@@ -379,6 +394,8 @@ class RegisterSelector(Protocol):
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
         responses: Literal["kept", "verified", "borrowed"] = "kept",
+        check_gold: Callable[[Gold], str] | None = None,
+        same_as: SameChoice | None = None,
     ) -> None: ...
 
 

@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Any, Literal, Self, TypeVar
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe, did_you_mean
-from gapft_harness.hooks.protocols import OtherRule, SamplerSettings
+from gapft_harness.core.records import Gold
+from gapft_harness.hooks.protocols import OtherRule, PromptLengths, SameChoice, SamplerSettings
 
 #: Hook name -> what one registration is called in messages, in the order of specs.py.
 KINDS = {
@@ -55,6 +56,8 @@ class SelectorTraits(Traits):
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
     responses: Literal["kept", "verified", "borrowed"] = "kept"
+    check_gold: Callable[[Gold], str] | None = None
+    same_as: SameChoice | None = None
 
     @property
     def own_budget(self) -> bool:
@@ -88,6 +91,7 @@ class SamplerTraits(Traits):
     operational: tuple[str, ...] = ()
     check: Callable[[SamplerSettings], object] | None = None
     start_tokens: bool = False
+    prompt_lengths: PromptLengths | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,11 +52,16 @@ _SEARCH, _ADAPTER = "from the first command on", "from the first adapter on"
 #: Files are named after audits, and a variant of an arm's name has no dot.
 _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
-#: A figure of ``paper``: of the search by its split, else a condition's.
+#: Between two conditions, in the name of a figure of their difference.
+MINUS = " minus "
+
+#: A figure of ``paper``: of the search by its split, else a condition's or of a difference.
 _FIGURE = re.compile(
     r"(pool|audit)\.(solved|(recovered|missed|verified)@[1-9]\d*)"
     r"|audit\.(greedy|pass@[1-9]\d*)"
-    r"|.+\.(pass_at_1|kappa_S|kappa_U|rho_G)"
+    r"|.+ minus .+\.(delta|S|U|G)"
+    r"|(?!.* minus ).+\.(pass_at_1|kappa_S|kappa_U|rho_G)"
+    r"|(?!.* minus ).+\.(n|exposures|tokens|supervised_tokens|steps)"
 )
 
 #: Names that mean something else where an audit's name stands.
@@ -167,7 +172,8 @@ class Recipe(RecipeSection):
             if not _FIGURE.fullmatch(name):
                 raise ValueError(
                     f"{name!r} is no figure; expected one such as pool.solved, pool.recovered@8, "
-                    "audit.greedy, audit.pass@4, gapft.pass_at_1, gapft.kappa_S"
+                    "audit.greedy, audit.pass@4, gapft.pass_at_1, gapft.kappa_S, gapft.steps, "
+                    f"gapft{MINUS}uniform.delta"
                 )
             if names.count(name) > 1:
                 raise ValueError(f"{name!r} is given twice; a figure has one source")

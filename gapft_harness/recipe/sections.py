@@ -508,4 +508,9 @@ class Statistics(RecipeSection):
     """Intervals: replicates resample seeds and, jointly, audit items (Section 4.1)."""
 
     replicates: int = Field(2000, ge=1, description="bootstrap replicates")
+    items: Literal["crossed", "nested"] = Field(
+        "crossed",
+        description="a replicate's audit problems: drawn once for all its seeds, or for each seed "
+        "that it drew again, which understates the spread (intervals of conditions and contrasts)",
+    )
     seed: int = Field(0, ge=0, description="seed of the replicates")

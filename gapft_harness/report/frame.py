@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.report.rendering.blocks import Table
+from gapft_harness.report.rendering.blocks import Rank, Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
 Row = TypeVar("Row")
@@ -39,6 +39,8 @@ class Column(Generic[Row]):
         unstable: whether a row's value rests on few problems and is marked.
         names: of its columns in a CSV file, where they are others than ``key``.
         missing: what is written where a row has no value.
+        ranked: whether its numbers are compared with the row's others that are ranked: the best is
+            shown bold, the second-best underlined.
     """
 
     key: str
@@ -49,6 +51,7 @@ class Column(Generic[Row]):
     unstable: Callable[[Row], bool] = lambda row: False
     names: Sequence[str] = ()
     missing: str = "–"
+    ranked: bool = False
 
     def cell(self, row: Row) -> str:
         """A row's value as people read it."""
@@ -76,6 +79,7 @@ class Column(Generic[Row]):
         return Column(
             *(self.key, self.meaning, value, self.title, self.shown, unstable, self.names),
             self.missing if missing is None else missing,
+            self.ranked,
         )
 
 
@@ -118,10 +122,31 @@ class Frame(Generic[Row]):
         """
         shown = [(column.title, column) for column in self.columns if column.title is not None]
         rows = [[column.cell(row) for _, column in shown] for row in self.rows]
+        ranks = {
+            (number, place): rank
+            for number, row in enumerate(self.rows)
+            for place, rank in _ranks([column for _, column in shown], row)
+        }
         titles = [title for title, _ in shown]
         for word, name in (fill or {}).items():
             titles = [title.replace(word, name) for title in titles]
-        return Table(titles, rows, words, note, summary, links or {})
+        return Table(titles, rows, words, note, summary, links or {}, ranks)
+
+
+def _ranks(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank]]:
+    """Find the best and the second-best of a row's ranked numbers; equal ones share a rank."""
+    values = {
+        place: value
+        for place, column in enumerate(columns)
+        if column.ranked and (value := column.value(row)) is not None
+    }
+    best = [place for place, value in values.items() if value == max(values.values())]
+    yield from ((place, "best") for place in best)
+    if len(best) == 1:
+        others = {place: value for place, value in values.items() if place not in best}
+        for place, value in others.items():
+            if value == max(others.values()):
+                yield place, "second"
 
 
 def reference(columns: Iterable[Column[Any]]) -> list[str]:

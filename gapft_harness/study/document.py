@@ -71,6 +71,7 @@ _CELL = "which cell, conditions or contrast"
 _DIFFERENCE = "of Pass@1; its mean over cells"
 _GAIN = "over the source, and their ratio"
 _OF_SOURCE = "of the source"
+_SLOTS = "example slots of a condition with another budget"
 _TERM = "terms (Equation 9)"
 
 
@@ -130,14 +131,15 @@ def _main(of: StudyFindings) -> list[Block]:
     note = (
         "Pass@1 in percent on each cell's audit: one greedy decode, mean over seeds "
         f"{wording.listed([str(seed) for seed in of.study.seeds])}. n: example slots of a matched "
-        "condition. Brackets are 95% intervals, in percentage points."
+        "condition. Of the source and the matched conditions, the best of each row is bold and the "
+        "second-best underlined. Brackets are 95% intervals, in percentage points."
     )
     if own:
         note += f" * Not budget-matched: {wording.listed([*map(condition_name, own)])}."
     if of.lacking:
         note += " A dash: the cell is not whole; see the top of the page."
     titles = {name: condition_name(name) + " *" * (name in own) for name in order}
-    columns = [*main_columns(lead, titles)]
+    columns = [*main_columns(lead, titles, own)]
     return [
         Frame(columns, rows).table(note, links=pages(of)),
         Frame(ACCURACY, every).table(
@@ -148,37 +150,57 @@ def _main(of: StudyFindings) -> list[Block]:
     ]
 
 
-def _pass_at_1(name: str, cell: CellFindings) -> str:
-    return _plain(cell.found.conditions[name].mean.pass_at_1)
+def _pass_at_1(name: str, cell: CellFindings) -> Fraction:
+    return cell.found.conditions[name].mean.pass_at_1
 
 
 #: A cell of the main comparison; one that is not whole has a name alone.
 MainRow = tuple[str, CellFindings | None]
 
 
-def main_columns(lead: str, titles: Mapping[str, str]) -> Iterator[Column[MainRow]]:
-    """n, the source and each condition by its title, and what the study's condition gains."""
+def main_columns(
+    lead: str, titles: Mapping[str, str], own: Sequence[str] = ()
+) -> Iterator[Column[MainRow]]:
+    """Slots, the source and each condition by its title, and what the study's condition gains.
 
-    def column(title: str, meaning: str, value: Callable[[CellFindings], str]) -> Column[MainRow]:
-        return Column("", meaning, value, title).of(lambda row: row[1])
+    Args:
+        lead: the study's condition.
+        titles: by condition, in the order of the columns.
+        own: conditions with another budget: their slots are shown, and they are not ranked.
+    """
+
+    def column(
+        title: str,
+        meaning: str,
+        value: Callable[[CellFindings], Any],
+        shown: Callable[[Any], str] = str,
+        ranked: bool = False,
+    ) -> Column[MainRow]:
+        return Column("", meaning, value, title, shown, ranked=ranked).of(lambda row: row[1])
 
     def gain(cell: CellFindings) -> str:
         return _said(cell.found.contrast(lead, SOURCE))
 
+    def slots(name: str, cell: CellFindings) -> int:
+        return _budget_n(cell.found.conditions[name])
+
     yield Column("", _CELL, lambda row: row[0], "cell")
-    yield column("n", "", lambda cell: whole(_budget_n(cell.found.conditions[lead])))
-    yield column("source", _OF_SOURCE, lambda cell: _plain(cell.found.source.pass_at_1))
+    yield column("n", "", partial(slots, lead), whole)
+    for name in own:
+        yield column(f"n, {titles[name]}", _SLOTS, partial(slots, name), whole)
+    yield column("source", _OF_SOURCE, lambda cell: cell.found.source.pass_at_1, _plain, True)
     for name, title in titles.items():
-        yield column(title, "Pass@1 of that condition", partial(_pass_at_1, name))
+        pass_at_1 = partial(_pass_at_1, name)
+        yield column(title, "Pass@1 of that condition", pass_at_1, _plain, name not in own)
     yield column(_minus(lead, SOURCE), _GAIN, gain)
-
-
-MAIN = tuple(main_columns("CONDITION", {"CONDITION": "CONDITION"}))
 
 
 def _plain(rate: Fraction) -> str:
     """In percent without the sign, as Table 1 has it: every cell of the table is one."""
     return percent(rate, 2).removesuffix("%")
+
+
+MAIN = tuple(main_columns("CONDITION", {"CONDITION": "CONDITION"}, ["CONDITION"]))
 
 
 def _matched(of: StudyFindings, condition: str) -> bool:

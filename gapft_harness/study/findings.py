@@ -145,6 +145,7 @@ def _means(conditions: Sequence[str], cells: Sequence[CellFindings]) -> tuple[Me
         [_decisions(conditions, of.inputs) for of in cells],
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
+        nested=statistics.get("items") == "nested",
     )
     lead, *others = conditions
     pairs = [*((lead, other) for other in others), *((name, SOURCE) for name in conditions)]

@@ -73,7 +73,7 @@ example slots of the condition `{condition}`, {repetitions} exposures of each sl
 
 Load it with lm-eval:
 
-    lm_eval --model hf --model_args pretrained={base_model},peft=THIS_FOLDER --tasks TASK
+    lm_eval --model hf --model_args pretrained={base},peft=THIS_FOLDER --tasks TASK
 
 `training_log.jsonl` holds loss, gradient norm and the examples of every step; `training.json` the
 settings, the budget and the hashes that arms of one comparison can be checked by.
@@ -88,7 +88,14 @@ def model_card(facts: Mapping[str, Any]) -> str:
 
 
 def _top(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: facts[key] for key in ("base_model", "condition", "seed")}
+    named = {key: facts[key] for key in ("base_model", "condition", "seed")}
+    return {**named, "base": _base_argument(facts)}
+
+
+def _base_argument(facts: Mapping[str, Any]) -> str:
+    """Write the base as an argument of lm-eval: with its commit, if it came from the hub."""
+    revision = facts.get("base_revision")
+    return f"{facts['base_model']}{f',revision={revision}' if revision else ''}"
 
 
 def _batch(facts: Mapping[str, Any]) -> str:
@@ -173,7 +180,7 @@ source itself, where there is none. `scaling.json` has the counts and bounds tha
 
 Load it with lm-eval:
 
-    lm_eval --model hf --model_args pretrained={base_model},peft=THIS_FOLDER --tasks TASK
+    lm_eval --model hf --model_args pretrained={base},peft=THIS_FOLDER --tasks TASK
 """
 
 
@@ -240,7 +247,8 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
         written = {**facts, "adapter_sha256": weights_hash(partial)}
         (partial / "scaling.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
         if "base_model" in facts:
-            (partial / "README.md").write_text(_SCALED_CARD.format(**facts), encoding="utf-8")
+            card = _SCALED_CARD.format(**facts, base=_base_argument(facts))
+            (partial / "README.md").write_text(card, encoding="utf-8")
 
 
 def _is_b(name: str, folder: Path) -> bool:

@@ -14,12 +14,12 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive
-from gapft_harness.core.weights import weights_folder, weights_hash
+from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.training.adapter import save_adapter
@@ -39,6 +39,7 @@ from gapft_harness.training.model import (
     check_targets,
     load_base,
     load_end_token,
+    load_tokenizer,
     without_weights,
 )
 from gapft_harness.training.plan import budget, training_prompt
@@ -101,6 +102,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         "seed": job.arm.seed,
         "base_sha256": found,
         "base_model": job.model_args["pretrained"],
+        "base_revision": hub_commit(job.model_args),
         "end_id": trainer.end.id,
         "end_token": trainer.end.text,
         "updates": trainer.state.global_step,
@@ -217,8 +219,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             id: list(training_prompt(ids, settings)) for id, ids in job.searched.prompt_ids.items()
         }
         self._given: list[list[float | None]] = []
-        name = job.model_args.get("tokenizer") or job.model_args["pretrained"]
-        tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+        tokenizer = load_tokenizer(job.model_args, padding_side="left")
         self.end = load_end_token(job.model_args, job.chat_template)
         # TRL ends responses at these, and at the tokenizer's end of sequence
         own = model.generation_config.eos_token_id

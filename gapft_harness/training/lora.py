@@ -16,7 +16,7 @@ import torch
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import derive
-from gapft_harness.core.weights import weights_folder, weights_hash
+from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.adapter import model_card, save_adapter
@@ -300,7 +300,11 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
                     None if end is None else end.id, devices, checkpoint, follow, base.head_is_last,
                 )  # fmt: skip
             ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
-            told_after = {"base_model": job.model_args["pretrained"], **ends}
+            named = {
+                "base_model": job.model_args["pretrained"],
+                "base_revision": hub_commit(job.model_args),
+            }
+            told_after = {**named, **ends}
             facts = {**identity, **told_after, "attention": attention_of(base.model)}
             if devices.first:
                 lines = "".join(json.dumps(entry) + "\n" for entry in log)

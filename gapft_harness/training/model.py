@@ -144,16 +144,28 @@ def load_end_token(model_args: Mapping[str, Any], chat_template: bool) -> EndTok
         UserError: there is no such token, the chat template raises, or the tokenizer has ids that
             the model's vocabulary lacks.
     """
-    from transformers import AutoTokenizer
-
-    name = model_args.get("tokenizer") or model_args["pretrained"]
-    with _loading(model_args):
-        tokenizer = AutoTokenizer.from_pretrained(name, **_options(model_args))
+    tokenizer = load_tokenizer(model_args)
     ends = _own_ends(model_args)
     id = find_end_token(tokenizer, ends, chat_template, model_args.get("chat_template_args") or {})
     size = read_config(model_args).get_text_config().vocab_size
     check_vocabulary(tokenizer, size, [id])
     return EndToken(id, str(tokenizer.convert_ids_to_tokens(id)))
+
+
+def load_tokenizer(model_args: Mapping[str, Any], **options: Any) -> Any:
+    """Load the tokenizer that the recipe names, of the same revision as the model.
+
+    Args:
+        options: further ones of transformers.
+
+    Raises:
+        ModelNotLoaded: there is none.
+    """
+    from transformers import AutoTokenizer
+
+    name = model_args.get("tokenizer") or model_args["pretrained"]
+    with _loading(model_args):
+        return AutoTokenizer.from_pretrained(name, **_options(model_args), **options)
 
 
 def _own_ends(model_args: Mapping[str, Any]) -> list[int]:

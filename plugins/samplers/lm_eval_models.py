@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from gapft_harness.api import Adapter, RegisterSampler, Sampler, SamplerSettings, hookimpl
+from collections.abc import Sequence
+
+from gapft_harness.api import (
+    Adapter,
+    Problem,
+    RegisterSampler,
+    Sampler,
+    SamplerSettings,
+    hookimpl,
+)
 
 #: How a server is reached, and how patiently. Which model answers is ``model``'s and
 #: ``pretrained``'s to say; they are bound, and a server that serves no such model is refused.
@@ -68,13 +77,34 @@ def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     return dummy_sampler(settings, adapter)
 
 
+def lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> Sequence[int]:
+    """Count the tokens of each problem's prompt by the model's tokenizer alone."""
+    from gapft_harness.api import prompt_lengths
+
+    return prompt_lengths(settings, problems)
+
+
+def lengths_of_server(
+    settings: SamplerSettings, problems: Sequence[Problem]
+) -> Sequence[int] | None:
+    """Count the same where the arguments name the tokenizer of a server's model."""
+    return lengths(settings, problems) if settings.model_args.get("tokenizer") else None
+
+
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers each under lm-eval's name of the model."""
-    register("hf", hf, check=check_hf, start_tokens=True)
-    register("vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True)
-    register("sglang", sglang, own_process=True, operational=("mem_fraction_static",))
-    register("sglang-generate", sglang, operational=OF_SERVERS)
+    register("hf", hf, check=check_hf, start_tokens=True, prompt_lengths=lengths)
+    register(
+        "vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True,
+        prompt_lengths=lengths,
+    )  # fmt: skip
+    memory = ("mem_fraction_static",)
+    register("sglang", sglang, own_process=True, operational=memory, prompt_lengths=lengths)
+    register("sglang-generate", sglang, operational=OF_SERVERS, prompt_lengths=lengths)
     for name, of_ids in (("local-completions", True), ("local-chat-completions", False)):
-        register(name, server, operational=OF_SERVERS, check=check_server, start_tokens=of_ids)
+        register(
+            name, server, operational=OF_SERVERS, check=check_server, start_tokens=of_ids,
+            prompt_lengths=lengths_of_server,
+        )  # fmt: skip
     register("dummy", dummy)

@@ -6,15 +6,21 @@ gold answers, each with a target string of GapFT's own for the same answer.
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
-
-#: A response that is an answer and nothing else: one word, such as ``A``, ``A.`` or ``(A)``.
-_ANSWER = re.compile(r"\W*(\w+)\W*")
+from gapft_harness.api import (
+    Evidence,
+    Pool,
+    RegisterSelector,
+    Stream,
+    UserError,
+    gold_answer,
+    gold_fault,
+    hookimpl,
+    is_answer_alone,
+)
 
 
 def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequence[Evidence]:
@@ -25,28 +31,37 @@ def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Se
     target keeps its origin: the problem whose response it is.
 
     Args:
-        answer_only: refuses targets that say more than the answer, since they speak of the problem
-            that they are of; false gives a problem any verified response to the same answer.
+        answer_only: a target that says more than the answer speaks of the problem that it is of,
+            so its slot is not exchanged: it holds GapFT's own problem. False gives a problem any
+            verified response to the same answer.
 
     Raises:
-        UserError: a problem has no gold answer that can be compared, or a target is not the answer
+        UserError: a problem has no gold answer that can be compared, or no target is the answer
             alone.
         PoolTooSmallError: GapFT itself has too few recovered failures.
     """
     targets = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
-    if answer_only:
-        for target in targets:
-            _require_answer_alone(target)
+    kept = {
+        target.problem_id
+        for target in targets
+        if answer_only and not is_answer_alone(_text(target), target.gold)
+    }
+    if kept and len(kept) == len(targets):
+        raise _no_answer_alone(targets[0])
     failures: dict[str, list[Evidence]] = defaultdict(list)
     for failure in (*pool.recovered, *pool.missed):
-        failures[answer_of(failure)].append(failure)
-    wanted: dict[str, int] = defaultdict(int)
-    for target in targets:
-        wanted[answer_of(target)] += 1
+        if failure.problem_id not in kept:
+            failures[answer_of(failure)].append(failure)
+    wanted = Counter(answer_of(target) for target in targets if target.problem_id not in kept)
     drawn: dict[str, Iterator[Evidence]] = {
         answer: iter(pool.draw(failures[answer], count, rng)) for answer, count in wanted.items()
     }
-    return [replace(next(drawn[answer_of(target)]), response=target.response) for target in targets]
+    return [
+        target
+        if target.problem_id in kept
+        else replace(next(drawn[answer_of(target)]), response=target.response)
+        for target in targets
+    ]
 
 
 def answer_of(evidence: Evidence) -> str:
@@ -55,31 +70,31 @@ def answer_of(evidence: Evidence) -> str:
     Raises:
         UserError: it is none of these.
     """
-    gold = evidence.gold
-    answer = gold.get("answer") if isinstance(gold, Mapping) else gold
-    if isinstance(answer, bool) or not isinstance(answer, str | int) or answer == "":
+    answer = gold_answer(evidence.gold)
+    if answer is None:
         raise UserError(
-            f"gold labels: the gold answer of problem {evidence.problem_id} is "
-            f"{gold!r:.60}; expected a text or a number, or a mapping with one under 'answer'"
+            f"gold labels: the gold answer of problem {evidence.problem_id} "
+            f"{gold_fault(evidence.gold)}"
         )
-    return str(answer).strip()
+    return answer
 
 
-def _require_answer_alone(target: Evidence) -> None:
-    response = target.response
-    assert response is not None
-    found = _ANSWER.fullmatch(response.text)
-    if found is None or found[1].casefold() != answer_of(target).casefold():
-        raise UserError(
-            f"gold labels: the target of problem {target.problem_id} is "
-            f"{response.text!r:.60}, and its gold answer {answer_of(target)!r}; expected the "
-            "answer alone, such as 'A' or 'A.': what says more speaks of its own problem, and "
-            "cannot be given to another. Use a verifier that passes answers alone (option_letter "
-            "with rule: whole_response), or set the parameter answer_only to false"
-        )
+def _text(target: Evidence) -> str:
+    assert target.response is not None
+    return target.response.text
+
+
+def _no_answer_alone(target: Evidence) -> UserError:
+    return UserError(
+        f"gold labels: no target of GapFT is the answer alone; that of problem {target.problem_id} "
+        f"is {_text(target)!r:.60}, and its gold answer {answer_of(target)!r}; expected some such "
+        "as 'A' or 'A.': what says more speaks of its own problem, and cannot be given to another. "
+        "Use a verifier that passes answers alone (option_letter with rule: whole_response), or "
+        "set the parameter answer_only to false"
+    )
 
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
     """Registers it."""
-    register("gold_labels", gold_labels, responses="borrowed")
+    register("gold_labels", gold_labels, responses="borrowed", check_gold=gold_fault)

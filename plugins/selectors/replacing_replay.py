@@ -6,8 +6,9 @@ replay: every condition differs from GapFT and from replay only in which problem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
 
@@ -102,8 +103,20 @@ def _kept_or_replay(pool: Pool, n: int, seed: int, kept: set[str]) -> list[Evide
     return [*slots, *pool.draw(pool.solved, n - len(slots), Stream(seed, "select/replay"))]
 
 
+def depth_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+    """Name the selector that a search depth is: replay at 0, GapFT at K."""
+    if params.get("k") == 0:
+        return "replay", {}
+    return ("gapft", {}) if params.get("k") == k else None
+
+
+def inclusion_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+    """Name the selector that a randomized inclusion is: GapFT, where every failure is included."""
+    return ("gapft", {}) if params.get("share") == 1 else None
+
+
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
     """Registers both."""
-    register("search_depth", search_depth)
-    register("randomized_inclusion", randomized_inclusion)
+    register("search_depth", search_depth, same_as=depth_as)
+    register("randomized_inclusion", randomized_inclusion, same_as=inclusion_as)

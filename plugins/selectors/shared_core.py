@@ -10,7 +10,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
+from gapft_harness.api import (
+    Evidence,
+    Pool,
+    RegisterSelector,
+    Stream,
+    UserError,
+    gold_fault,
+    hookimpl,
+)
 from gapft_harness.plugins.selectors.gold_labels import gold_labels
 from gapft_harness.plugins.selectors.replacing_replay import check_depth, recovered_within
 
@@ -117,4 +125,4 @@ def _tokens(evidence: Evidence) -> int:
 def register_selectors(register: RegisterSelector) -> None:
     """Registers both."""
     register("core_depth", core_depth, repeats=True)
-    register("core_gold", core_gold, responses="borrowed")
+    register("core_gold", core_gold, responses="borrowed", check_gold=gold_fault)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import takewhile, zip_longest
 from operator import eq
+from typing import Any
 
 from gapft_harness.api import (
     Evidence,
@@ -262,8 +263,13 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(takewhile(bool, map(eq, one, other)))
 
 
+def repeated_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+    """Name the selector that repetition is where every problem has one slot: GapFT."""
+    return ("gapft", {}) if params.get("times") == 1 else None
+
+
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
     """Registers both."""
     register(_MATCHED, matched_strata, responses="verified")
-    register("repeated", repeated, repeats=True)
+    register("repeated", repeated, repeats=True, same_as=repeated_as)

@@ -18,7 +18,7 @@ from gapft_harness.core.streams import Stream
 NO_DIFFERENCE = Difference(Interval(0.0, 0.0), 1.0)
 
 
-def draw(passed, source=None, ids=None, seeds=None, replicates=400):
+def draw(passed, source=None, ids=None, seeds=None, replicates=400, nested=False):
     _, n_seeds, items = passed.shape
     return replicate(
         passed,
@@ -27,7 +27,29 @@ def draw(passed, source=None, ids=None, seeds=None, replicates=400):
         seeds=np.arange(n_seeds) if seeds is None else seeds,
         replicates=replicates,
         stream=Stream(0, "test"),
+        nested=nested,
     )
+
+
+@pytest.mark.parametrize(("nested", "variance"), [(False, 1 / 4 / 200), (True, 1 / 4 / 200 / 4)])
+def test_nested_items_understate_what_seeds_have_in_common(nested, variance):
+    """Four seeds that decide alike: drawn for each seed, 200 problems look like 800."""
+    one = np.tile([True, False], 100)
+    found = draw(np.tile(one, (1, 4, 1)), one, replicates=4000, nested=nested)
+    rates = found.conditions[:, 0] / found.decisions
+    assert rates.var() == pytest.approx(variance, rel=0.1)
+    assert (found.source == found.conditions[:, 0]).all()
+
+
+def test_nested_draws_are_paired_by_seed():
+    rng = np.random.default_rng(0)
+    one = rng.random((1, 3, 17)) < 0.5
+    replicates = draw(np.concatenate([one, one]), nested=True)
+    assert replicates.contrast(0, 1) == NO_DIFFERENCE
+    other = rng.random((1, 3, 17)) < 0.5
+    drawn = draw(np.concatenate([one, other]), nested=True)
+    again = draw(np.concatenate([one, other])[:, ::-1], seeds=np.array([2, 1, 0]), nested=True)
+    assert (drawn.conditions == again.conditions).all()
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -87,8 +87,8 @@ def test_every_failure_of_a_class_is_as_likely_and_no_class_lends_to_another() -
 @pytest.mark.parametrize(
     ("text", "gold", "expected"),
     [
-        ("A, since all men are mortal", None, "is 'A, since all men are mortal', and its gold"),
-        ("B", None, "is 'B', and its gold answer 'A'"),
+        ("A, since all men are mortal", None, "no target of GapFT is the answer alone"),
+        ("B", None, "no target of GapFT is the answer alone; that of problem S00 is 'B'"),
         ("", [1, 2], r"gold answer of problem S00 is \[1, 2\]; expected a text or a number"),
         ("A", {"right": "A"}, "expected a text or a number, or a mapping with one under 'answer'"),
         ("A", "", "the gold answer of problem S00 is ''"),
@@ -100,6 +100,36 @@ def test_what_cannot_be_given_to_another_problem_is_refused(
     of = make_pool([failure(0, "S", "A", text, gold), failure(1, "U", "A")])
     with pytest.raises(UserError, match=expected):
         chosen(of, "gold_labels", 1, 13)
+
+
+@given(st.lists(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS)
+def test_a_slot_whose_target_says_more_keeps_gapfts_own_example(
+    targets: list[tuple[str, bool]], seed: int
+) -> None:
+    """The others are exchanged; both sets keep the same targets, classes and budget."""
+    texts = [f"{letter}, for a reason" if more else f"{letter}." for letter, more in targets]
+    found = [
+        failure(i, "S", letter, text)
+        for i, ((letter, _), text) in enumerate(zip(targets, texts, strict=True))
+    ]
+    of = make_pool([*found, *(failure(i, "U", letter) for i, letter in enumerate("AABB"))])
+    says_more = {e.problem_id for e, (_, more) in zip(found, targets, strict=True) if more}
+    n = len(found)
+    if len(says_more) == n:
+        with pytest.raises(UserError, match="no target of GapFT is the answer alone"):
+            chosen(of, "gold_labels", n, seed)
+        return
+    gapft, gold = (chosen(of, name, n, seed) for name in ("gapft", "gold_labels"))
+    for own, other in zip(gapft, gold, strict=True):
+        if own.problem_id in says_more:
+            assert other == own
+        else:
+            assert other.problem_id not in says_more
+        assert other.response == own.response
+    assert len({e.problem_id for e in gold}) == n
+    examples = [[to_example(e) for e in one] for one in (gapft, gold)]
+    golds = {e.problem_id: e.gold for e in (*of.recovered, *of.missed)}
+    assert list(unmatched(*examples, golds, settings(max_length=64))) == []
 
 
 def test_any_verified_response_to_the_same_answer_if_that_is_asked_for() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.api import Column, Frame
+from gapft_harness.exporting.tables import latex
+from gapft_harness.report.rendering import markdown, page
+from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.document import as_csv
 from gapft_harness.report.rendering.wording import percent
 
@@ -42,6 +45,31 @@ def test_the_page_shows_what_has_a_title_and_marks_what_rests_on_few() -> None:
     assert list(table.columns) == ["condition", "rate"]
     assert [list(row) for row in table.rows] == [["a", "33.3%"], ["b", "50.0%†"], ["c", "–"]]
     assert table.note == "A note."
+
+
+def test_a_row_marks_its_best_and_second_best_number() -> None:
+    """Of the ranked columns alone; equal numbers share a rank, and what is missing has none."""
+    Numbers = tuple[int | None, ...]
+
+    def column(place: int) -> Column[Numbers]:
+        return Column("", "", lambda row: row[place], "abcd"[place], ranked=place < 3)
+
+    columns = [column(place) for place in range(4)]
+    rows: list[Numbers] = [(1, 3, 2, 9), (2, 2, 1, 0), (1, None, 3, 0), (None, None, None, 1)]
+    assert Frame(columns, rows).table().ranks == {
+        (0, 1): "best", (0, 2): "second",
+        (1, 0): "best", (1, 1): "best",
+        (2, 2): "best", (2, 0): "second",
+    }  # fmt: skip
+
+
+def test_every_rendering_marks_ranks() -> None:
+    table = Table(["cell", "a", "b"], [["x", "1", "2"]], ranks={(0, 2): "best", (0, 1): "second"})
+    sections = [Section("Main", [table])]
+    assert "| x | <u>1</u> | **2** |" in markdown.render("t", "", sections)
+    html = page.render("t", "", sections, [], {})
+    assert "<td><u>1</u></td><td><b>2</b></td>" in html
+    assert r"x & \underline{1} & \textbf{2} \\" in latex(table, "t", "t")
 
 
 def test_a_column_of_a_part_has_its_value_and_its_mark_or_what_stands_for_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -47,7 +48,7 @@ def run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> Sc
 def test_exactly_the_tolerance_is_not_above_it() -> None:
     """5 of 50 is 10%; 6 of 50 is more; the fixed scale loses half of what scale 1 loses."""
     found = compute_scaling([run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)})], 20, 0)
-    of = found.conditions["a"]
+    of = found.environments["r/a"]
     assert (of.above_before, of.above_after) == (1, 0)
     assert [c.before.rho_g for c in found.checkpoints] == [Fraction(1, 10), Fraction(6, 50)]
     assert [c.after.rho_g for c in found.checkpoints] == [Fraction(1, 10), Fraction(3, 50)]
@@ -57,18 +58,81 @@ def test_means_count_environments_alike() -> None:
     """One environment of three seeds and one of a single seed weigh the same."""
     one = run("one", {"a-1": (4, 1.0), "a-2": (4, 1.0), "a-3": (4, 1.0)})
     two = run("two", {"a-1": (0, 0.0)})
-    of = compute_scaling([one, two], 20, 0).conditions["a"]
+    mean = compute_scaling([one, two], 20, 0, pooled=True).mean
+    assert mean is not None
     gain = Fraction(50 - 4, 100)
-    assert of.against["source"].mean == gain / 2
-    assert of.against["fixed"].mean == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
-    assert of.against["trained"].mean == (0 - Fraction(50, 100)) / 2
-    assert of.chosen == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
+    assert mean.against["source"].mean == gain / 2
+    assert mean.against["fixed"].mean == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
+    assert mean.against["trained"].mean == (0 - Fraction(50, 100)) / 2
+    assert mean.chosen == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
+
+
+def shifted(arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float) -> ScaledArm:
+    """Solves ``gained`` failures more at its chosen scale; loses solved problems at scale 1."""
+    chosen, trained = source.copy(), source.copy()
+    chosen[np.flatnonzero(~source)[:gained]] = True
+    trained[np.flatnonzero(source)[:lost]] = False
+    scales = tuple(AtScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
+    choice = ScaleChoice(scale, 0.05, 0.10, 100, 60, scales)
+    return ScaledArm(arm, choice, trained, source, chosen)
+
+
+def test_the_papers_eight_environments_and_their_24_checkpoints() -> None:
+    """Two tasks, two models, two budgets, three seeds each; another condition is not among them.
+
+    As printed: 17 checkpoints choose scale 1, six 0.75, one 0.5; four lose more than 10% before.
+    """
+    scales = iter([1.0] * 17 + [0.75] * 6 + [0.5])
+    losses = iter([6] * 4 + [5] * 20)  # of 50 solved problems
+    gains = {"uniform": (0, 10, 20, 30), "uniform_4": (0, 10, 20, 50)}
+    runs = []
+    for number, size in enumerate((100, 100, 200, 400)):  # audits of different sizes
+        source = np.arange(size) < 50
+        states = np.where(source, "G", np.where(np.arange(size) % 2, "S", "U"))
+        arms = []
+        for condition, shares in gains.items():
+            gained = shares[number] * size // 100
+            arms += [
+                shifted(Arm(condition, seed), source, gained, next(losses), next(scales))
+                for seed in (13, 21, 42)
+            ]
+        ids = np.array([f"p{i:03}" for i in range(size)])
+        runs.append(ScaledRun(f"run{number}", ids, source, states, tuple(arms)))
+    found = compute_scaling(runs, 400, 0, pooled=True)
+    mean = found.mean
+    assert mean is not None
+    assert (len(mean.environments), mean.checkpoints) == (8, 24)
+    assert mean.chosen == {0.0: 0, 0.25: 0, 0.5: 1, 0.75: 6, 1.0: 17}
+    assert (mean.above_before, mean.above_after) == (4, 0)
+    # of 100, 100, 200 and 400 problems: (0 + 10 + 20 + 30 + 0 + 10 + 20 + 50) / 8 points
+    assert mean.against["source"].mean == Fraction(140, 800)
+    assert content(found)["mean"]["against_source"]["mean"] == 0.175
+    alone = found.environments["run3/uniform_4"]
+    assert (alone.checkpoints, alone.against["source"].mean) == (3, Fraction(1, 2))
+
+
+def test_the_interval_of_the_mean_draws_environments() -> None:
+    """Two environments without any other spread: a replicate's mean is that of two draws."""
+    low, high = run("low", {"a-1": (0, 0.0)}), run("high", {"a-1": (0, 1.0)}, solved=0)
+    mean = compute_scaling([low, high], 2000, 0, pooled=True).mean
+    assert mean is not None
+    assert mean.against["source"].mean == Fraction(1, 2)
+    interval = mean.against["source"].interval
+    assert (interval.low, interval.high) == (0.0, 1.0)
+
+
+def test_a_copied_adapter_is_one_checkpoint() -> None:
+    made = run("r", {"a-1": (0, 1.0), "a-2": (0, 1.0), "b-1": (0, 1.0)})
+    copied = replace(made.checkpoints[2], copied=True)
+    found = compute_scaling([replace(made, checkpoints=(*made.checkpoints[:2], copied))], 20, 0)
+    assert len(found.distinct) == 2
+    assert found.environments["r/b"].checkpoints == 1
 
 
 def test_a_source_that_solves_nothing_has_no_rate() -> None:
     found = compute_scaling([run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
     assert content(found)["checkpoints"][0]["audit"]["rho_G"] == {"before": None, "after": None}
-    assert found.conditions["a"].above_before == 0
+    assert found.environments["r/a"].above_before == 0
     assert len(blocks(found)) == 6
 
 
@@ -77,7 +141,8 @@ def test_the_order_of_runs_changes_no_figure() -> None:
         run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)}),
         run("y", {"a-1": (5, 0.75), "a-2": (0, 1.0)}, solved=40),
     ]
-    assert content(compute_scaling(runs[::-1], 30, 0)) == content(compute_scaling(runs, 30, 0))
+    one, other = (compute_scaling(of, 30, 0, pooled=True) for of in (runs, runs[::-1]))
+    assert content(one) == content(other)
 
 
 def test_a_condition_more_changes_no_figure_of_another() -> None:
@@ -85,4 +150,4 @@ def test_a_condition_more_changes_no_figure_of_another() -> None:
     both = compute_scaling(
         [run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)})], 50, 0
     )
-    assert both.conditions["a"] == alone.conditions["a"]
+    assert both.environments["x/a"] == alone.environments["x/a"]

@@ -15,7 +15,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.whole import compute
 from gapft_harness.study.cells import Collected
-from gapft_harness.study.document import checked, provenance, results, spent
+from gapft_harness.study.document import checked, provenance, results, sections, spent
 from gapft_harness.study.findings import compute_study, shares
 from gapft_harness.study.recipe import StudyRecipe
 from tests.report.planted import CONDITIONS
@@ -189,3 +189,18 @@ def test_a_cells_imported_verdicts_are_not_the_verifiers(three):
     )
     told = [row[4].partition("} ")[2] for row in table.rows]
     assert told == ["(not pool: verdicts of imported files)", "", ""]
+
+
+def test_the_main_table_counts_the_whole_pool_and_ranks_what_is_matched(three):
+    """Table 1: n and All; All verified is a larger budget, and out of the ranking."""
+    found = compute_study(study_of(three), list(three.values()))
+    table = next(of.blocks[0] for of in sections(found) if of.title == "Main comparison")
+    names = [*table.columns]
+    place = names.index("n") + 1
+    assert [row[place] for row in table.rows] == ["295"] * 3
+    ranked = {name for name in names if any(names[column] == name for _, column in table.ranks)}
+    assert ranked <= {"source", "replay", "uniform", "GapFT"}
+    for number, row in enumerate(table.rows):
+        values = {name: float(row[names.index(name)]) for name in sorted(ranked | {"source"})}
+        best = [names[c] for (r, c), rank in table.ranks.items() if (r, rank) == (number, "best")]
+        assert {values[name] for name in best} == {max(values.values())}

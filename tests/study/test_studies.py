@@ -48,6 +48,7 @@ def test_a_study_of_runs_that_are_there(folder):
         rows = [*csv.reader(file)]
     assert len(rows) == 3
     unlinked = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    unlinked = re.sub(r"\*\*(.*?)\*\*|</?u>", r"\1", unlinked)
     assert all(f"| {' | '.join(map(escape, row))} |" in unlinked for row in rows)
     told = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
     assert "--to dataset: is of a run" in told

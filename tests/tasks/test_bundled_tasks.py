@@ -4,11 +4,13 @@ import json
 
 import pytest
 import yaml
+from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import list_tasks, load_task
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from tests.canned_model import CannedModel
 from tests.tasks.benchmark_files import (
     LOGIC,
     gsm8k_record,
@@ -36,6 +38,7 @@ def test_each_benchmark_has_its_four_tasks_and_the_two_groups_hold_them():
     assert len(GENERATED) == 2
     assert set(found) == expected | {
         "gapft", "gapft_passk", "gapft_logiqa_whole", "gapft_logiqa_whole_pool",
+        "gapft_logiqa_answer_only", "gapft_math_second",
     }  # fmt: skip
     assert found["gapft_logiqa"].split == "audit"
     assert found["gapft_logiqa_pool"].split == "pool"
@@ -123,6 +126,19 @@ def test_the_whole_logiqa_holds_pool_and_audit_and_what_they_share(data):
     assert "its counts are NOT as published: found whole test split 3" in whole.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "passed"), [("gapft_logiqa", {1.0}), ("gapft_logiqa_answer_only", {0.0})]
+)
+def test_the_two_rules_of_logiqa_in_the_stock_lm_eval(name, passed, data):
+    """Table 4: by the whole response for Llama and Qwen; elsewhere by the first explicit answer."""
+    manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
+    letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").audit()}
+    for said, expected in (("{}.", {1.0}), ("The answer is {}, as the passage says.", passed)):
+        model = CannedModel(lambda prompt, said=said: said.format(letters[prompt]))
+        found = simple_evaluate(model, tasks=[name], task_manager=manager, bootstrap_iters=0)
+        assert {sample["pass@1"] for sample in found["samples"][name]} == expected
+
+
 def test_reclor(data):
     task = load_task("gapft_reclor")
     assert [p.id.split("-")[0] for p in task.pool()] == ["train_0", "train_1", "train_2"]
@@ -179,6 +195,15 @@ def test_math_takes_its_audit_from_the_test_split(data):
     assert audit[0].id.startswith("counting_and_probability-")
     assert (task.verifier, task.keep) == ("boxed_math", "first")
     assert task.decoding().max_gen_toks == 1024
+
+
+def test_the_second_audit_of_math_shares_nothing_with_pool_and_first(data):
+    first, second = load_task("gapft_math"), load_task("gapft_math_second")
+    parts = [{p.prompt for p in of} for of in (second.audit(), first.audit(), first.pool())]
+    assert parts[0]
+    assert not parts[0] & (parts[1] | parts[2])
+    assert [p.prompt for p in second.pool()] == [p.prompt for p in first.pool()]
+    assert [p.prompt for p in second.audit()] == [p.prompt for p in first.validation()]
 
 
 def test_math_without_a_test_file_divides_the_training_split(data):

@@ -53,13 +53,24 @@ def command(
             parser=as_folder,
         ),
     ] = None,
+    condition: Annotated[
+        list[str],
+        typer.Option(
+            "--condition",
+            metavar="NAME",
+            help="with --scaling: a condition that is an environment of its run; repeatable; "
+            "default: all",
+        ),
+    ] = [],
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
     """Run or collect the cells of a comparison, and report them together."""
     if scaling:
-        _scaling(recipe, out)
+        _scaling(recipe, condition, out)
         return
+    if condition:
+        raise UserError("--condition goes with --scaling; a study's file names its own conditions")
     if len(recipe) > 1:
         raise UserError(f"{recipe[1]}: one study at a time; several runs go with --scaling")
     from gapft_harness.cli.interrupts import goes_on
@@ -101,13 +112,13 @@ def command(
     typer.echo(f"report: {page}")
 
 
-def _scaling(runs: list[str], out: Path | None) -> None:
+def _scaling(runs: list[str], conditions: list[str], out: Path | None) -> None:
     from gapft_harness.core.files import require_folder
     from gapft_harness.experiments.scaling.pooled import pool_scaling
 
     if out is not None:
         require_folder(out)
-    pooled = pool_scaling(runs).document
+    pooled = pool_scaling(runs, conditions).document
     if out is not None:
         pooled.write(out)
     typer.echo(pooled.markdown().rstrip())

@@ -37,6 +37,8 @@ class Step:
         value: the setting that it stands for, for programs.
         slots: by seed, how many of its example slots hold problems of each state.
         twin: the condition that draws as many examples at random, where it is compared with one.
+        kept: by seed, how many slots of gold-label selection hold the search's own example, as its
+            target says more than the answer.
     """
 
     label: str
@@ -44,6 +46,7 @@ class Step:
     value: float | None = None
     slots: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     twin: str = ""
+    kept: Mapping[int, int] = field(default_factory=dict)
 
 
 def by_parameter(
@@ -145,6 +148,12 @@ class Control(api.Experiment, ABC):
         self.require_same_origins(context)
         for fault in self.faults(context.run, context.arms()):
             raise api.UserError(f"key 'experiments.{self.name}': {fault}")
+        for notice in self.notices(context.run, context.arms()):
+            context.say(notice)
+
+    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
+        """What to tell of sealed training sets before they are trained on; nothing by default."""
+        return ()
 
     def check(
         self,
@@ -494,6 +503,7 @@ class ControlPart(api.Part):
                     "condition": step.condition,
                     "value": step.value,
                     "slots": {str(seed): dict(of) for seed, of in step.slots.items()},
+                    **({"kept": {str(s): n for s, n in step.kept.items()}} if step.kept else {}),
                 }
                 for step in self.shown(found)
             ]

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
-
-import numpy as np
-from pydantic import Field
 
 from gapft_harness import api
 from gapft_harness.analysis.across_runs import share_of
-from gapft_harness.analysis.permutation import PairedPermutation, paired_permutation
 from gapft_harness.api import layout, listed, percent, wording
 from gapft_harness.experiments.controls.control import (
     Control,
@@ -25,12 +22,14 @@ from gapft_harness.experiments.controls.control import (
     by_seed,
     gapft_and,
 )
+from gapft_harness.experiments.controls.tested import Permutations, TestedPart
 
 
 class SearchDepth(Control):
     """What each sample of search adds in place of replay (Table 2, panel A)."""
 
     name = "search_depth"
+    section: type[api.RecipeSection] = Permutations
     needs = (
         "two conditions or more of the selector search_depth, such as depth_0: {selector: "
         "search_depth, params: {k: 0}} and depth_8: {selector: search_depth, params: {k: 8}}"
@@ -59,7 +58,7 @@ class SearchDepth(Control):
         return found
 
 
-class DepthPart(ControlPart):
+class DepthPart(TestedPart):
     """Every depth minus the first, and the share of the deepest one's gain that each has."""
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
@@ -79,20 +78,15 @@ class DepthPart(ControlPart):
                 said.append(
                     f"{step.label} has {percent(gain)} of that gain, with {filled} of the slots"
                 )
-        return f" {listed(said)}; the other slots are replay." if said else ""
-
-
-class InclusionSettings(api.RecipeSection):
-    """What a recipe says of it."""
-
-    permutations: int = Field(2000, gt=0, description="permutations of the inclusion test")
+        shares = f" {listed(said)}; the other slots are replay." if said else ""
+        return shares + super().remark(findings, found)
 
 
 class RandomizedInclusion(Control):
     """What failures that only deep search recovers are worth (Table 2, panel B)."""
 
     name = "randomized_inclusion"
-    section = InclusionSettings
+    section = Permutations
     needs = (
         "two conditions or more of the selector randomized_inclusion, such as late_0: {selector: "
         "randomized_inclusion, params: {share: 0}} and late_100: {selector: randomized_inclusion, "
@@ -102,9 +96,9 @@ class RandomizedInclusion(Control):
     title = "Randomized inclusion"
     axis = "share of the failures that late samples recover first"
 
-    def part(self) -> InclusionPart:
+    def part(self) -> ControlPart:
         """Its section, figure and tables."""
-        return InclusionPart(self)
+        return TestedPart(self)
 
     def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending share."""
@@ -128,95 +122,11 @@ class RandomizedInclusion(Control):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Inclusion:
-    """The steps, and by condition the test of each later one against the first."""
-
-    steps: tuple[Step, ...]
-    tests: Mapping[str, PairedPermutation]
-
-
-class InclusionPart(ControlPart):
-    """What a share of the late failures changes against none of them."""
-
-    def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Inclusion:
-        """The inclusion tests."""
-        statistics = inputs.recipe["statistics"]
-        settings = inputs.recipe["experiments"][self.name]
-        passed = {
-            step.condition: np.array([arm.passed for arm in inputs.of(step.condition)])
-            for step in read
-        }
-        tests = {
-            step.condition: paired_permutation(
-                passed[step.condition],
-                passed[read[0].condition],
-                item_ids=inputs.audit.ids,
-                permutations=settings.get("permutations", 2000),
-                stream=api.Stream(statistics["seed"], f"report/{self.name}"),
-            )
-            for step in read[1:]
-        }
-        return Inclusion(read, tests)
-
-    def shown(self, found: Inclusion) -> tuple[Step, ...]:
-        """The steps."""
-        return found.steps
-
-    def remark(self, findings: api.ReportFindings, found: Inclusion) -> str:
-        """The inclusion tests."""
-        label = {step.condition: step.label for step in found.steps}
-        said = [
-            f"{label[name]} minus {found.steps[0].label}, p {_shown(of.p_value)}"
-            + (" (exact)" if of.exhaustive else "")
-            for name, of in found.tests.items()
-        ]
-        most = max(of.permutations for of in found.tests.values())
-        return (
-            f" Inclusion test, two-sided, by {wording.whole(most)} permutations that exchange the "
-            f"two conditions on audit problems, under all seeds alike: {'; '.join(said)}. It takes "
-            "the trained models as they are; the interval also holds the spread over seeds."
-        )
-
-    def results(self, found: Inclusion) -> dict[str, Any]:
-        """The steps and the tests."""
-        tests = {
-            name: {
-                "p": float(of.p_value),
-                "permutations": of.permutations,
-                "exact": of.exhaustive,
-            }
-            for name, of in found.tests.items()
-        }
-        return {**super().results(found), "inclusion_test": tests}
-
-    def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Inclusion
-    ) -> Iterator[tuple[str, Any]]:
-        """The steps, and the tests."""
-        yield from super().tables(inputs, findings, found)
-        rows: list[Sequence[object]] = [
-            ("condition", "against", "difference", "p", "permutations", "exact")
-        ]
-        rows += [
-            (
-                name, found.steps[0].condition, float(of.difference), float(of.p_value),
-                of.permutations, of.exhaustive,
-            )
-            for name, of in found.tests.items()
-        ]  # fmt: skip
-        yield f"{self.name}_test.csv", iter(rows)
-
-
-def _shown(p: Fraction) -> str:
-    said = wording.p_value(float(p))
-    return said.replace("<", "< ") if said.startswith("<") else f"= {said}"
-
-
 class GoldLabels(Control):
     """Failures chosen by gold answers against GapFT, on the same targets (Table 2, panel C)."""
 
     name = "gold_labels"
+    section = Permutations
     needs = (
         "a condition of the selector gapft and one of gold_labels, such as gapft: {} and gold: "
         "{selector: gold_labels}"
@@ -241,6 +151,11 @@ class GoldLabels(Control):
         for gapft, gold in self._pairs(run, arms):
             yield from of_pair(run, gapft, gold)
 
+    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+        """How many slots gold-label selection leaves as they are in GapFT."""
+        for gapft, gold in self._pairs(run, arms):
+            yield from kept_notice(run, gapft, gold)
+
     def _pairs(
         self, run: api.RunDirectory, arms: Sequence[api.Arm]
     ) -> Iterator[tuple[api.Arm, api.Arm]]:
@@ -248,6 +163,66 @@ class GoldLabels(Control):
         for arm in arms:
             if arm.condition in others and api.Arm(first, arm.seed) in arms:
                 yield api.Arm(first, arm.seed), arm
+
+
+def kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, gold: str) -> int:
+    """Count the search's targets that say more than the answer; gold labels leave their slots.
+
+    Args:
+        run_path: the run directory.
+        conditions: its conditions by name.
+        search: the arm whose targets gold-label selection gets.
+        gold: the condition of gold-label selection.
+    """
+    if not conditions[gold].params.get("answer_only", True):
+        return 0
+    golds = {p.id: p.gold for p, _ in api.read_problems(run_path / layout.problems("pool"))}
+    chosen = {
+        (e.problem_id, e.response_index)
+        for e in api.read_examples(run_path / layout.selection(search))
+        if e.state == "S"
+    }
+    names = ("problem_id", "index", "text")
+    columns = api.read_columns(run_path / layout.responses("pool"), names)
+    return sum(
+        (problem, index) in chosen and not api.is_answer_alone(text, golds[problem])
+        for problem, index, text in zip(*(columns[name] for name in names), strict=True)
+    )
+
+
+def kept_notice(run: api.RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
+    """Say how many slots gold-label selection leaves as they are; nothing if none."""
+    if count := kept_slots(run.path, run.recipe.conditions, search, gold.condition):
+        yield (
+            f"{gold.name}: {count:,} slots hold the example of {search.name}, whose target there "
+            "says more than the answer"
+        )
+
+
+def with_kept(
+    run_path: Path, conditions: Mapping[str, api.Condition], search: Step, gold: Step
+) -> Step:
+    """Add to a step of gold labels how many slots it leaves as they are in the search's."""
+    arms = {seed: api.Arm(search.condition, seed) for seed in gold.slots if seed in search.slots}
+    kept = {s: kept_slots(run_path, conditions, arm, gold.condition) for s, arm in arms.items()}
+    return replace(gold, kept=kept)
+
+
+def kept_remark(steps: Sequence[Step]) -> str:
+    """The same for the report, beginning with a space; empty if none."""
+    said = [
+        f"{wording.whole(count)} of {wording.whole(sum(step.slots[seed].values()))} slots of "
+        f"{step.label} under seed {seed}"
+        for step in steps
+        for seed, count in step.kept.items()
+        if count
+    ]
+    if not said:
+        return ""
+    return (
+        f" Not exchanged: {listed(said)}, which hold the search's own example, since its target "
+        "says more than the answer."
+    )
 
 
 def of_pair(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[str]:
@@ -309,8 +284,18 @@ def _class(gold: Any) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True)
 
 
-class GoldPart(ControlPart):
+class GoldPart(TestedPart):
     """Gold-label selection minus GapFT, with the sign under each seed."""
+
+    def read(
+        self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
+    ) -> tuple[Step, ...] | None:
+        """The steps, and how many slots gold-label selection leaves as they are in GapFT."""
+        steps = super().read(run_path, manifest, arms)
+        if steps is None:
+            return None
+        conditions = api.conditions_of(manifest["recipe"])
+        return (steps[0], *(with_kept(run_path, conditions, steps[0], of) for of in steps[1:]))
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
         """How many seeds have which sign, and what the two have in common."""
@@ -326,5 +311,5 @@ class GoldPart(ControlPart):
         return (
             f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
             "tokens, exposures and steps, and as many problems of each gold answer; this was "
-            "checked."
+            f"checked.{kept_remark(steps)}{super().remark(findings, found)}"
         )

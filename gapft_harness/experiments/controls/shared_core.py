@@ -14,7 +14,6 @@ from gapft_harness import api
 from gapft_harness.api import layout, percent, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
     PARTS,
-    ControlPart,
     Step,
     by_parameter,
     by_seed,
@@ -22,10 +21,17 @@ from gapft_harness.experiments.controls.control import (
     contrast_table,
     gapft_and,
 )
-from gapft_harness.experiments.controls.search import SearchDepth, of_pair
+from gapft_harness.experiments.controls.search import (
+    SearchDepth,
+    kept_notice,
+    kept_remark,
+    of_pair,
+    with_kept,
+)
+from gapft_harness.experiments.controls.tested import ContrastTest, Permutations, TestedPart
 
 
-class SharedCoreSettings(api.RecipeSection):
+class SharedCoreSettings(Permutations):
     """What a recipe says of it."""
 
     token_tolerance: float = Field(
@@ -109,6 +115,13 @@ class SharedCore(SearchDepth):
                 if most in tokens and arm in tokens:
                     yield from of_pair(run, most, arm)
 
+    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+        """How many slots gold labels leave as they are in the deepest search."""
+        depths, gold = _kinds(self.steps(run.recipe.conditions))
+        for arm in arms:
+            if depths and arm.condition in [step.condition for step in gold]:
+                yield from kept_notice(run, api.Arm(depths[-1].condition, arm.seed), arm)
+
 
 def _too_far(
     arm: api.Arm, most: api.Arm, tokens: Mapping[api.Arm, int], tolerance: float
@@ -135,13 +148,16 @@ class Cores:
     Attributes:
         steps: see ``SharedCore.steps``.
         without: GapFT, then gold-label selection, of one budget; None: the run lacks one.
+        tests: of every later step against the first, and of gold labels against the search whose
+            targets they have, with the core and without.
     """
 
     steps: tuple[Step, ...]
     without: tuple[Step, Step] | None
+    tests: tuple[ContrastTest, ...] = ()
 
 
-class SharedCorePart(ControlPart):
+class SharedCorePart(TestedPart):
     """Depths and gold labels beside the core (Table "Evidence Controls with a Shared Core")."""
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]) -> Any:
@@ -149,6 +165,10 @@ class SharedCorePart(ControlPart):
         steps = super().read(run_path, manifest, arms)
         if steps is None:
             return None
+        deepest, *others = steps[::-1]
+        if deepest.value is None and (search := _deepest(others[::-1])) is not None:
+            conditions = api.conditions_of(manifest["recipe"])
+            steps = (*steps[:-1], with_kept(run_path, conditions, search, deepest))
         there = {arm.condition for arm in arms}
         conditions = {
             n: of for n, of in api.conditions_of(manifest["recipe"]).items() if n in there
@@ -158,9 +178,17 @@ class SharedCorePart(ControlPart):
                 return Cores(steps, (gapft, gold))
         return Cores(steps, None)
 
-    def shown(self, found: Cores) -> tuple[Step, ...]:
-        """The steps with the core."""
-        return found.steps
+    def compute(self, inputs: api.ReportInputs, read: Any) -> Cores:
+        """The steps and their tests."""
+        first, *later = read.steps
+        pairs = [(step, first) for step in later]
+        gold, deepest = read.steps[-1], _deepest(read.steps)
+        if gold.value is None and deepest not in (None, first):
+            pairs.append((gold, deepest))
+        if read.without:
+            pairs.append((read.without[1], read.without[0]))
+        found: Cores = replace(read, tests=self.tested(inputs, pairs))
+        return found
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
@@ -189,7 +217,10 @@ class SharedCorePart(ControlPart):
                 f" {last.label} minus {deepest.label} is {points(contrast.delta)} points "
                 f"{points_interval(contrast.interval)}."
             )
-        return f"{said} Every condition holds each of the pool's solved problems once, the core."
+        return (
+            f"{said} Every condition holds each of the pool's solved problems once, the core."
+            f"{kept_remark(found.steps)}{super().remark(findings, found)}"
+        )
 
     def results(self, found: Cores) -> dict[str, Any]:
         """The steps, and which conditions are compared without the core."""

@@ -156,6 +156,7 @@ def scale_arm(
             "condition": condition,
             "seed": seed,
             "base_model": run.recipe.model.args["pretrained"],
+            "base_revision": run.manifest()["source"].get("revision"),
             **asdict(choice),
         }
         scale_adapter(trained, output, choice.scale, facts)

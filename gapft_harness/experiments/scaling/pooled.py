@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gapft_harness import api
@@ -17,6 +17,7 @@ from gapft_harness.experiments.scaling.report import (
     compute_scaling,
     content,
     csv_tables,
+    environment_name,
     read_scaled_run,
 )
 from gapft_harness.report.reading.adapters import read_choice
@@ -26,10 +27,11 @@ from gapft_harness.stages.selection.stage import arms
 
 @dataclass(frozen=True, slots=True)
 class PooledRun:
-    """One run as an environment.
+    """One run, each of whose conditions is an environment.
 
     Attributes:
         place: the run directory as it was given.
+        budgets: by condition, K and the example slots of its checkpoints.
         checkpoints: of each, the hashes of what it was trained on and of what it decided.
         rule: level and tolerance.
         replicates: of its recipe's intervals.
@@ -38,6 +40,7 @@ class PooledRun:
     """
 
     place: str
+    budgets: Mapping[str, tuple[int, int]]
     checkpoints: frozenset[tuple[str, str]]
     task: str
     model: str
@@ -57,12 +60,13 @@ class Pooled:
     @property
     def document(self) -> Document:
         """All of it."""
-        count = len(self.runs)
+        count = len(self.found.environments)
+        rows = [(run, condition) for run in self.runs for condition in run.budgets]
         return Document(
             title=f"Adapter scaling, {count} environment{'s' * (count > 1)}",
             sections=[
                 api.Section("", blocks(self.found)),
-                api.Section("Environments", [api.Frame(ENVIRONMENTS, self.runs).table(words=4)]),
+                api.Section("Environments", [api.Frame(ENVIRONMENTS, rows).table(words=4)]),
             ],
             names=("scaling.md", "scaling.json"),
             results=content(self.found),
@@ -70,37 +74,44 @@ class Pooled:
         )
 
 
+#: A run, and the condition of it that is the environment.
+EnvironmentRow = tuple[PooledRun, str]
 _WHAT = "what each environment is"
-ENVIRONMENTS: tuple[api.Column[PooledRun], ...] = (
-    api.Column("", "", lambda run: run.scaled.name, "environment"),
-    api.Column("", _WHAT, lambda run: run.place, "run"),
-    api.Column("", _WHAT, lambda run: run.task, "task"),
-    api.Column("", _WHAT, lambda run: run.model, "model"),
-    api.Column("", _WHAT, lambda run: len(run.scaled.item_ids), "audit problems", wording.whole),
+ENVIRONMENTS: tuple[api.Column[EnvironmentRow], ...] = (
+    api.Column("", "", lambda row: environment_name(row[0].scaled.name, row[1]), "environment"),
+    api.Column("", _WHAT, lambda row: row[0].place, "run"),
+    api.Column("", _WHAT, lambda row: row[0].task, "task"),
+    api.Column("", _WHAT, lambda row: row[0].model, "model"),
+    api.Column("", _WHAT, lambda row: row[0].budgets[row[1]][0], "K"),
+    api.Column("", _WHAT, lambda row: row[0].budgets[row[1]][1], "n", wording.whole),
+    api.Column("", _WHAT, lambda row: len(row[0].scaled.item_ids), "audit problems", wording.whole),
     api.Column(
         "",
         _WHAT,
-        lambda run: int(run.scaled.source.sum()),
+        lambda row: int(row[0].scaled.source.sum()),
         "solved by the source",
         wording.whole,
     ),
 )
 
 
-def pool_scaling(places: Sequence[str]) -> Pooled:
-    """Takes the scaled adapters of several runs together.
+def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Pooled:
+    """Average the scaled adapters of several runs over environments.
 
-    Every run is one environment of each of its conditions. Intervals have the most replicates that
-    a run's recipe asks for, and the lowest of their seeds; the order of runs changes nothing.
+    An environment is a task, a model and a budget: a run, and one of its conditions. Intervals have
+    the most replicates that a run's recipe asks for, and the lowest of their seeds; the order of
+    runs changes nothing.
 
     Args:
         places: run directories that have been audited.
+        conditions: those that are environments, in every run that has them; default: all.
 
     Raises:
-        UserError: a run that scales nothing or is not audited, runs that share a checkpoint, or
-            whose scales were chosen by different rules.
+        UserError: a run that scales nothing, is not audited or has none of these conditions, two
+            conditions of one budget, runs that share a checkpoint, or whose scales were chosen by
+            different rules.
     """
-    runs = [_read(place) for place in places]
+    runs = [_read(place, conditions) for place in places]
     first = runs[0]
     for number, run in enumerate(runs):
         if run.rule != first.rule:
@@ -119,11 +130,12 @@ def pool_scaling(places: Sequence[str]) -> Pooled:
         [run.scaled for run in runs],
         max(run.replicates for run in runs),
         min(run.seed for run in runs),
+        pooled=True,
     )
     return Pooled(tuple(sorted(runs, key=lambda run: run.scaled.name)), found)
 
 
-def _read(place: str) -> PooledRun:
+def _read(place: str, conditions: Sequence[str]) -> PooledRun:
     run = api.RunDirectory.open(place)
     recipe, manifest = run.recipe, run.manifest()
     files = manifest["files"]
@@ -132,6 +144,14 @@ def _read(place: str) -> PooledRun:
     if settings is None or not trained:
         why = "its recipe has no experiments.scaling" if trained else "it has trained nothing"
         raise api.UserError(f"{place}: {why}, so it has no scaled adapters to compare")
+    budgets = {
+        arm.condition: (recipe.k(arm.condition), int(manifest["budgets"][arm.name]["n"]))
+        for arm in trained
+    }
+    if conditions:
+        budgets = {name: budget for name, budget in budgets.items() if name in conditions}
+        trained = [arm for arm in trained if arm.condition in budgets]
+    _check_budgets(place, budgets, conditions)
     for table in (layout.responses("audit"), layout.states("audit")):
         run.sealed(table)
     for arm in trained:
@@ -143,6 +163,7 @@ def _read(place: str) -> PooledRun:
     assert decided is not None
     return PooledRun(
         place=place,
+        budgets=budgets,
         checkpoints=frozenset(
             (files[layout.selection(of)], files[layout.decisions(of)]) for of in trained
         ),
@@ -153,6 +174,29 @@ def _read(place: str) -> PooledRun:
         seed=recipe.statistics.seed,
         scaled=decided,
     )
+
+
+def _check_budgets(
+    place: str, budgets: Mapping[str, tuple[int, int]], conditions: Sequence[str]
+) -> None:
+    """Hold a run's conditions to be different environments.
+
+    Raises:
+        UserError: there is none, or two have the same budget.
+    """
+    if not budgets:
+        raise api.UserError(
+            f"--condition {' '.join(conditions)}: {place} has trained no such condition"
+        )
+    first: dict[tuple[int, int], str] = {}
+    for name, (k, n) in budgets.items():
+        other = first.setdefault((k, n), name)
+        if other != name:
+            raise api.UserError(
+                f"{place}: conditions {other} and {name} have one budget (K = {k}, n = {n}), and "
+                "an environment is a task, a model and a budget; name the conditions to compare, "
+                f"such as --condition {other}"
+            )
 
 
 def _named(runs: Sequence[PooledRun]) -> list[PooledRun]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -30,6 +30,7 @@ from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.results import number
+from gapft_harness.stages.train.sharing import TRAINED_AS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class ScaledArm:
         trained: shape (P,), V of its greedy decode at scale 1.
         fixed: shape (P,), the same at the fixed scale.
         chosen: shape (P,), the same at the chosen scale; the source's own where that is 0.
+        copied: whether the adapter is a copy of another arm's, trained on the same set.
     """
 
     arm: api.Arm
@@ -48,14 +50,15 @@ class ScaledArm:
     trained: NDArray[np.bool_]
     fixed: NDArray[np.bool_]
     chosen: NDArray[np.bool_]
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledRun:
-    """A run's checkpoints. It is one environment of every condition that it has.
+    """A run's checkpoints; every condition is one environment.
 
     Attributes:
-        name: names the environment.
+        name: of the run.
         item_ids: shape (P,), the audit problems.
         source: shape (P,), V of the source's greedy decode; where it holds, the state is G.
         states: shape (P,), ``G``, ``S`` or ``U``.
@@ -94,8 +97,9 @@ def read_scaled_run(
     checkpoints, names = [], list(dict.fromkeys(arm.condition for arm in arms))
     for arm in sorted(arms, key=lambda arm: (names.index(arm.condition), arm.seed)):
         choice = ScaleChoice.of(read_choice(run_path, arm))
+        copied = TRAINED_AS in manifest["training"].get(arm.name, {})
         checkpoints.append(
-            ScaledArm(arm, choice, at(arm, 1.0), at(arm, FIXED), at(arm, choice.scale))
+            ScaledArm(arm, choice, at(arm, 1.0), at(arm, FIXED), at(arm, choice.scale), copied)
         )
     of_audit = np.array(ids, dtype=np.str_), audit.greedy, audit.states
     return ScaledRun(recipe["name"], *of_audit, tuple(checkpoints))
@@ -110,6 +114,7 @@ class CheckpointFindings:
     """One adapter before scaling (scale 1) and after (its chosen scale), on the audit.
 
     Attributes:
+        copied: whether the adapter is a copy of another arm's.
         before: what the adapter did to the audit's states at scale 1.
         after: the same at the chosen scale.
         pass_at_1: by ``source``, ``trained``, ``fixed`` and ``chosen``.
@@ -117,6 +122,7 @@ class CheckpointFindings:
 
     environment: str
     arm: api.Arm
+    copied: bool
     choice: ScaleChoice
     before: Decomposition
     after: Decomposition
@@ -132,8 +138,8 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class ConditionScaling:
-    """One condition over its environments.
+class Group:
+    """Checkpoints that are counted and averaged together: one environment, or several.
 
     Attributes:
         environments: names, ascending.
@@ -164,74 +170,112 @@ class ScalingFindings:
         tolerance: the highest bound that counts as safe.
         replicates: of every interval.
         checkpoints: by environment, then as in its run.
-        conditions: in the order in which the environments have them.
+        environments: each environment alone, by name.
+        mean: over all environments; None where they are the conditions of a single run, which may
+            share a budget.
     """
 
     level: float
     tolerance: float
     replicates: int
     checkpoints: tuple[CheckpointFindings, ...]
-    conditions: Mapping[str, ConditionScaling]
+    environments: Mapping[str, Group]
+    mean: Group | None
+
+    @property
+    def distinct(self) -> list[CheckpointFindings]:
+        """The checkpoints without those that another arm's adapter was copied for."""
+        return [found for found in self.checkpoints if not found.copied]
 
 
-def compute_scaling(runs: Sequence[ScaledRun], replicates: int, seed: int) -> ScalingFindings:
-    """Computes the findings of one run or several, each an environment of its conditions.
+def compute_scaling(
+    runs: Sequence[ScaledRun], replicates: int, seed: int, *, pooled: bool = False
+) -> ScalingFindings:
+    """Compute the findings of one run or several.
 
-    They have distinct names and one rule; their order changes no figure.
+    Every condition of a run is one environment, with a checkpoint for each seed. The order of runs
+    and conditions changes no figure.
+
+    Args:
+        runs: of distinct names, scaled by one rule.
+        replicates: of every interval.
+        seed: of these.
+        pooled: whether the environments also have a common mean, in which all count the same (the
+            paper's appendix on adapter scaling).
     """
     ordered = sorted(runs, key=lambda run: run.name)
-    checkpoints = tuple(_checkpoint(run, of) for run in ordered for of in run.checkpoints)
-    rule = checkpoints[0].choice
-    names = dict.fromkeys(of.arm.condition for of in checkpoints)
+    parts = {
+        environment_name(run.name, condition): (run, condition)
+        for run in ordered
+        for condition in dict.fromkeys(arm.arm.condition for arm in run.checkpoints)
+    }
+    checkpoints = {
+        name: [_checkpoint(name, run, arm) for arm in _arms_of(run, condition)]
+        for name, (run, condition) in parts.items()
+    }
+    environments = {
+        name: _environment(name, run, _arms_of(run, condition))
+        for name, (run, condition) in parts.items()
+    }
+    stream = api.Stream(seed, "report/scaling")
+
+    def group(names: Iterable[str]) -> Group:
+        chosen = sorted(names)
+        return _group(
+            [environments[name] for name in chosen],
+            [found for name in chosen for found in checkpoints[name]],
+            replicates,
+            stream,
+        )
+
+    rule = next(iter(checkpoints.values()))[0].choice
     return ScalingFindings(
         level=rule.level,
         tolerance=rule.tolerance,
         replicates=replicates,
-        checkpoints=checkpoints,
-        conditions={
-            name: _condition(
-                name,
-                [run for run in ordered if _of(run, name)],
-                [found for found in checkpoints if found.arm.condition == name],
-                replicates,
-                api.Stream(seed, "report/scaling"),
-            )
-            for name in names
-        },
+        checkpoints=tuple(found for each in checkpoints.values() for found in each),
+        environments={name: group([name]) for name in environments},
+        mean=group(environments) if pooled and len(environments) > 1 else None,
     )
 
 
-def _of(run: ScaledRun, condition: str) -> list[ScaledArm]:
-    return [of for of in run.checkpoints if of.arm.condition == condition]
+def environment_name(run: str, condition: str) -> str:
+    """Name the environment that a condition of a run is."""
+    return f"{run}/{condition}"
 
 
-def _checkpoint(run: ScaledRun, of: ScaledArm) -> CheckpointFindings:
-    decided = {"source": run.source, "trained": of.trained, "fixed": of.fixed, "chosen": of.chosen}
+def _arms_of(run: ScaledRun, condition: str) -> list[ScaledArm]:
+    return [arm for arm in run.checkpoints if arm.arm.condition == condition]
+
+
+def _checkpoint(environment: str, run: ScaledRun, arm: ScaledArm) -> CheckpointFindings:
+    decided = {
+        "source": run.source, "trained": arm.trained, "fixed": arm.fixed, "chosen": arm.chosen,
+    }  # fmt: skip
     return CheckpointFindings(
-        environment=run.name,
-        arm=of.arm,
-        choice=of.choice,
-        before=decompose(run.states, of.trained),
-        after=decompose(run.states, of.chosen),
+        environment=environment,
+        arm=arm.arm,
+        copied=arm.copied,
+        choice=arm.choice,
+        before=decompose(run.states, arm.trained),
+        after=decompose(run.states, arm.chosen),
         pass_at_1={
             name: Fraction(int(passed.sum()), len(passed)) for name, passed in decided.items()
         },
     )
 
 
-def _condition(
-    name: str,
-    runs: Sequence[ScaledRun],
+def _group(
+    environments: Sequence[Environment],
     checkpoints: Sequence[CheckpointFindings],
     replicates: int,
     stream: api.Stream,
-) -> ConditionScaling:
-    environments = [_environment(run, _of(run, name)) for run in runs]
+) -> Group:
     drawn = replicate_means(environments, replicates=replicates, stream=stream)
     tolerance = checkpoints[0].choice.tolerance
     counts = Counter(found.choice.scale for found in checkpoints)
-    return ConditionScaling(
-        environments=tuple(run.name for run in runs),
+    return Group(
+        environments=tuple(environment.name for environment in environments),
         chosen={scale: counts[scale] for scale in (0.0, *SCALES)},
         above_before=sum(_above(found.before.rho_g, tolerance) for found in checkpoints),
         above_after=sum(_above(found.after.rho_g, tolerance) for found in checkpoints),
@@ -247,13 +291,13 @@ def _above(rate: Fraction | None, tolerance: float) -> bool:
     return rate is not None and float(rate) > tolerance
 
 
-def _environment(run: ScaledRun, checkpoints: Sequence[ScaledArm]) -> Environment:
+def _environment(name: str, run: ScaledRun, checkpoints: Sequence[ScaledArm]) -> Environment:
     def minus(other: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
         chosen = np.array([of.chosen for of in checkpoints], dtype=np.int64)
         return chosen - np.array(other, dtype=np.int64)
 
     return Environment(
-        name=run.name,
+        name=name,
         seeds=np.array([of.arm.seed for of in checkpoints], dtype=np.int64),
         item_ids=run.item_ids,
         differences={
@@ -304,10 +348,6 @@ def _share(rate: float) -> str:
     return f"{100 * rate:g}%"
 
 
-def _several(found: ScalingFindings) -> bool:
-    return len({of.environment for of in found.checkpoints}) > 1
-
-
 def _scale(scale: float) -> str:
     return f"{scale:g}"
 
@@ -325,7 +365,7 @@ class ScalingPart(api.Part):
         return read_scaled_run(run_path, manifest, arms)
 
     def compute(self, inputs: api.ReportInputs, read: ScaledRun) -> ScalingFindings:
-        """The run is the one environment of its conditions."""
+        """Each condition of the run is an environment; they have no common mean."""
         statistics = inputs.recipe["statistics"]
         return compute_scaling([read], statistics["replicates"], statistics["seed"])
 
@@ -362,10 +402,10 @@ class ScalingPart(api.Part):
 
 
 def blocks(found: ScalingFindings) -> list[api.Block]:
-    """A sentence, the conditions over environments, every checkpoint twice, and every bound."""
+    """A sentence, the environments, every checkpoint twice, and every bound."""
     return [
         api.Text(_result(found)),
-        _conditions(found),
+        _environments(found),
         api.Text(_caution(found), "note"),
         _checkpoints(found),
         _audited(found),
@@ -380,22 +420,8 @@ def content(found: ScalingFindings) -> dict[str, Any]:
         "tolerance": found.tolerance,
         "comparisons": len(SCALES),
         "fixed": FIXED,
-        "conditions": {
-            name: {
-                "environments": list(of.environments),
-                "checkpoints": of.checkpoints,
-                "scales": {f"{scale:g}": count for scale, count in of.chosen.items()},
-                "above_tolerance": {"before": of.above_before, "after": of.above_after},
-                **{
-                    f"against_{what}": {
-                        "mean": float(compared.mean),
-                        "ci95": [compared.interval.low, compared.interval.high],
-                    }
-                    for what, compared in of.against.items()
-                },
-            }
-            for name, of in found.conditions.items()
-        },
+        "mean": None if found.mean is None else _entry(found.mean),
+        "environments": {name: _entry(group) for name, group in found.environments.items()},
         "checkpoints": [
             {
                 "environment": of.environment,
@@ -425,6 +451,23 @@ def content(found: ScalingFindings) -> dict[str, Any]:
     }
 
 
+def _entry(group: Group) -> dict[str, Any]:
+    """One environment, or the mean over several, for results.json."""
+    return {
+        "environments": list(group.environments),
+        "checkpoints": group.checkpoints,
+        "scales": {f"{scale:g}": count for scale, count in group.chosen.items()},
+        "above_tolerance": {"before": group.above_before, "after": group.above_after},
+        **{
+            f"against_{what}": {
+                "mean": float(compared.mean),
+                "ci95": [compared.interval.low, compared.interval.high],
+            }
+            for what, compared in group.against.items()
+        },
+    }
+
+
 def csv_tables(found: ScalingFindings) -> dict[str, api.Rows]:
     """By file, a line a checkpoint, and a line a checkpoint and scale."""
     columns = [*CHECKPOINT, *CALIBRATION, *LOST, *PASS_AT_1, *CORRECTED]
@@ -435,64 +478,76 @@ def csv_tables(found: ScalingFindings) -> dict[str, api.Rows]:
 
 
 def _result(found: ScalingFindings) -> str:
-    conditions = found.conditions.values()
-    total = sum(of.checkpoints for of in conditions)
-    counts = {
-        scale: sum(of.chosen[scale] for of in conditions) for scale in (*reversed(SCALES), 0.0)
-    }
+    checkpoints = found.distinct
+    total, scales = len(checkpoints), Counter(row.choice.scale for row in checkpoints)
     first, *others = [
-        f"{wording.whole(count)}{{}} scale {_scale(scale)}"
-        for scale, count in counts.items()
-        if count
+        f"{wording.whole(scales[scale])}{{}} scale {_scale(scale)}"
+        for scale in (*reversed(SCALES), 0.0)
+        if scales[scale]
     ]
     chosen = listed([first.format(" chose"), *(other.format("") for other in others)])
     before, after = (
-        sum(getattr(of, name) for of in conditions) for name in ("above_before", "above_after")
+        sum(_above(parts.rho_g, found.tolerance) for parts in decompositions)
+        for decompositions in zip(*((row.before, row.after) for row in checkpoints), strict=True)
     )
-    return (
-        f"Of {wording.whole(total)} checkpoint{'s' * (total > 1)}, {chosen}. As trained, "
+    count = len(found.environments)
+    of = f" from {wording.whole(count)} environments" if found.mean is not None else ""
+    text = (
+        f"Of {wording.whole(total)} checkpoint{'s' * (total > 1)}{of}, {chosen}. As trained, "
         f"{wording.whole(before)} lost more than {_share(found.tolerance)} of the audit problems "
         f"that the source solves; at the chosen scale, {wording.whole(after)}."
     )
+    if found.mean is None:
+        return text
+    gain, fixed = (found.mean.against[what] for what in ("source", "fixed"))
+    return (
+        f"{text} The equal-environment mean of Pass@1 at the chosen scales is "
+        f"{points(gain.mean)} points above the source {points_interval(gain.interval)}, and "
+        f"differs from the fixed scale {_scale(FIXED)} by {points(fixed.mean)} "
+        f"{points_interval(fixed.interval)}."
+    )
 
 
-def _conditions(found: ScalingFindings) -> api.Table:
-    columns = [column for column in CONDITIONS if column.title != "environments"]
-    if _several(found):
-        columns = [*CONDITIONS]
-    return api.Frame(columns, [*found.conditions.items()]).table(
+def _environments(found: ScalingFindings) -> api.Table:
+    if found.mean is None:
+        names = {row.environment: condition_name(row.arm.condition) for row in found.checkpoints}
+        rows = [(names[name], group) for name, group in found.environments.items()]
+    else:
+        mean = f"mean of {wording.whole(len(found.environments))}", found.mean
+        rows = [mean, *found.environments.items()]
+    return api.Frame(GROUPS, rows).table(
         "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
         f"scale {_scale(FIXED)}, and of the adapters as trained (scale 1); in percentage points, "
-        "mean over environments with 95% intervals. Scales chosen: in brackets how many "
-        "checkpoints chose each. Last column: checkpoints of which ρ_G on the audit is above the "
-        "tolerance, as trained and at the chosen scale.",
+        "with 95% intervals. Scales chosen: in brackets how many checkpoints chose each. Last "
+        "column: checkpoints of which ρ_G on the audit is above the tolerance, as trained and at "
+        "the chosen scale.",
         fill={"SHARE": _share(found.tolerance)},
     )
 
 
-ConditionRow = tuple[str, ConditionScaling]
-_AGAINST = "Pass@1 at chosen scales minus the source's or this scale's; runs"
+GroupRow = tuple[str, Group]
+_AGAINST = "Pass@1 at chosen scales minus the source's or this scale's"
 _CHOSEN = "the adapter's factor, how many got each"
 
 
-def against(what: str, title: str) -> api.Column[ConditionRow]:
+def against(what: str, title: str) -> api.Column[GroupRow]:
     """The chosen scales against something."""
 
-    def said(row: ConditionRow) -> str:
+    def said(row: GroupRow) -> str:
         compared = row[1].against[what]
         return f"{points(compared.mean)} {points_interval(compared.interval)}"
 
     return api.Column("", _AGAINST, said, f"against {title}")
 
 
-def _above_tolerance(row: ConditionRow) -> str:
+def _above_tolerance(row: GroupRow) -> str:
     before, after, of = row[1].above_before, row[1].above_after, row[1].checkpoints
     return f"{wording.whole(before)} → {wording.whole(after)} of {wording.whole(of)}"
 
 
-CONDITIONS: tuple[api.Column[ConditionRow], ...] = (
-    api.Column("", "", lambda row: row[0], "condition", condition_name),
-    api.Column("", _AGAINST, lambda row: len(row[1].environments), "environments", wording.whole),
+_ENVIRONMENT = "a condition of a run: a task, a model and a budget"
+GROUPS: tuple[api.Column[GroupRow], ...] = (
+    api.Column("", _ENVIRONMENT, lambda row: row[0], "environment"),
     api.Column("", _CHOSEN, lambda row: _chosen(row[1].chosen), "scales chosen"),
     against("source", "source"),
     against("fixed", f"{FIXED:g}"),
@@ -504,26 +559,30 @@ CONDITIONS: tuple[api.Column[ConditionRow], ...] = (
 
 
 def _caution(found: ScalingFindings) -> str:
-    text = (
-        "A run is one environment of each of its conditions. Intervals are percentiles of "
-        f"{wording.whole(found.replicates)} replicates that resample environments, then the "
-        "training seeds of each, then its audit problems, the same ones for all seeds and for both "
-        "sides of a difference; every environment counts the same. "
-    )
-    if not _several(found):
-        text += (
-            "There is one environment here, so the intervals hold nothing of how another task, "
+    replicates = wording.whole(found.replicates)
+    if found.mean is None:
+        drawn = (
+            f"Each condition is an environment. Its interval has {replicates} replicates that "
+            "resample training seeds and audit problems, and holds nothing of how another task, "
             "model or budget would come out; gapft study --scaling takes several runs together. "
         )
-    return text + (
-        "Scales are chosen on calibration problems alone: a bound that holds there is no promise "
-        "about the audit of any one checkpoint."
+    else:
+        drawn = (
+            "An environment is a condition of a run. Intervals of the mean have "
+            f"{replicates} replicates that resample environments, then the training seeds of each, "
+            "then its audit problems, the same ones for all seeds and for both sides of a "
+            "difference; every environment counts the same. "
+        )
+    return (
+        f"{drawn}Scales are chosen on calibration problems alone: a bound that holds there is no "
+        "promise about the audit of any one checkpoint."
     )
 
 
 def _named(found: ScalingFindings, *columns: api.Column[Any]) -> list[api.Column[Any]]:
-    """Without the environment, where there is one."""
-    return [column for column in columns if _several(found) or column.title != "environment"]
+    """Leave out the environment in a run's own report, and the condition beside environments."""
+    hidden = "environment" if found.mean is None else "condition"
+    return [column for column in columns if column.title != hidden]
 
 
 def _checkpoints(found: ScalingFindings) -> api.Table:
@@ -532,7 +591,7 @@ def _checkpoints(found: ScalingFindings) -> api.Table:
         "Calibration ρ_G: share of the calibration problems that the source solves that are lost, "
         "at scale 1 → at the chosen scale. Bound: of this rate at the chosen scale. Last four "
         "columns: Pass@1 on the audit.",
-        words=1 + _several(found),
+        words=1,
     )
 
 
@@ -542,7 +601,7 @@ def _audited(found: ScalingFindings) -> api.Table:
         "On the audit, at scale 1 → at the chosen scale. ρ_G: share of the problems that the "
         "source solves that are lost. κ_S and κ_U: shares of the failures that search recovered "
         "and missed that are right now.",
-        words=1 + _several(found),
+        words=1,
     )
 
 
@@ -578,7 +637,7 @@ _CALIBRATION = (
     "solved calibration problems that are lost at scale 1 → at the chosen one; its upper bound"
 )
 CHECKPOINT: tuple[api.Column[CheckpointFindings], ...] = (
-    api.Column("environment", "", lambda row: row.environment, "environment"),
+    api.Column("environment", _ENVIRONMENT, lambda row: row.environment, "environment"),
     api.Column("condition", "", lambda row: row.arm.condition, "condition", condition_name),
     api.Column("seed", "", lambda row: row.arm.seed, "seed"),
     api.Column("scale", _CHOSEN, lambda row: row.choice.scale, "scale", _scale),
@@ -624,7 +683,7 @@ def _bounds(found: ScalingFindings) -> api.Table:
         f"most {_share(found.tolerance)}; chosen is the largest below which, itself among them, "
         "every scale is safe, and 0, the source, where there is none. Without a problem that the "
         "source solves the bound is 100%.",
-        words=1 + _several(found),
+        words=1,
         summary="Every scale of every checkpoint",
     )
 
@@ -646,7 +705,7 @@ def _is_safe(row: BoundRow) -> str:
 
 _SAFE = "on the calibration split; whether within the tolerance"
 BOUNDS: tuple[api.Column[BoundRow], ...] = (
-    api.Column("environment", "", lambda row: row[0].environment, "environment"),
+    api.Column("environment", _ENVIRONMENT, lambda row: row[0].environment, "environment"),
     api.Column("condition", "", lambda row: row[0].arm.condition, "condition", condition_name),
     api.Column("seed", "", lambda row: row[0].arm.seed, "seed"),
     api.Column("scale", _CHOSEN, lambda row: row[1].scale, "scale", _scale),

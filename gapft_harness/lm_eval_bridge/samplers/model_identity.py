@@ -9,7 +9,7 @@ from typing import Any
 
 from gapft_harness.core.extras import installed
 from gapft_harness.core.records import Adapter
-from gapft_harness.core.weights import weights_folder, weights_hash
+from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
 
 _LIBRARIES = ("lm_eval", "torch", "transformers", "peft", "tokenizers")
 
@@ -26,7 +26,7 @@ def describe_model(
     return {
         "backend": "hf",
         "pretrained": arguments["pretrained"],
-        "revision": getattr(lm.config, "_commit_hash", None),
+        "revision": hub_commit(arguments),
         "weights_sha256": weights_hash(weights_folder(arguments)),
         "architecture": type(lm.model).__name__,
         "parameters": int(lm.model.num_parameters()),
@@ -55,7 +55,7 @@ def describe_engine(
     return {
         "backend": "vllm",
         "pretrained": arguments["pretrained"],
-        "revision": config.model_config.revision,
+        "revision": hub_commit(arguments),
         "weights_sha256": weights_hash(weights_folder(arguments)),
         "architecture": config.model_config.architecture,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),

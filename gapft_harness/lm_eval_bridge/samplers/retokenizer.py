@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Turn
+from gapft_harness.core.records import Problem, Turn
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.endings import end_ids, turn_ends
 
@@ -90,6 +90,21 @@ class Retokenizer:
             return []
         encoded = self._tokenizer(texts, add_special_tokens=special)
         return [tuple(ids) for ids in encoded["input_ids"]]
+
+
+def prompt_lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> list[int]:
+    """Count the tokens of each problem's prompt, as the model would see it.
+
+    Args:
+        settings: of the sampler, which name the tokenizer and the chat template.
+        problems: those whose prompts are counted.
+
+    Raises:
+        UserError: as ``Retokenizer``.
+    """
+    tokenizer = Retokenizer(settings)
+    requests = [Request(p.id, p.prompt, (), (), turns=p.turns) for p in problems]
+    return [len(ids) for ids in tokenizer.prompt_ids([*map(tokenizer.render, requests)])]
 
 
 def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:

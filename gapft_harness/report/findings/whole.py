@@ -307,6 +307,7 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
         seeds=np.array(inputs.seeds, dtype=np.int64),
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
+        nested=statistics.get("items") == "nested",
     )
     conditions = {
         name: _condition(inputs, name, replicates.pass_at_1(index))

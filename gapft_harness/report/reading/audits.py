@@ -154,6 +154,27 @@ def read_decisions(table: Path, ids: Sequence[str], whose: str = "the audit") ->
     return codes(found["status"])
 
 
+def read_samples(table: Path, ids: Sequence[str], k: int) -> NDArray[np.bool_]:
+    """Read whether each sample of a table of samples passed, shape (P, k).
+
+    Args:
+        table: as ``decode_split`` writes it with ``samples``.
+        ids: the audit's problems, in their order.
+        k: samples of each.
+
+    Raises:
+        GapftError: it holds other samples.
+    """
+    found = columns(table, ("problem_id", "index", "status"))
+    require(
+        found["problem_id"] == [problem for problem in ids for _ in range(k)]
+        and found["index"] == [*range(k)] * len(ids),
+        f"{table}: does not hold {k} samples of each problem of the audit",
+    )
+    passed: NDArray[np.bool_] = codes(found["status"]).reshape(len(ids), k) == PASS
+    return passed
+
+
 def read_arm(
     run_path: Path,
     arm: Arm,

@@ -12,10 +12,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.recipe.recipe import MINUS
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.rendering.blocks import Text
+from gapft_harness.report.rendering.wording import points
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import SPLITS
 from gapft_harness.verdicts.table import Verdicts
+
+#: Counts of problems by state.
+_COUNTS = ("solved", "recovered", "missed", "verified")
+#: A condition's budget (Equation 7) by the keys of the manifest.
+BUDGET = {
+    "n": "slots n",
+    "exposures": "exposures N",
+    "tokens": "processed tokens L",
+    "supervised_tokens": "supervised tokens",
+    "steps": "updates J",
+}
 
 #: Standard errors of a share beyond which chance does not explain a difference.
 _FAR = 2
@@ -27,9 +41,9 @@ class Figure:
 
     Attributes:
         where: the paper's table.
-        of: ``pool``, ``audit``, or a condition's name.
+        of: ``pool``, ``audit``, a condition's name, or two as in ``gapft minus uniform``.
         what: the quantity as the recipe writes it, such as ``recovered@8`` or ``kappa_S``.
-        printed: a count, or a rate in percent.
+        printed: a count, a rate in percent, or a difference in percentage points.
         here: the same of this run; None: it is not known here, or was not drawn.
         n: problems that it is a share of; 0 where it is not held to chance.
         why: where it is not comparable here, the setting by which it is not.
@@ -45,8 +59,18 @@ class Figure:
 
     @property
     def is_count(self) -> bool:
-        """Whether it counts problems; else it is in percent."""
-        return self.what.partition("@")[0] in ("solved", "recovered", "missed", "verified")
+        """Whether it counts problems, tokens or steps; else it is in percent."""
+        return self.what.partition("@")[0] in (*_COUNTS, *BUDGET)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions that it is of, the source among them; none of a search's."""
+        return () if self.of in SPLITS else tuple(self.of.split(MINUS))
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether it is of two conditions, in points."""
+        return len(self.conditions) > 1
 
     @property
     def digits(self) -> int:
@@ -68,13 +92,30 @@ class Figure:
         return abs(self.here - self.printed) / error
 
     @property
+    def result(self) -> str:
+        """The key of results.json with the run's own value; ``*`` is a condition, or a seed."""
+        name, _, k = self.what.partition("@")
+        if self.of == "pool":
+            return f"pool.recovered_by_k.{k}" if name == "recovered" else "pool.states"
+        if self.of == "audit":
+            rates = {"greedy": "source.pass_at_1", "pass": f"source.pass_at_k.{k}"}
+            return rates.get(name, "source.states")
+        if self.is_difference:
+            return f"contrasts.*.{self.what if self.what == 'delta' else 'terms'}"
+        return f"conditions.*.{'seeds.*.budget' if self.what in BUDGET else self.what}"
+
+    @property
     def is_far(self) -> bool:
         """Whether chance does not explain the difference."""
         return self.apart is not None and self.apart > _FAR
 
     def shown(self, value: float) -> str:
         """A value of its kind: ``3,190``, ``50.33%``."""
-        return f"{value:,.0f}" if self.is_count else f"{value:.{self.digits}f}%"
+        if self.is_count:
+            return f"{value:,.0f}"
+        return (
+            points(value / 100, self.digits) if self.is_difference else f"{value:.{self.digits}f}%"
+        )
 
     @property
     def label(self) -> str:
@@ -83,6 +124,7 @@ class Figure:
         within = {"recovered": " within {} sample", "missed": " by {} sample"}
         tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
         rates = {"pass_at_1": "Pass@1", "kappa_S": "κ_S", "kappa_U": "κ_U", "rho_G": "ρ_G"}
+        rates |= {"delta": "Pass@1", **BUDGET, **{state: f"its part on {state}" for state in "SUG"}}
         said = {"greedy": "greedy Pass@1", "pass": f"Pass@{k}", **rates}.get(name, name + tail)
         return f"{self.of}: {said}"
 

@@ -56,6 +56,9 @@ class Stats:
     stats: Sequence[Stat]
 
 
+Rank = Literal["best", "second"]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of texts.
@@ -67,6 +70,8 @@ class Table:
         note: a sentence below it.
         summary: the page shows this line alone until the table is opened; empty: it is open.
         links: of texts in the first column where they lead.
+        ranks: cells, by row and column, that are best (bold) or second-best (underlined) among
+            those that a row compares.
     """
 
     columns: Sequence[str]
@@ -75,6 +80,7 @@ class Table:
     note: str = ""
     summary: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
+    ranks: Mapping[tuple[int, int], Rank] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

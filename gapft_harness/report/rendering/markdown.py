@@ -13,6 +13,7 @@ from gapft_harness.report.rendering.blocks import (
     Code,
     Figure,
     Markdown,
+    Rank,
     Section,
     Stats,
     Table,
@@ -82,9 +83,17 @@ def _block(block: Block) -> Iterable[str]:
             yield text.strip()
 
 
+#: How a cell is written by its rank.
+_RANKED: Mapping[Rank | None, str] = {None: "{}", "best": "**{}**", "second": "<u>{}</u>"}
+
+
 def _table(table: Table) -> str:
     rule = [":--" if column < table.words else "--:" for column in range(len(table.columns))]
-    rows = [[_linked(row[0], table.links), *map(escape, row[1:])] for row in table.rows]
+    rows = []
+    for number, row in enumerate(table.rows):
+        marks = (_RANKED[table.ranks.get((number, place))] for place in range(len(row)))
+        cells = [mark.format(escape(cell)) for mark, cell in zip(marks, row, strict=True)]
+        rows.append([_linked(row[0], table.links), *cells[1:]])
     lines = [[*map(escape, table.columns)], rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

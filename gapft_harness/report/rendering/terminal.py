@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
@@ -11,13 +11,24 @@ from rich.table import Table as Drawn
 from rich.text import Text as Shown
 
 from gapft_harness.core.text import whole_text
-from gapft_harness.report.rendering.blocks import Block, Bullets, Case, Cases, Section, Table, Text
+from gapft_harness.report.rendering.blocks import (
+    Block,
+    Bullets,
+    Case,
+    Cases,
+    Rank,
+    Section,
+    Table,
+    Text,
+)
 from gapft_harness.report.rendering.visible import shortened, visible
 
 #: Characters of a text that the terminal shows.
 _LONGEST = 110
 #: Characters of a name in a table before it goes on in a second line.
 _LABEL = 40
+#: By a cell's rank.
+_STYLES: Mapping[Rank | None, str] = {None: "", "best": "bold", "second": "underline"}
 #: Wider than any table.
 _UNBOUNDED = 10_000
 
@@ -82,8 +93,10 @@ def _table(table: Table, narrow: bool = False) -> Drawn:
             no_wrap=not words,
             max_width=_LABEL if words else None,
         )
-    for row in table.rows:
-        drawn.add_row(*(Shown(_seen(cell)) for cell in row))
+    for number, row in enumerate(table.rows):
+        ranks = (table.ranks.get((number, place)) for place in range(len(row)))
+        pairs = zip(row, ranks, strict=True)
+        drawn.add_row(*(Shown(_seen(cell), style=_STYLES[rank]) for cell, rank in pairs))
     return drawn
 
 

@@ -212,13 +212,16 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
     every = [of for of in findings.contrasts if {of.a, of.b} <= own]
     first = principal(findings)
     others = [contrast for contrast in every if contrast not in first]
-    replicates = whole(inputs.recipe["statistics"]["replicates"])
+    statistics = inputs.recipe["statistics"]
+    replicates = whole(statistics["replicates"])
+    nested = ", problems again for each seed" * (statistics.get("items") == "nested")
     note = (
         "In percentage points of Pass@1; S, U and G are the parts of each difference that arise "
         f"on these states of the source, and sum to it. Intervals are percentiles of {replicates} "
         "replicates that resample training seeds and audit problems, both jointly for all "
-        "conditions. p: two-sided, from the same replicates, so below 0.05 exactly where the "
-        f"interval excludes zero. Neither is corrected for the number of contrasts ({len(every)})."
+        f"conditions{nested}. p: two-sided, from the same replicates, so below 0.05 exactly where "
+        "the interval excludes zero. Neither is corrected for the number of contrasts "
+        f"({len(every)})."
     )
     if not explained:
         note = f"Columns as above. p is not corrected for the number of contrasts ({len(every)})."

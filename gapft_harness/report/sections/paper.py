@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
+from gapft_harness.core.records import SOURCE
+from gapft_harness.recipe.recipe import MINUS
 from gapft_harness.report.findings.whole import Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.reading.paper import Figure, printed
+from gapft_harness.report.reading.paper import BUDGET, Figure, printed
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import condition_name, points, signed_whole
+from gapft_harness.report.sections.comparison import by_state
 
 TITLE = "Beside the paper"
 
@@ -23,14 +27,20 @@ def figures(inputs: ReportInputs, findings: Findings) -> list[Figure]:
         *(
             replace(figure, here=_of_condition(findings, figure))
             for figure in printed(inputs.recipe)
-            if figure.of in findings.conditions
+            if figure.conditions and {*figure.conditions} <= {SOURCE, *findings.conditions}
         ),
     ]
 
 
 def _of_condition(findings: Findings, figure: Figure) -> float | None:
-    mean = findings.conditions[figure.of].mean
-    rate = getattr(mean, figure.what.lower())
+    if figure.is_difference:
+        contrast = findings.contrast(*figure.conditions)
+        part = contrast.delta if figure.what == "delta" else by_state(contrast.terms)[figure.what]
+        return 100 * float(part)
+    condition = findings.conditions[figure.of]
+    if figure.what in BUDGET:
+        return fmean(getattr(budget, figure.what) for budget in condition.budgets)
+    rate = getattr(condition.mean, figure.what.lower())
     return None if rate is None else 100 * float(rate)
 
 
@@ -49,9 +59,9 @@ def column(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, str]:
 def blocks(shown: list[Figure]) -> list[Block]:
     """The table, and a warning where the source is not the paper's."""
     note = (
-        "Counts of problems, and rates in percent. Off: of the source's figures, by how many "
-        "standard errors of a share they differ from the printed ones; searches by one prompt of "
-        "the same problems differ by less."
+        "Counts, rates in percent, and differences in points. Off: of the source's figures, by how "
+        "many standard errors of a share they differ from the printed ones; searches by one prompt "
+        "of the same problems differ by less."
     )
     warning = (
         "The source differs from the paper's by more than chance explains, so its prompt, rule, "
@@ -77,7 +87,8 @@ def content(shown: list[Figure]) -> list[dict[str, Any]]:
 
 
 def _label(figure: Figure) -> str:
-    return f"{condition_name(figure.of)}: {figure.label.partition(': ')[2]}"
+    of = MINUS.join(map(condition_name, figure.conditions)) or figure.of
+    return f"{of}: {figure.label.partition(': ')[2]}"
 
 
 def _here(figure: Figure) -> str:

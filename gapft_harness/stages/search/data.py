@@ -20,6 +20,7 @@ from gapft_harness.stages.integrity.disjoint import Keyed, Known
 from gapft_harness.stages.integrity.rests_on import codes, content, named, places, together
 from gapft_harness.stages.integrity.subsets import check_items, split_of, words
 from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits, require_unseen
+from gapft_harness.stages.search.trainable import check_trainable
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -32,21 +33,26 @@ def check_data(
     progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
     only: Sequence[Split] | None = None,
+    trains: bool = False,
 ) -> dict[str, Any]:
     """Reads all splits of a run before any is searched, and holds them apart.
 
     Args:
         only: read these of the splits, where the run has no others.
+        trains: whether the run trains on what is searched: then the pool must be one that its
+            conditions can be trained on.
 
     Returns:
         What the run rests on (``stages/integrity``), but for its model.
 
     Raises:
-        UserError: as ``check_splits``.
+        UserError: as ``check_splits`` and ``check_trainable``.
     """
     progress(0, 1)
     run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
-    found = check_splits(run.recipe, plugins, include_paths, only)[2]
+    splits, task, found = check_splits(run.recipe, plugins, include_paths, only)
+    if trains:
+        check_trainable(run.recipe, plugins, splits["pool"].problems, task)
     progress(1, 1)
     return found
 

@@ -222,7 +222,9 @@ def _seal_subsets(context: Context) -> None:
 
 def _search(context: Context, parts: Sequence[_Portion]) -> None:
     """Searches parts side by side, once the data of all of them are known to be good."""
-    run, now = context.run, read_data(context)
+    searched = "pool" in [split for split, _ in parts]
+    trains = searched and context.searching is None and not context.alone
+    run, now = context.run, read_data(context, trains=trains)
     if not run.is_empty():
         require_same(run, now)
     check_grounds(run, now)
@@ -247,7 +249,9 @@ def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> N
     context.run.update_manifest(change)
 
 
-def read_data(context: Context, include_paths: Sequence[str] | None = None) -> dict[str, Any]:
+def read_data(
+    context: Context, include_paths: Sequence[str] | None = None, *, trains: bool = False
+) -> dict[str, Any]:
     """What the run's task and data are now, read by a job (``data.check_data``)."""
     if include_paths is not None:
         context = replace(context, include_paths=include_paths)
@@ -259,7 +263,7 @@ def read_data(context: Context, include_paths: Sequence[str] | None = None) -> d
             for split in splits_of(context.run.recipe)
             if split in context.splits or there(layout.responses(split))
         ]
-    job = Job.of("read data", check_data, only=only, **_where(context))
+    job = Job.of("read data", check_data, only=only, trains=trains, **_where(context))
     return context.executor.run([job], context.progress)[0]
 
 

@@ -19,7 +19,8 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import write_json
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registered import SamplerTraits, TrainerTraits
+from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits, TrainerTraits
+from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import condition_of
@@ -85,6 +86,32 @@ def shared(
         if arm not in there and arm not in lost and other != arm:  # what was trained is so again
             taken[arm] = other
     return taken
+
+
+def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
+    """Map each condition that will reuse an earlier one's adapters to that condition.
+
+    Known before selection, from the recipe and what selectors declare (``same_as``). Conditions
+    whose training sets merely turn out the same share adapters too (``shared``) and are not here.
+    """
+    if not plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).generates:
+        return {}
+    first: dict[str, str] = {}
+    found = {}
+    for name, condition in recipe.conditions.items():
+        training = recipe.training_of(name)
+        trainer = plugins.get("trainer", training.trainer).declared(TrainerTraits)
+        if condition.run is not None or not trainer.as_documented:
+            continue
+        choice: tuple[str, Mapping[str, Any]] = condition.selector, condition.params
+        same_as = plugins.get("selector", condition.selector).declared(SelectorTraits).same_as
+        if same_as is not None:
+            choice = same_as(condition.params, recipe.k(name)) or choice
+        others = recipe.slots(name), recipe.k(name), condition.replicate
+        key = json.dumps([*choice, *others, training.model_dump(mode="json")], sort_keys=True)
+        if (other := first.setdefault(key, name)) != name:
+            found[name] = other
+    return found
 
 
 def _by_what_is_trained_on(run: RunDirectory, arm: Arm, plugins: Plugins) -> bool:

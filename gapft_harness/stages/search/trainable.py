@@ -1,0 +1,139 @@
+"""Whether the pool can be trained on, known from its prompts and golds before any search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Problem
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits
+from gapft_harness.recipe.recipe import Recipe, sampler_settings
+from gapft_harness.recipe.sections import Training
+
+#: Problems that a message names.
+_NAMED = 3
+
+
+class NotTrainable(UserError):
+    """A pool with problems that a condition could not be trained on."""
+
+
+def check_trainable(
+    recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
+) -> None:
+    """Refuse before a search what selection or training could refuse after it.
+
+    Args:
+        recipe: its conditions' selectors and ``training`` sections set what is asked of a problem.
+        plugins: those that are loaded.
+        pool: the problems that a search would answer.
+        task: its facts, as ``load_problems`` gives them.
+
+    Raises:
+        NotTrainable: a gold answer that a selector cannot use, or a prompt that leaves too little
+            of ``training.max_length``.
+        UserError: the model has no tokenizer.
+    """
+    check_golds(recipe, plugins, pool)
+    check_lengths(recipe, plugins, pool, task)
+
+
+def check_golds(recipe: Recipe, plugins: Plugins, pool: Sequence[Problem]) -> None:
+    """Refuse a gold answer that a condition's selector cannot use.
+
+    Raises:
+        NotTrainable: there is one; the message names the problem and what was expected.
+    """
+    for name, condition in recipe.conditions.items():
+        if condition.run is not None:
+            continue
+        check = plugins.get("selector", condition.selector).declared(SelectorTraits).check_gold
+        for problem in pool if check is not None else ():
+            if check is not None and (fault := check(problem.gold)):
+                raise NotTrainable(
+                    f"condition {name!r}: the gold answer of problem {problem.id} {fault}"
+                )
+
+
+def check_lengths(
+    recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
+) -> None:
+    """Refuse a pool with a problem that training could refuse after the search.
+
+    A response has up to ``max_gen_toks`` tokens; in an episode whose conversation is trained on, up
+    to as many in each attempt, feedback not counted. Nothing is checked where the sampler has no
+    tokenizer to ask.
+
+    Raises:
+        NotTrainable: there is such a problem; the message says how many, the longest, and remedies.
+        UserError: the model has no tokenizer.
+    """
+    count = plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).prompt_lengths
+    trained = [name for name, condition in recipe.conditions.items() if condition.run is None]
+    if count is None or not trained:
+        return
+    lengths = count(sampler_settings(recipe), pool)
+    if lengths is None:
+        return
+    conversation = recipe.evidence.context == "conversation"
+    attempts = task["episode"]["attempts"] if conversation else 1
+    response = task["decoding"]["max_gen_toks"] * attempts
+    limits: dict[tuple[int, bool, int], str] = {}
+    for name in trained:
+        settings = recipe.training_of(name)
+        limits.setdefault(
+            (settings.max_length, _must_fit(recipe, name, plugins), _shift(recipe, settings)), name
+        )
+    for (limit, whole, shift), name in limits.items():
+        needed = response if whole else 1
+        longer = [
+            (tokens + shift + needed, problem.id)
+            for tokens, problem in zip(lengths, pool, strict=True)
+            if tokens + shift + needed > limit
+        ]
+        if longer:
+            raise _too_long(longer, len(pool), needed, limit, whole, name)
+
+
+def _must_fit(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
+    """Whether a condition's responses may not be cut.
+
+    They may not where training refuses them, nor where one set's targets are another's, which a cut
+    would make different.
+    """
+    selector = recipe.conditions[condition].selector
+    traits = plugins.get("selector", selector).declared(SelectorTraits)
+    return traits.borrows or recipe.training_of(condition).too_long == "refuse"
+
+
+def _shift(recipe: Recipe, settings: Training) -> int:
+    """Start tokens that the training prompt has more than the generator's."""
+    own, seen = settings.start_tokens, recipe.model.start_tokens
+    return 0 if own is None or seen is None else own - seen
+
+
+def _too_long(
+    longer: Sequence[tuple[int, str]],
+    pool: int,
+    needed: int,
+    limit: int,
+    whole: bool,
+    condition: str,
+) -> NotTrainable:
+    most = max(longer)[0]
+    names = ", ".join(problem for _, problem in sorted(longer, reverse=True)[:_NAMED])
+    more = ", ..." if len(longer) > _NAMED else ""
+    remedies = [f"training.max_length: {most} or more"]
+    if whole:
+        remedies.append("a smaller search.max_gen_toks")
+        remedies.append("training.too_long: truncate, which cuts responses")
+    else:
+        remedies.append("a pool without these problems")
+    what = f"a response of up to {needed} tokens" if whole else "any response"
+    return NotTrainable(
+        f"pool: {len(longer)} of {pool} problems ({names}{more}) may not fit into "
+        f"training.max_length, {limit} tokens in condition {condition!r}: prompt and {what} have "
+        f"up to {most}. This would stop the run after the search; set {', or '.join(remedies)}"
+    )

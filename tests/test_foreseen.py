@@ -1,0 +1,176 @@
+"""What a dry run of the paper's recipes and controls prints is what a run then does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.options import Options
+from gapft_harness.cli.runs import resolve_recipe, run_recipe, run_stages_alone
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.conditions import as_mapping
+from gapft_harness.recipe.reading import check_recipe, load_recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.stages.context import Context
+from gapft_harness.stages.pipeline import run_stages
+from gapft_harness.stages.train.sharing import TRAINED_AS, foresee_shared, shared
+from tests.recording_run import Here
+from tests.test_dry_run import takes
+
+RECIPES = sorted(name for name in bundled_recipes() if name.startswith(("paper/", "controls/")))
+#: Of the code recipes 64 with the replay, as many as they have update groups.
+SLOTS, REPLAY = 40, 24
+
+
+def reduced(name: str, **sections: Any) -> dict[str, Any]:
+    """A bundled recipe's conditions, seeds and training, on the demo's model and few problems."""
+    demo = resolve_recipe(Options("demo")).model_dump(mode="json", exclude_unset=True)
+    recipe = load_recipe(bundled_recipes()[name]).model_dump(mode="json", exclude_unset=True)
+    said = as_mapping(recipe["conditions"])
+    conditions: dict[str, Any] = {key: {"selector": key, **of} for key, of in said.items()}
+    for condition in conditions.values():
+        params = condition.setdefault("params", {})
+        if "by" in params:
+            params |= {"by": ["operations"], "tokens": None}
+        if condition["selector"] in ("gold_labels", "core_gold"):
+            params["answer_only"] = False
+    core = any(c["selector"].startswith("core_") for c in conditions.values())
+    n: int | str = "verified" if recipe["budget"]["n"] == "verified" and core else SLOTS
+    training = {"dtype": "float32", "gradient_checkpointing": False, "start_tokens": None}
+    return {
+        **{key: demo[key] for key in ("model", "evidence", "executor")},
+        "search": {**demo["search"], "k": 8},
+        "name": "reduced",
+        "data": {"task": "gapft_demo", "pool_limit": 160, "audit_limit": 24},
+        "conditions": conditions,
+        "seeds": recipe["seeds"],
+        "budget": {"n": n, "replay": REPLAY if recipe["budget"].get("replay") else 0},
+        "training": {**recipe["training"], **training},
+        "statistics": {"replicates": 20},
+        **sections,
+    }
+
+
+def counts(line: str) -> int:
+    """The first number of a line."""
+    return int(re.findall(r"\d[\d,]*", line)[0].replace(",", ""))
+
+
+class Foreseen:
+    """What a dry run says of a recipe's file."""
+
+    def __init__(self, recipe: Path) -> None:
+        text = describe(Options(str(recipe)), None)
+        self.adapters = int(re.findall(r"^train +(\d+) adapters", text, flags=re.M)[0])
+        self.bounded = "upper bound" in text
+        taken = takes(text)
+        self.responses = [line.strip() for line in taken["responses"].splitlines()]
+        self.steps = taken["steps"].splitlines()
+
+    def audits(self) -> int:
+        """Greedy decodes of the audit."""
+        (line,) = (of for of in self.responses if of.startswith("audit:"))
+        return counts(line)
+
+    def updates(self, condition: str, bound: bool) -> int:
+        """Steps of a condition's adapter."""
+        for line in self.steps:
+            named = re.search(r" an adapter(?: of (.*))?, of \d+ adapters", line)
+            assert named is not None, line
+            if named[1] is None or condition in named[1].split(", "):
+                assert line.strip().startswith("at most") == bound, line
+                return counts(line)
+        raise AssertionError(f"{condition}: {self.steps}")
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose search every reduced recipe has; each selects anew in it."""
+    folder = tmp_path_factory.mktemp("foreseen")
+    write(folder, reduced("controls/search-depth"))
+    run_stages_alone(["search"], str(folder / "run"), Options(str(folder / "recipe.yaml")))
+    return folder
+
+
+def write(folder: Path, recipe: dict[str, Any]) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_adapters_updates_and_audits_are_those_of_the_run(searched: Path, name: str) -> None:
+    content = reduced(name)
+    path = write(searched, content)
+    foreseen = Foreseen(path)
+    recipe, plugins = check_recipe(content, name), load_plugins()
+    run = RunDirectory.create_or_open(searched / "run", recipe)
+    context = Context(run, Here(), [], [], SPLITS, None)
+    run_stages(context, ["states", "select"], lambda stage: None)
+    arms = context.arms()
+    taken = shared(run, arms, plugins)
+    expected = foresee_shared(recipe, plugins)
+    assert {arm.condition for arm in taken} >= set(expected)
+    trained = [arm for arm in arms if arm not in taken]
+    if any(of.selector == "matched_strata" for of in recipe.conditions.values()):
+        # the demo's policy gives many problems one right response, so sets turn out the same
+        assert foreseen.adapters >= len(trained)
+        trained = [arm for arm in arms if arm.condition not in expected]
+    assert foreseen.adapters == len(trained)
+    assert foreseen.bounded == (len({arm.condition for arm in trained}) > 1)
+    assert foreseen.audits() == 24 * len(trained)
+    budgets = run.manifest()["budgets"]
+    for arm in trained:
+        known = isinstance(recipe.slots(arm.condition), int) and budgets[arm.name].get(
+            "matched", True
+        )
+        said, steps = foreseen.updates(arm.condition, not known), budgets[arm.name]["steps"]
+        assert said == steps if known else said >= steps, arm.name
+
+
+def generated(run: Path) -> int:
+    """The responses that a run has, without those of adapters that were taken."""
+    manifest = RunDirectory.open(run).manifest()
+    tables = [name for name in manifest["files"] if name.endswith(".parquet")]
+    read = [run / name for name in tables if name.startswith(f"{layout.DECISIONS}/")]
+    rows = sum(pq.read_metadata(path).num_rows for path in read if TRAINED_AS not in facts(path))
+    searches = [run / layout.responses(split) for split in SPLITS]
+    online = sum(of.get("responses", 0) for of in manifest["training"].values())
+    return rows + sum(pq.read_metadata(path).num_rows for path in searches) + online
+
+
+def facts(path: Path) -> dict[str, Any]:
+    return dict(read_facts(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "experiments"),
+    [
+        ("controls/llama-reclor", {"search_depth": {}, "stability": {"sets": 2, "k": 8}}),
+        ("paper/qwen-coder-livecodebench", {"allocation": {
+            "diffuse": "diffuse", "concentrated": "concentrated"
+        }}),
+        ("controls/online", {"online": {}}),
+    ],
+)  # fmt: skip
+def test_a_whole_run_generates_what_its_dry_run_says(
+    tmp_path: Path, name: str, experiments: dict[str, Any]
+) -> None:
+    content = reduced(name, seeds=[13], experiments=experiments)
+    content["data"] |= {"pool_limit": 150, "audit_limit": 16}
+    content["training"] |= {"repetitions": 1, "micro_batch": 8, "accumulation": 1}
+    path = write(tmp_path, content)
+    foreseen = Foreseen(path)
+    run_recipe(Options(str(path)), str(tmp_path / "run"))
+    assert generated(tmp_path / "run") == sum(map(counts, foreseen.responses))
+    done = RunDirectory.open(tmp_path / "run").manifest()["training"]
+    assert foreseen.adapters == sum("seconds" in of for of in done.values())

@@ -1,0 +1,132 @@
+"""A model of the hub at a pinned revision, from a local cache that holds two of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gapft_harness.core.records import Arm
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.run_directory import layout
+from tests.command import gapft, succeed
+from tests.letters_task import CONTAINS, write_letters
+from tests.tiny_models import byte_llama
+
+#: The commits of the two revisions, by their weights' seeds.
+COMMITS = {seed: f"{seed + 10}" * 20 for seed in (0, 1)}
+
+
+class Hub:
+    """A cache as the hub's client leaves it, and a recipe on its one model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.model = folder / "hub/models--someone--tiny"
+        for seed, commit in COMMITS.items():
+            byte_llama(self.model / "snapshots" / commit, seed=seed)
+        self.env = {"HF_HOME": str(folder), "HF_HUB_CACHE": str(folder / "hub")}
+        self.env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+        write_letters(folder, {"pool": 60, "audit": 12})
+        (folder / "plugin.py").write_text(CONTAINS)
+
+    def point(self, seed: int) -> None:
+        """Let the branch main be a revision; before, the cache knows no branch."""
+        (self.model / "refs").mkdir(exist_ok=True)
+        (self.model / "refs/main").write_text(COMMITS[seed])
+
+    def weights(self, seed: int) -> str:
+        """The hash of a revision's weights."""
+        return weights_hash(self.model / "snapshots" / COMMITS[seed])
+
+    def command(self, revision: str | None) -> tuple[str, ...]:
+        """``gapft run`` at a revision; None: the branch main."""
+        args = {"pretrained": "someone/tiny", "dtype": "float32", "batch_size": 16}
+        content = {
+            "name": "letters",
+            "data": {"task": "letters"},
+            "model": {"args": args | ({"revision": revision} if revision else {})},
+            "search": {"k": 2, "temperature": 1.0, "top_p": 1.0},
+            "conditions": ["gapft"],
+            "seeds": [13],
+            "training": {"dtype": "float32", "repetitions": 1},
+            "statistics": {"replicates": 10},
+        }
+        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+        given = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "run")
+        return ("run", "recipe.yaml", *given)
+
+    def refused(self, *arguments: str) -> str:
+        """What a command that is refused says, in one line."""
+        done = gapft(*arguments, cwd=self.folder, env=self.env)
+        assert done.returncode == 2, done.stdout + done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+    def manifest(self) -> dict[str, Any]:
+        """That of the run."""
+        return dict(json.loads((self.folder / "run/manifest.json").read_text()))
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    return Hub(tmp_path)
+
+
+def test_a_pinned_revision_is_searched_trained_audited_and_recorded(hub: Hub) -> None:
+    """There is no branch in the cache: whatever forgot the revision would find no model."""
+    command = hub.command(COMMITS[1])
+    missing = succeed(*command, "--dry-run", cwd=hub.folder, env=hub.env).stdout
+    assert "missing here\nnothing" in missing
+    succeed(*command, cwd=hub.folder, env=hub.env)
+    source = hub.manifest()["source"]
+    assert (source["revision"], source["weights_sha256"]) == (COMMITS[1], hub.weights(1))
+    adapter = hub.folder / "run" / layout.adapter(Arm("gapft", 13))
+    facts = json.loads((adapter / "training.json").read_text())
+    assert (facts["base_revision"], facts["base_sha256"]) == (COMMITS[1], hub.weights(1))
+    assert (
+        f"pretrained=someone/tiny,revision={COMMITS[1]},peft" in (adapter / "README.md").read_text()
+    )
+    succeed("verify", "run", "--plugin", "plugin.py", cwd=hub.folder, env=hub.env)
+
+    other = hub.refused(*hub.command(COMMITS[0]))
+    assert "model.args.revision" in other
+    unknown = gapft(
+        *hub.command("9" * 40)[:-1], "none", "--dry-run", cwd=hub.folder, env=hub.env
+    ).stdout
+    assert f"at revision {'9' * 40}" in unknown.partition("missing here")[2]
+
+
+def test_a_branch_that_moved_is_another_model(hub: Hub) -> None:
+    hub.point(0)
+    search = (*hub.command(None), "--only", "search")
+    succeed(*search, cwd=hub.folder, env=hub.env)
+    source = hub.manifest()["source"]
+    assert (source["revision"], source["weights_sha256"]) == (COMMITS[0], hub.weights(0))
+    hub.point(1)
+    said = hub.refused(*hub.command(None))
+    assert hub.weights(1)[:12] in said
+    assert hub.weights(0)[:12] in said
+    hub.point(0)
+    shutil.rmtree(hub.model / "snapshots" / COMMITS[1])
+    succeed(*hub.command(None), cwd=hub.folder, env=hub.env)
+
+
+@pytest.mark.parametrize("option", ["padding_side", None])
+def test_training_loads_the_tokenizer_of_the_revision(
+    monkeypatch: pytest.MonkeyPatch, option: str | None
+) -> None:
+    from transformers import AutoTokenizer
+
+    from gapft_harness.training.model import load_tokenizer
+
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(
+        AutoTokenizer, "from_pretrained", lambda name, **options: asked.update(options)
+    )
+    options = {option: "left"} if option else {}
+    load_tokenizer({"pretrained": "someone/tiny", "revision": "abc", "dtype": "float32"}, **options)
+    assert asked == {"revision": "abc", **options}
