@@ -307,7 +307,7 @@ def test_the_papers_recipes_have_the_papers_settings(name: str, rule: str) -> No
     plain = check_recipe(MINIMAL, "x")
     assert recipe.verifier.params == {"rule": rule}
     assert recipe.training == plain.training
-    assert recipe.search == plain.search.model_copy(update={"max_gen_toks": 64})
+    assert recipe.search == plain.search.model_copy(update={"max_gen_toks": 64, "chunk": 64})
     assert (recipe.seeds, recipe.conditions) == (plain.seeds, plain.conditions)
     assert recipe.statistics == plain.statistics
     assert recipe.evidence.keep == "shortest"
@@ -325,7 +325,9 @@ def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str)
     recipe = load_recipe(bundled_recipes()[name])
     plain = check_recipe(MINIMAL, "x")
     assert (recipe.data.task, recipe.model.args["pretrained"]) == ("gapft_livecodebench", model)
-    assert recipe.search == plain.search.model_copy(update={"k": 16, "max_gen_toks": 1536})
+    assert recipe.search == plain.search.model_copy(
+        update={"k": 16, "max_gen_toks": 1536, "chunk": 64}
+    )
     assert (recipe.episode.attempts, recipe.episode.executions) == (3, 3)
     assert recipe.evidence == plain.evidence.model_copy(update={"keep": "shortest"})
     assert recipe.training == plain.training.model_copy(
