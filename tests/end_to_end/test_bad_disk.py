@@ -75,13 +75,14 @@ def test_a_full_disk_ends_a_run_in_any_stage_and_it_goes_on_when_there_is_room(
     letters: Letters, tmp_path: Path
 ) -> None:
     whole = letters.folder / "whole"
-    kept = pages(whole, "*.*", "pool/*", "audit/*", "selections/*") + pages(whole, "manifest.json")
+    manifest = pages(whole, "manifest.json")
+    kept = pages(whole, "*.*", "pool/*", "audit/*", "selections/*") + manifest
     reported = kept + pages(whole, "adapters/*/*", "decisions/*")
     disk = tmp_path / "disk"
     run = disk / "full"
-    with small_disk(disk, 5):
+    with small_disk(disk, manifest):
         for room, stage, named in (
-            (5, "search", r"responses\.jsonl$"),
+            (manifest + 2, "search", r"responses\.jsonl$"),
             (kept + 7, "train", r"adapters/"),
             (reported + 60, "report", r"report$"),
         ):
@@ -101,7 +102,7 @@ def test_a_full_disk_ends_a_run_in_any_stage_and_it_goes_on_when_there_is_room(
 
 def test_a_limit_on_the_size_of_files_is_told_like_a_full_disk(letters: Letters) -> None:
     run = letters.folder / "limited"
-    limit = 12 << 10
+    limit = (letters.folder / "whole" / "manifest.json").stat().st_size
     done = letters.try_(run, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit,) * 2))
     assert check_refused(done, "File too large").endswith("responses.jsonl")
     check_nothing_half_written(run)

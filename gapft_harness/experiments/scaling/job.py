@@ -164,10 +164,16 @@ def scale_arm(
 
 
 def _report_part(
-    progress: api.ReportProgress, number: int, done: int, total: int, tokens: int = 0
+    progress: api.ReportProgress,
+    number: int,
+    done: int,
+    total: int,
+    /,
+    tokens: int = 0,
+    note: str = "",
 ) -> None:
     """Report one scale's progress as a part of all scales'."""
-    progress(number * total + done, len(SCALES) * total, tokens)
+    progress(number * total + done, len(SCALES) * total, tokens, note)
 
 
 def audit_scaled_arm(
