@@ -19,6 +19,7 @@ from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import (
     CONTEXT,
+    FINISH_REASONS,
     GREEDY,
     SOURCE,
     STATUSES,
@@ -208,6 +209,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Problem",  # one problem of a split: prompt, gold, the benchmark's record
     "Stream",  # randomness that depends on (seed, purpose, id) alone
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
+    "FINISH_REASONS",  # how a response can end
     "CONTEXT",  # the finish_reason of a prompt that does not fit the model's context
     # Verifiers
     "Verifier",  # what a factory gives: verify(responses, golds)

@@ -150,12 +150,20 @@ class Generation:
 
     Where the prompt does not fit the model's context beside ``max_gen_toks`` new tokens, the text
     and ids are empty and ``finish_reason`` is ``records.CONTEXT``; see ``beyond_context``.
+
+    Attributes:
+        text: without its stop string.
+        token_ids: those that make up ``text``.
+        finish_reason: one of ``records.FINISH_REASONS``.
+        tokens_from: as of a ``Response``.
+        stop_string: where ``finish_reason`` is ``records.STOP_STRING``, that string; else empty.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str
     tokens_from: str = "generator"
+    stop_string: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +290,7 @@ class Verifier(Protocol):
     Responses come without their reasoning blocks (``core/thoughts.py``), to every method, unless
     the verifier is registered with ``sees_thoughts=True``.
 
-    A verifier may have six more methods:
+    A verifier may have seven more methods:
 
     * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
       anything is generated.
@@ -293,6 +301,9 @@ class Verifier(Protocol):
       last box), sealed beside its verdict; None where it gives none. It must not depend on what
       is right. Where reading takes what the problem shows, such as its options' texts, it may
       have a second argument ``gold``.
+    * ``has_answer(text, gold) -> bool``: whether a response gives any answer, right or wrong, for a
+      verifier without ``answer``. Cheap: nothing is run. A search whose first responses give none
+      says so at once.
     * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: what
       ``verify`` and ``answer`` give, for a verifier that would otherwise read each text twice.
     * ``opening(text, gold) -> str | None``: beside ``answer``, what a response opens with as its

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from gapft_harness.core.records import STOP_STRING
 from gapft_harness.core.turn_end import find_turn_end
 from gapft_harness.hooks.protocols import Generation, SamplerSettings
 
@@ -85,10 +86,11 @@ def finished(
     own = list(ids[:end])
     whole = decode(own)
     text = postprocess_generated_text(whole, list(stops), None)
-    is_cut = len(text) < len(whole)
-    if is_cut:
-        own = ids_of_text(own, text, decode)
-    return Generation(text, tuple(own), "stop" if is_cut or end is not None else "length")
+    if len(text) < len(whole):
+        stop = next((stop for stop in stops if whole.startswith(stop, len(text))), "")
+        ids = tuple(ids_of_text(own, text, decode))
+        return Generation(text, ids, STOP_STRING, stop_string=stop)
+    return Generation(text, tuple(own), "length" if end is None else "stop")
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -44,6 +44,7 @@ from gapft_harness.stages.generation.episodes import (
     check_conversations,
     episodes_of,
 )
+from gapft_harness.stages.generation.first_chunk import check_first_chunk
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
@@ -202,7 +203,8 @@ def generate(
         progress: called with responses made, and made or still wanted: the second falls where
             problems are solved, or episodes end, before all that was wanted of them.
         episodes: how a decode of several attempts goes; None is a single response.
-        verifier: says which problems are solved; phases of ``unsolved`` problems need it.
+        verifier: says which problems are solved, which phases of ``unsolved`` problems need; and
+            reads the answers of the first chunk, of which ``progress`` gets what is wrong.
 
     Raises:
         UserError: the journal holds chunks of other problems, prompts, settings or weights.
@@ -238,6 +240,10 @@ def generate(
         done += made
         tokens += sum(len(g.token_ids) for answer in generated for g in answer.generations)
         progress(done, total, tokens)
+        if each is rounds[0] and verifier is not None:
+            # no problem is left out of the first round
+            for note in check_first_chunk(each.members, generated, each.phase.decoding, verifier):
+                progress(done, total, tokens, note)
 
 
 def _partial_report(

@@ -11,7 +11,7 @@ from typing import Any
 
 from gapft_harness.core.credentials import without_credentials
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.records import STOP_STRING, Adapter, Decoding
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -281,6 +281,8 @@ class ServerSampler:
             ids, tokens_from = (), "none"
             if self._retokenizer is not None:
                 [ids], tokens_from = self._retokenizer.response_ids([reply.text]), "retokenized"
+        if reply.stop is not None:
+            return Generation(reply.text, ids, STOP_STRING, tokens_from, reply.stop)
         return Generation(reply.text, ids, reply.finish_reason, tokens_from)
 
 
