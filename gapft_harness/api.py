@@ -90,8 +90,12 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.lm_eval_bridge.samplers.hf import (
         check_arguments as check_hf_arguments,
     )
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, has_chat_template
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import (
+        ServerSampler,
+        find_model,
+        renders_chats,
+    )
     from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, dummy_sampler
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
@@ -260,12 +264,14 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "beyond_context",  # the answer to a prompt that does not fit the model's context
     "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
     "LmEvalSampler",  # any lm-eval model, by its text
+    "has_chat_template",  # whether that tokenizer has a chat template
     "dummy_sampler",  # lm-eval's dummy model
     "HfSampler",  # lm-eval's hf model, exact token ids
     "check_hf_arguments",  # what it refuses before anything is loaded
     "VllmSampler",  # lm-eval's vllm model, exact token ids
     "prepare_vllm",  # sets what vllm reads when it is imported; call it before VllmSampler
     "ServerSampler",  # an OpenAI-compatible server
+    "renders_chats",  # whether its prompts are chats where the recipe does not say
     "find_model",  # refuses wrong arguments, and a server that lists no such model
     "SglangSampler",  # lm-eval's sglang model
     # Trainers and trackers

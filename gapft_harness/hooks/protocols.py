@@ -263,6 +263,9 @@ class RegisterSampler(Protocol):
     not there; ``gapft run --dry-run`` asks it. It loads and generates nothing.
     ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and
     ``describe`` says their ids as ``start_ids``.
+    ``chat_template(settings)`` tells whether prompts are rendered through a chat template where
+    the recipe does not say: ``api.has_chat_template`` for a sampler that renders with the
+    tokenizer that ``model_args`` names. Without it the default is false. It loads no weights.
     """
 
     def __call__(
@@ -275,6 +278,7 @@ class RegisterSampler(Protocol):
         operational: Sequence[str] = (),
         check: Callable[[SamplerSettings], object] | None = None,
         start_tokens: bool = False,
+        chat_template: Callable[[SamplerSettings], bool] | None = None,
     ) -> None: ...
 
 

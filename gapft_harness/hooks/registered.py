@@ -89,6 +89,7 @@ class SamplerTraits(Traits):
     operational: tuple[str, ...] = ()
     check: Callable[[SamplerSettings], object] | None = None
     start_tokens: bool = False
+    chat_template: Callable[[SamplerSettings], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,19 @@ def check_hf(settings: SamplerSettings) -> None:
     check_hf_arguments(settings.model_args)
 
 
+def has_template(settings: SamplerSettings) -> bool:
+    """Whether the tokenizer of an engine's model has a chat template."""
+    from gapft_harness.api import has_chat_template
+
+    return has_chat_template(settings)
+
+
+def hf_has_template(settings: SamplerSettings) -> bool:
+    """The same of Transformers models, whose arguments are checked first."""
+    check_hf(settings)
+    return has_template(settings)
+
+
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """The vLLM engine through lm-eval's own ``vllm`` model; adapters are served, not merged."""
     from gapft_harness.api import prepare_vllm
@@ -61,6 +74,13 @@ def check_server(settings: SamplerSettings) -> None:
     find_model(settings)
 
 
+def server_has_template(settings: SamplerSettings) -> bool:
+    """Whether a server's prompts are chats where the recipe does not say."""
+    from gapft_harness.api import renders_chats
+
+    return renders_chats(settings)
+
+
 def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """lm-eval's ``dummy`` model: one constant response, no weights."""
     from gapft_harness.api import dummy_sampler
@@ -71,10 +91,17 @@ def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers each under lm-eval's name of the model."""
-    register("hf", hf, check=check_hf, start_tokens=True)
-    register("vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True)
-    register("sglang", sglang, own_process=True, operational=("mem_fraction_static",))
-    register("sglang-generate", sglang, operational=OF_SERVERS)
+    register("hf", hf, check=check_hf, start_tokens=True, chat_template=hf_has_template)
+    register(
+        "vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True,
+        chat_template=has_template,
+    )  # fmt: skip
+    memory = ("mem_fraction_static",)
+    register("sglang", sglang, own_process=True, operational=memory, chat_template=has_template)
+    register("sglang-generate", sglang, operational=OF_SERVERS, chat_template=has_template)
     for name, of_ids in (("local-completions", True), ("local-chat-completions", False)):
-        register(name, server, operational=OF_SERVERS, check=check_server, start_tokens=of_ids)
+        register(
+            name, server, operational=OF_SERVERS, check=check_server, start_tokens=of_ids,
+            chat_template=server_has_template,
+        )  # fmt: skip
     register("dummy", dummy)

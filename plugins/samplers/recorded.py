@@ -245,7 +245,14 @@ def _short(value: Any) -> str:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``recorded``."""
-    register("recorded", recorded, generates=False, start_tokens=True)
+    register("recorded", recorded, generates=False, start_tokens=True, chat_template=has_template)
+
+
+def has_template(settings: SamplerSettings) -> bool:
+    """Whether the tokenizer that gives the ids has a chat template."""
+    from gapft_harness.api import has_chat_template
+
+    return has_chat_template(settings)
 
 
 def recorded(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:

@@ -186,6 +186,17 @@ def check_chat_settings(settings: SamplerSettings) -> None:
         )
 
 
+def has_chat_template(settings: SamplerSettings) -> bool:
+    """Check whether the tokenizer that ``model_args`` names has a chat template.
+
+    Raises:
+        UserError: there is no such tokenizer.
+    """
+    args = settings.model_args
+    key = "tokenizer" if args.get("tokenizer") else "pretrained"
+    return load_tokenizer(key, str(args[key]), args).chat_template is not None
+
+
 def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
     """Tries the chat template once, with the system turn if there is one.
 

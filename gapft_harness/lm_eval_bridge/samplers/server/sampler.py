@@ -22,7 +22,7 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, has_chat_template
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
     ServerArguments,
     check_arguments,
@@ -294,6 +294,18 @@ def find_model(settings: SamplerSettings) -> None:
     """
     arguments = _checked(settings)
     check_model(client_of(settings, arguments, Patience(1)), arguments)
+
+
+def renders_chats(settings: SamplerSettings) -> bool:
+    """Check whether prompts are chats where the recipe does not say.
+
+    A chat server's always are; otherwise the tokenizer on this side decides, if there is one.
+
+    Raises:
+        UserError: a wrong argument, or no such tokenizer.
+    """
+    arguments = check_arguments(settings.backend, settings.model_args)
+    return arguments.chat or (arguments.tokenizer and has_chat_template(settings))
 
 
 def _checked(settings: SamplerSettings) -> ServerArguments:
