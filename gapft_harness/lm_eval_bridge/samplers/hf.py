@@ -22,6 +22,7 @@ from peft import PeftModel
 from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.gguf import looks_like_hub_name
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -125,9 +126,7 @@ def check_pretrained(pretrained: Any) -> None:
             f"model.args: pretrained: {pretrained!r} is no model folder: no config.json in it; "
             "give the folder that save_pretrained wrote, or a hub name"
         )
-    # A hub name is NAME or OWNER/NAME; anything else can only be a path.
-    looks_like_path = pretrained.startswith((".", "/", "~")) or pretrained.count("/") > 1
-    if looks_like_path and not folder.exists():
+    if not looks_like_hub_name(pretrained) and not folder.exists():
         raise UserError(
             f"model.args: pretrained: no folder {pretrained!r}; give a model folder or a hub name"
         )
