@@ -24,6 +24,7 @@ from transformers import GenerationConfig
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.gguf import looks_like_hub_name
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding
+from gapft_harness.core.turn_end import check_vocabulary
 from gapft_harness.hooks.protocols import (
     Generated,
     ReportGeneration,
@@ -39,6 +40,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     end_ids,
     finished,
     ignored_message,
+    require_ends,
     split_generation_config,
     turn_ends,
 )
@@ -220,6 +222,9 @@ class HfSampler:
             | as_ids(self._lm.tokenizer.eos_token_id)
             | turn_ends(self._lm.tokenizer, settings)
         )
+        require_ends(self._lm.tokenizer, self._own_end_ids, arguments["pretrained"])
+        embeddings = self._lm.model.get_input_embeddings().weight
+        check_vocabulary(self._lm.tokenizer, embeddings.shape[0])
         self._ignored = neutralise_generation_config(self._lm.model)
         self._notes: list[str] = []
         if self._ignored:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Gold, Problem
 from gapft_harness.hooks.checked import answers_of
 from gapft_harness.hooks.protocols import Generated, Generation, Verifier
@@ -88,6 +89,21 @@ def check_first_chunk(
         yield _describe_cut(cut, len(rows), decoding)
     if unanswered and len(unanswered) * _UNANSWERED >= len(rows):
         yield _describe_unanswered(unanswered, len(rows), verifier)
+
+
+def require_room(generated: Sequence[Generated], decoding: Decoding) -> None:
+    """Stop before anything is generated where no prompt fits the model's context.
+
+    Raises:
+        UserError: none does.
+    """
+    reasons = {of.finish_reason for answer in generated for of in answer.generations}
+    if reasons == {CONTEXT}:
+        raise UserError(
+            f"search.max_gen_toks: none of the first {len(generated)} prompts fits the model's "
+            f"context beside {decoding.max_gen_toks:,} new tokens; lower it, shorten the prompt "
+            "(the task's num_fewshot), or use a model with a longer context"
+        )
 
 
 def _find_answers(verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]) -> list[bool]:

@@ -44,7 +44,7 @@ from gapft_harness.stages.generation.episodes import (
     check_conversations,
     episodes_of,
 )
-from gapft_harness.stages.generation.first_chunk import check_first_chunk
+from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_room
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
@@ -207,7 +207,8 @@ def generate(
             reads the answers of the first chunk, of which ``progress`` gets what is wrong.
 
     Raises:
-        UserError: the journal holds chunks of other problems, prompts, settings or weights.
+        UserError: the journal holds chunks of other problems, prompts, settings or weights; or no
+            prompt of the first chunk fits the model's context.
     """
     attempts = episodes.attempts if episodes else 1
     chunks = chunks_of(problems, chunk)
@@ -234,6 +235,8 @@ def generate(
 
         report = _partial_report(progress, done, total, tokens)
         generated = sampler.generate(requests, each.phase.decoding, report) if requests else []
+        if each is rounds[0] and len(each.members) >= min(BLOCK, len(problems)):
+            require_room(generated, each.phase.decoding)
         if each.attempt > 1:
             check_conversations(requests, generated, journal)
         journal.append(each.key, requests, generated, judged)
