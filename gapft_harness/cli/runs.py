@@ -82,9 +82,8 @@ def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[
     """
     if recipe.model.chat_template is not None or not plugins.has("sampler", recipe.model.backend):
         return recipe, ""
-    begun = RunDirectory.open(path).recipe if (path / layout.RECIPE).exists() else None
-    if begun is not None and begun.model.chat_template is not None:
-        applies, is_new = begun.model.chat_template, False
+    if (path / layout.RECIPE).exists():
+        applies, is_new = RunDirectory.open(path).recipe.model.chat_template, False
     else:
         applies, is_new = plugins.default_chat_template(sampler_settings(recipe)), True
     model = recipe.model.model_copy(update={"chat_template": applies})
