@@ -20,6 +20,7 @@ from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import (
     CONTEXT,
+    FINISH_REASONS,
     GREEDY,
     SOURCE,
     STATUSES,
@@ -77,8 +78,16 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.lm_eval_bridge.samplers.hf import (
         check_arguments as check_hf_arguments,
     )
-    from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, prompt_lengths
-    from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
+    from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
+        Retokenizer,
+        has_chat_template,
+        prompt_lengths,
+    )
+    from gapft_harness.lm_eval_bridge.samplers.server.sampler import (
+        ServerSampler,
+        find_model,
+        renders_chats,
+    )
     from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, dummy_sampler
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
@@ -184,6 +193,7 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Problem",  # one problem of a split: prompt, gold, the benchmark's record
     "Stream",  # randomness that depends on (seed, purpose, id) alone
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
+    "FINISH_REASONS",  # how a response can end
     "CONTEXT",  # the finish_reason of a prompt that does not fit the model's context
     # Verifiers
     "RegisterVerifier",  # the type of register in register_verifiers
@@ -231,12 +241,14 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
     "prompt_lengths",  # of problems, by that tokenizer
     "LmEvalSampler",  # any lm-eval model, by its text
+    "has_chat_template",  # whether that tokenizer has a chat template
     "dummy_sampler",  # lm-eval's dummy model
     "HfSampler",  # lm-eval's hf model, exact token ids
     "check_hf_arguments",  # what it refuses before anything is loaded
     "VllmSampler",  # lm-eval's vllm model, exact token ids
     "prepare_vllm",  # sets what vllm reads when it is imported; call it before VllmSampler
     "ServerSampler",  # an OpenAI-compatible server
+    "renders_chats",  # whether its prompts are chats where the recipe does not say
     "find_model",  # refuses wrong arguments, and a server that lists no such model
     "SglangSampler",  # lm-eval's sglang model
     # Trainers and trackers

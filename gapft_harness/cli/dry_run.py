@@ -11,7 +11,7 @@ import yaml
 
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.requirements import LARGE, Size, has_own_budget, list_requirements, size_of
-from gapft_harness.cli.runs import resolve_recipe, set_by
+from gapft_harness.cli.runs import resolve_recipe, set_by, settle_chat_template
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import offline
 from gapft_harness.core.records import Problem
@@ -64,11 +64,18 @@ def describe(choice: Options, run_dir: Path | None) -> str:
     recipe = resolve_recipe(choice)
     place = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
+    warnings: list[str] = []
+    try:
+        recipe, applied = settle_chat_template(recipe, Path(place), plugins)
+        warnings += filter(None, [applied])
+    except GapftError as error:
+        warnings.append(f"model.chat_template: not known here: {error}")
     with naming_plugins(Path(place)):
         check_names(recipe, plugins)
         experiments = asked(recipe, plugins, set_by(choice))
     include_paths = choice.include_paths or searched_in(Path(place))
-    problems, task, warnings, missing = _read(recipe, plugins, include_paths)
+    problems, task, said, missing = _read(recipe, plugins, include_paths)
+    warnings += said
     warnings += replicate_warnings(recipe)
     if task:
         warnings += reward_warnings(recipe, task, plugins)

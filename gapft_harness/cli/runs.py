@@ -18,7 +18,7 @@ from gapft_harness.cli.interrupts import goes_on
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.checked import CheckedExecutor
-from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes, find_recipe
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import picked
@@ -29,7 +29,7 @@ from gapft_harness.recipe.reading import (
     parse_value,
     read_recipe,
 )
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.recipe import Recipe, sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import require_settled
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
@@ -63,6 +63,35 @@ def resolve_recipe(choice: Options) -> Recipe:
         place = find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
     return check_recipe(content, source, _settings(choice, content)).with_whole_paths()
+
+
+def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
+    """Decide whether prompts are rendered through a chat template, where the recipe does not say.
+
+    A run that is there keeps what it was begun with; otherwise the model's tokenizer decides.
+
+    Args:
+        path: the run directory, which need not exist.
+
+    Returns:
+        The recipe with ``model.chat_template`` set, and a sentence for people if a template is
+        applied unasked; else it is empty.
+
+    Raises:
+        UserError: the tokenizer that decides it cannot be loaded.
+    """
+    if recipe.model.chat_template is not None or not plugins.has("sampler", recipe.model.backend):
+        return recipe, ""
+    if (path / layout.RECIPE).exists():
+        applies, is_new = RunDirectory.open(path).recipe.model.chat_template, False
+    else:
+        applies, is_new = plugins.default_chat_template(sampler_settings(recipe)), True
+    model = recipe.model.model_copy(update={"chat_template": applies})
+    line = (
+        f"model.chat_template: true, because {recipe.model.args['pretrained']} has a chat template "
+        "and neither recipe nor command decides; --set model.chat_template=false turns it off"
+    )
+    return recipe.model_copy(update={"model": model}), line if applies and is_new else ""
 
 
 def set_by(choice: Options) -> dict[str, str]:
@@ -253,6 +282,9 @@ def _matching(given: str) -> list[str]:
 def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
     with _creating(path), hold(path), naming_plugins(path):
         plugins = load_plugins(choice.plugin_files)
+        applied = ""
+        if recipe is not None:
+            recipe, applied = settle_chat_template(recipe, path, plugins)
         run = (
             RunDirectory.create_or_open(path, recipe, plugins)
             if recipe
@@ -261,6 +293,8 @@ def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[st
         if recipe and "select" not in stages and not {*stages} <= {"search", "states"}:
             require_settled(path, RunDirectory.open(path).recipe, run.recipe, stages)
         display = Display()
+        if applied:
+            display.say(applied)
         _say_grown(run, display, stages)
         # a recipe that is given is checked whole, though a stage alone may need less of it
         checked = STAGES if recipe else stages

@@ -34,6 +34,13 @@ SOURCE = "source"
 #: context beside the new tokens. Its text is empty, and it counts as not passed.
 CONTEXT = "context"
 
+#: ``finish_reason`` of a response that was cut at a stop string of its task.
+STOP_STRING = "stop_string"
+
+#: How a response can end: at an end token (or at what a backend does not tell from one), at a stop
+#: string, at the length limit, nobody knows how, or not generated.
+FINISH_REASONS = ("stop", STOP_STRING, "length", "unknown", CONTEXT)
+
 #: What a verifier compares a response with: any JSON value, a string for most tasks.
 Gold = Any
 
@@ -148,7 +155,7 @@ class Response:
         text: what the verifier sees, stop strings removed.
         token_ids: the generated ids that make up ``text``, the end-of-sequence id excluded.
             Empty where the backend has no tokenizer (``tokens_from`` then says so).
-        finish_reason: ``stop`` (also at a stop string), ``length``, ``unknown``, or ``CONTEXT``.
+        finish_reason: one of ``FINISH_REASONS``.
         seed: the seed of the random stream that it was drawn from; 0 of a greedy response.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         attempts: the earlier attempts of an episode, in order; empty elsewhere.
@@ -230,7 +237,7 @@ class Evidence:
         if self.response.finish_reason == "unknown":
             limit = self.max_gen_toks
             return limit is not None and len(self.response.token_ids) < limit
-        return self.response.finish_reason == "stop"
+        return self.response.finish_reason in ("stop", STOP_STRING)
 
     @property
     def tokens(self) -> int:

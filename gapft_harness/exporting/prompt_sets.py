@@ -160,7 +160,7 @@ def _prompts(
             next(number),
             problem["prompt"],
             _chat_of(run, problem),
-            recipe.model.chat_template,
+            bool(recipe.model.chat_template),
             gold if isinstance(gold, str) else problem["gold"],
             facts,
         )

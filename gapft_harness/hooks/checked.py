@@ -8,7 +8,7 @@ from reprlib import repr as short
 from typing import Any, get_args
 
 from gapft_harness.core.json_values import json_fault
-from gapft_harness.core.records import CONTEXT, Decoding, Gold, TokensFrom
+from gapft_harness.core.records import FINISH_REASONS, Decoding, Gold, TokensFrom
 from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.protocols import (
     Executor,
@@ -23,7 +23,6 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.hooks.registered import Registered, owner_of
 
-_FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
 _TOKENS_FROM = get_args(TokensFrom)
 
 #: A verifier's optional method that judges and answers in one pass.
@@ -130,9 +129,9 @@ def _generation_fault(given: Any) -> str:
         return f"a text that is none ({short(text)})"
     if fault := json_fault(text):
         return f"a text that {fault} (gapft_harness.api.whole mends it)"
-    for word, known in ((given.finish_reason, _FINISH_REASONS), (given.tokens_from, _TOKENS_FROM)):
+    for word, known in ((given.finish_reason, FINISH_REASONS), (given.tokens_from, _TOKENS_FROM)):
         if not isinstance(word, str) or word not in known:
-            name = "finish_reason" if known is _FINISH_REASONS else "tokens_from"
+            name = "finish_reason" if known is FINISH_REASONS else "tokens_from"
             return f"the {name} {short(word)}; expected one of {', '.join(known)}"
     return ids_fault(given.token_ids)
 

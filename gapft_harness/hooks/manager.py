@@ -172,6 +172,16 @@ class Plugins:
             made = entry.value(settings, adapter)
         return CheckedSampler(entry, made)
 
+    def default_chat_template(self, settings: SamplerSettings) -> bool:
+        """Find whether a backend renders chats where the recipe does not say; loads no weights.
+
+        Raises:
+            UserError: the tokenizer that decides it cannot be loaded.
+        """
+        with self.get("sampler", settings.backend).blamed() as entry:
+            decide = entry.declared(SamplerTraits).chat_template
+            return decide is not None and bool(decide(settings))
+
     def require_start_tokens(self, backend: str, count: int | None) -> None:
         """Stops a number of start tokens for a sampler that cannot set it.
 

@@ -159,16 +159,18 @@ class Generation:
     and ids are empty and ``finish_reason`` is ``CONTEXT``; see ``beyond_context``.
 
     Attributes:
-        text: the response, stop strings removed.
+        text: the response, without its stop string.
         token_ids: the ids that make up ``text``, without an end token; empty without a tokenizer.
-        finish_reason: ``stop`` (also at a stop string), ``length``, ``unknown`` or ``CONTEXT``.
+        finish_reason: one of ``FINISH_REASONS``.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
+        stop_string: where ``finish_reason`` is ``stop_string``, that string; else empty.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str
     tokens_from: str = "generator"
+    stop_string: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +285,9 @@ class RegisterSampler(Protocol):
     ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and
     ``describe`` says their ids as ``start_ids``. ``prompt_lengths(settings, problems)`` counts the
     tokens of each problem's prompt without loading weights; it is asked before a search.
+    ``chat_template(settings)`` tells whether prompts are rendered through a chat template where
+    the recipe does not say: ``api.has_chat_template`` for a sampler that renders with the
+    tokenizer that ``model_args`` names. Without it the default is false. It loads no weights.
     """
 
     def __call__(
@@ -296,6 +301,7 @@ class RegisterSampler(Protocol):
         check: Callable[[SamplerSettings], object] | None = None,
         start_tokens: bool = False,
         prompt_lengths: PromptLengths | None = None,
+        chat_template: Callable[[SamplerSettings], bool] | None = None,
     ) -> None: ...
 
 
@@ -311,7 +317,7 @@ class Verifier(Protocol):
     Responses come without their reasoning blocks (``core/thoughts.py``), to every method, unless
     the verifier is registered with ``sees_thoughts=True``.
 
-    A verifier may have six more methods:
+    A verifier may have seven more methods:
 
     * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
       anything is generated.
@@ -322,6 +328,9 @@ class Verifier(Protocol):
       last box), sealed beside its verdict; None where it gives none. It must not depend on what
       is right. Where reading takes what the problem shows, such as its options' texts, it may
       have a second argument ``gold``.
+    * ``has_answer(text, gold) -> bool``: whether a response gives any answer, right or wrong, for a
+      verifier without ``answer``. Cheap: nothing is run. A search whose first responses give none
+      says so at once.
     * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: what
       ``verify`` and ``answer`` give, for a verifier that would otherwise read each text twice.
     * ``opening(text, gold) -> str | None``: beside ``answer``, what a response opens with as its

@@ -92,6 +92,7 @@ class SamplerTraits(Traits):
     check: Callable[[SamplerSettings], object] | None = None
     start_tokens: bool = False
     prompt_lengths: PromptLengths | None = None
+    chat_template: Callable[[SamplerSettings], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from gapft_harness.hooks.registered import Owned
 #: The methods of a verifier whose first argument is a list of responses, or one response
 #: (``protocols.Verifier``).
 _OF_BATCHES = ("verify", "verify_with_answers", "feedback")
-_OF_ONE = ("answer", "opening")
+_OF_ONE = ("answer", "opening", "has_answer")
 
 
 class VerifierWithoutThoughts(Owned):

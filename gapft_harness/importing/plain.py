@@ -9,14 +9,13 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import as_object
-from gapft_harness.core.records import CONTEXT, GREEDY
+from gapft_harness.core.records import FINISH_REASONS, GREEDY
 from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, text_of, verdict_of
 from gapft_harness.verdicts.places import Log
 from gapft_harness.verdicts.sample_logs import LogRow, canonical, grouped, records
 
 _NAMES = ("id", "prompt", "doc")
 _KEYS = (*_NAMES, "index", "text", "passed", "finish_reason")
-_FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
 #: Nobody draws as many samples of a problem; a larger number is a mistake.
 _MOST = 1_000_000
 
@@ -63,9 +62,9 @@ def _response(
     field = choice.metric or "passed"
     refuse_unknown(record, (*_KEYS, field), place)
     finish = record.get("finish_reason", "unknown")
-    if finish not in _FINISH_REASONS:
+    if finish not in FINISH_REASONS:
         raise UserError(
-            f"{place}: finish_reason is {finish!r:.60}, expected {', '.join(_FINISH_REASONS)}"
+            f"{place}: finish_reason is {finish!r:.60}, expected {', '.join(FINISH_REASONS)}"
         )
     verdict = None
     if field in record and not choice.judge:

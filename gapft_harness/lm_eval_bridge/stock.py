@@ -23,6 +23,8 @@ from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, scored
 
 #: The name of a task's filter that gives none a name.
 _NO_FILTER = "none"
+#: What lm-eval's regex filters give where they find nothing.
+_NOT_FOUND = "[invalid]"
 #: Texts of a record on which it is tried whether a metric grades, and the most characters of one.
 _TRIED, _LONGEST = 16, 200
 
@@ -108,16 +110,7 @@ class StockTask:
         chosen = filter or self.filter
         ensemble = next(e for e in ensembles(self._task) if e.name == chosen)
         instances = [
-            Instance(
-                request_type="generate_until",
-                doc=dict(doc),
-                arguments=("", {}),
-                idx=0,
-                task_name=self._task.config.task,
-                doc_id=0,
-                resps=[remove_thoughts(text)],
-            )
-            for doc, text in zip(documents, responses, strict=True)
+            self._instance(doc, text) for doc, text in zip(documents, responses, strict=True)
         ]
         if not instances:
             return []
@@ -131,6 +124,29 @@ class StockTask:
             pairs = zip(documents, responses, strict=True)
             return [self.outcomes([doc], [text], chosen)[0] for doc, text in pairs]
         return [self._judge(each, chosen) for each in instances]
+
+    def has_answer(self, document: Mapping[str, Any], response: str) -> bool:
+        """Return whether the filter leaves more of a response than its "[invalid]" or nothing."""
+        ensemble = next(e for e in ensembles(self._task) if e.name == self.filter)
+        instance = self._instance(document, response)
+        try:
+            ensemble.apply([instance])
+        except Exception:  # a filter may raise anything; its verdict says so
+            return False
+        filtered = instance.filtered_resps[self.filter]
+        found = filtered if isinstance(filtered, list | tuple) else [filtered]
+        return any(str(text).strip() not in ("", _NOT_FOUND) for text in found)
+
+    def _instance(self, document: Mapping[str, Any], response: str) -> Instance:
+        return Instance(
+            request_type="generate_until",
+            doc=dict(document),
+            arguments=("", {}),
+            idx=0,
+            task_name=self._task.config.task,
+            doc_id=0,
+            resps=[remove_thoughts(response)],
+        )
 
     def target(self, document: Mapping[str, Any]) -> str:
         """A document's answer as the task shows it, as lm_eval logs it."""

@@ -65,8 +65,14 @@ class GapTask(GenerationTask):
         config = {key: value for key, value in (config or {}).items() if key != "class"}
         check_gap_task(config, named(config))
         self.settings = parse_settings(named(config), config.get("metadata"))
-        # lm-eval would load a default metric, exact_match, where there is no list.
-        super().__init__(config={**config, "metric_list": config.get("metric_list") or []})
+        options = config.get("generation_kwargs") or {"do_sample": False, "temperature": 0.0}
+        # Without these keys lm-eval would load a default metric, exact_match, and cut responses at
+        # the few-shot delimiter, a blank line.
+        own = {
+            "metric_list": config.get("metric_list") or [],
+            "generation_kwargs": {**options, "until": options.get("until") or []},
+        }
+        super().__init__(config={**config, **own})
         chosen = self.fewshot_cfg.sampler
         self._sampler_class: Any = get_sampler(chosen) if isinstance(chosen, str) else chosen
 

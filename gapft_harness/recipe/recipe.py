@@ -385,7 +385,7 @@ def sampler_settings(recipe: Recipe) -> SamplerSettings:
     return SamplerSettings(
         backend=recipe.model.backend,
         model_args=model_args(recipe),
-        chat_template=recipe.model.chat_template,
+        chat_template=bool(recipe.model.chat_template),
         system_instruction=recipe.model.system_instruction,
         threads=recipe.executor.threads_each,
         processes=recipe.executor.sharing,

@@ -246,7 +246,11 @@ class Model(RecipeSection):
     args: dict[str, Any] = Field(
         description="lm-eval model_args; `pretrained` names the base model of search and training"
     )
-    chat_template: bool = Field(False, description="render prompts through the chat template")
+    chat_template: bool | None = Field(
+        None,
+        description="render prompts through the chat template; default: whether the tokenizer has "
+        "one, as `gapft run` and `gapft gap` then say",
+    )
     system_instruction: str | None = Field(None, description="system turn of the chat template")
     fewshot_as_multiturn: bool = Field(
         True,

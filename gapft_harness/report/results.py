@@ -21,7 +21,14 @@ from gapft_harness.report.findings.whole import (
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.sections import budgets, comparison, other_rule, paper, replicates
+from gapft_harness.report.sections import (
+    budgets,
+    comparison,
+    other_rule,
+    paper,
+    provenance,
+    replicates,
+)
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.run_directory.manifest import ImportFacts
@@ -29,7 +36,7 @@ from gapft_harness.run_directory.manifest import ImportFacts
 #: Keys that are the report's own: no experiment may have such a name.
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
-    "cases", "ledger", "episodes", "judged_by", "imported", "failures", "message",
+    "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates",
 )  # fmt: skip
 
@@ -71,6 +78,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["ledger"] = ledger.content(inputs, findings)
     if findings.replicates:
         content["replicates"] = replicates.content(findings)
+    if inputs.endings:
+        content["endings"] = provenance.endings(inputs)
     if inputs.episodes is not None:
         content["episodes"] = episodes_section.content(inputs.episodes)
     if inputs.judged_by:

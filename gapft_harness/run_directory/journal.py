@@ -22,7 +22,7 @@ from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.run_directory.tables import sealed_status
 
 #: What a line holds of a generation, in this order, after the response's index and seed.
-_GENERATED = tuple(field.name for field in fields(Generation))
+_GENERATED = tuple(of.name for of in fields(Generation) if of.name != "stop_string")
 
 
 @dataclass(frozen=True, slots=True)

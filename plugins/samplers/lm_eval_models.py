@@ -38,6 +38,19 @@ def check_hf(settings: SamplerSettings) -> None:
     check_hf_arguments(settings.model_args)
 
 
+def has_template(settings: SamplerSettings) -> bool:
+    """Whether the tokenizer of an engine's model has a chat template."""
+    from gapft_harness.api import has_chat_template
+
+    return has_chat_template(settings)
+
+
+def hf_has_template(settings: SamplerSettings) -> bool:
+    """The same of Transformers models, whose arguments are checked first."""
+    check_hf(settings)
+    return has_template(settings)
+
+
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """The vLLM engine through lm-eval's own ``vllm`` model; adapters are served, not merged."""
     from gapft_harness.api import prepare_vllm
@@ -70,6 +83,13 @@ def check_server(settings: SamplerSettings) -> None:
     find_model(settings)
 
 
+def server_has_template(settings: SamplerSettings) -> bool:
+    """Whether a server's prompts are chats where the recipe does not say."""
+    from gapft_harness.api import renders_chats
+
+    return renders_chats(settings)
+
+
 def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """lm-eval's ``dummy`` model: one constant response, no weights."""
     from gapft_harness.api import dummy_sampler
@@ -94,17 +114,25 @@ def lengths_of_server(
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers each under lm-eval's name of the model."""
-    register("hf", hf, check=check_hf, start_tokens=True, prompt_lengths=lengths)
+    register(
+        "hf", hf, check=check_hf, start_tokens=True, prompt_lengths=lengths,
+        chat_template=hf_has_template,
+    )  # fmt: skip
     register(
         "vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True,
-        prompt_lengths=lengths,
+        prompt_lengths=lengths, chat_template=has_template,
     )  # fmt: skip
-    memory = ("mem_fraction_static",)
-    register("sglang", sglang, own_process=True, operational=memory, prompt_lengths=lengths)
-    register("sglang-generate", sglang, operational=OF_SERVERS, prompt_lengths=lengths)
+    for name, own_process, operational in (
+        ("sglang", True, ("mem_fraction_static",)),
+        ("sglang-generate", False, OF_SERVERS),
+    ):
+        register(
+            name, sglang, own_process=own_process, operational=operational,
+            prompt_lengths=lengths, chat_template=has_template,
+        )  # fmt: skip
     for name, of_ids in (("local-completions", True), ("local-chat-completions", False)):
         register(
             name, server, operational=OF_SERVERS, check=check_server, start_tokens=of_ids,
-            prompt_lengths=lengths_of_server,
+            prompt_lengths=lengths_of_server, chat_template=server_has_template,
         )  # fmt: skip
     register("dummy", dummy)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.api import (
-    CONTEXT,
+    FINISH_REASONS,
     GREEDY,
     Adapter,
     Arm,
@@ -41,7 +41,6 @@ from gapft_harness.api import (
 _KEYS = frozenset(
     {"id", "prompt", "index", "attempt", "text", "condition", "seed", "finish_reason"}
 )
-_FINISH_REASONS = ("stop", "length", "unknown", CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Record:
         index: ``GREEDY`` or the sample number.
         attempt: the attempt of an episode, from 1.
         text: the response.
-        finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
+        finish_reason: one of ``FINISH_REASONS``; ``unknown`` where the file does not say.
     """
 
     arm: Arm | None
@@ -218,7 +217,7 @@ def _parse(line: str, where: str) -> Record:
     attempt = record.get("attempt", 1)
     _expect(_is_count(attempt) and attempt > 0, where, record, "attempt", "a number from 1")
     finish = record.get("finish_reason", "unknown")
-    _expect(finish in _FINISH_REASONS, where, record, "finish_reason", " or ".join(_FINISH_REASONS))
+    _expect(finish in FINISH_REASONS, where, record, "finish_reason", " or ".join(FINISH_REASONS))
     arm = None
     if "condition" in record:
         _expect(isinstance(record["condition"], str), where, record, "condition", "a string")
@@ -246,7 +245,14 @@ def _short(value: Any) -> str:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Registers ``recorded``."""
-    register("recorded", recorded, generates=False, start_tokens=True)
+    register("recorded", recorded, generates=False, start_tokens=True, chat_template=has_template)
+
+
+def has_template(settings: SamplerSettings) -> bool:
+    """Whether the tokenizer that gives the ids has a chat template."""
+    from gapft_harness.api import has_chat_template
+
+    return has_chat_template(settings)
 
 
 def recorded(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:

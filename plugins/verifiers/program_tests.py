@@ -115,6 +115,10 @@ class ProgramTests(Closing):
         """
         return [outcome.feedback for outcome in self._run(responses, golds, _PUBLIC)]
 
+    def has_answer(self, text: str, gold: Gold) -> bool:
+        """Return whether a response has a fenced program."""
+        return bool((last_program_lcb if self._lcb else last_program)(text))
+
     def check_gold(self, gold: Gold) -> str:
         """What is wrong with a gold: malformed, too large, no test, or one that nothing passes."""
         try:

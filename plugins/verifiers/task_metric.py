@@ -53,6 +53,10 @@ class TaskMetric:
         self._tried += 1
         return self._task.graded(gold) if self._tried <= _TRIED else ""
 
+    def has_answer(self, text: str, gold: Gold) -> bool:
+        """Return whether the task's filter finds an answer in a response."""
+        return isinstance(gold, Mapping) and self._task.has_answer(gold, text)
+
     def describe(self) -> dict[str, str]:
         """Which metric and filter of the task decide, for the manifest."""
         return {"judge": self._task.judge}

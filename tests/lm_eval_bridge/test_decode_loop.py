@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import GREEDY, Decoding
+from gapft_harness.core.records import FINISH_REASONS, GREEDY, STOP_STRING, Decoding
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings
 from tests.asking import generate_all, request_for
 from tests.tiny_models import byte_llama
@@ -154,7 +154,10 @@ def test_stop_strings_cut_as_lm_eval_cuts(model: Path, stops: tuple[str, ...], s
     decoding = replace(GREEDY_DECODE, until=stops, max_gen_toks=60)
     found = generate_all(sampler_of(model, batch_size=size), asking(prompts, GREEDY), decoding)
     assert [text for [text] in texts(found)] == of_lm_eval(model, prompts, decoding, size)
-    assert {answer.generations[0].finish_reason for answer in found} <= {"stop", "length"}
+    for answer in found:
+        [of] = answer.generations
+        assert of.finish_reason in FINISH_REASONS
+        assert (of.finish_reason == STOP_STRING) == (of.stop_string in stops)
 
 
 def test_a_stop_string_of_several_tokens_is_found(model: Path) -> None:
@@ -168,7 +171,7 @@ def test_a_stop_string_of_several_tokens_is_found(model: Path) -> None:
                 sampler, asking(["Why?"], GREEDY), replace(GREEDY_DECODE, until=(stop,))
             )
         assert answer.generations[0].text == text.split(stop)[0]
-        assert answer.generations[0].finish_reason == "stop"
+        assert answer.generations[0].finish_reason == STOP_STRING
         assert counts.rows <= len((text.split(stop)[0] + stop).encode()) + 1
 
 

@@ -83,6 +83,18 @@ def test_a_task_by_yaml_alone(folder, monkeypatch):
     assert load_task(str(folder / "mine.yaml")).audit() == audit
 
 
+@pytest.mark.parametrize(
+    "given", ["", "generation_kwargs: {max_gen_toks: 9}\n", "generation_kwargs: {until: null}\n"]
+)
+def test_without_stop_strings_only_the_model_ends_a_response(folder, given):
+    """lm-eval's own default is a blank line, which cuts a chat model after its first sentence."""
+    (line,) = (line for line in YAML.splitlines(keepends=True) if "until" in line)
+    edit(folder, line, given)
+    task = load_task("mine", [folder])
+    assert task.decoding().until == ()
+    assert task.config()["generation_kwargs"]["until"] == [], "for lm_eval, too"
+
+
 def test_a_field_for_the_gold_alone_stays_out_of_the_record(folder):
     edit(folder, "keep: first", "keep: first, gold: answer, gold_only: [answer]")
     (problem, *_) = load_task("mine", [folder]).audit()

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import CONTEXT, GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.records import (
+    CONTEXT,
+    GREEDY,
+    STOP_STRING,
+    Adapter,
+    Arm,
+    Attempt,
+    Decoding,
+)
 from gapft_harness.hooks.protocols import Generated, Generation, Request, SamplerSettings
 from tests.asking import generate_all, request_for
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
@@ -189,7 +197,7 @@ def test_a_stop_string_cuts_text_and_ids(model, sampler):
     )
     [generation] = cut.generations
     assert generation.text == text.split(stop)[0] != text
-    assert generation.finish_reason == "stop"
+    assert (generation.finish_reason, generation.stop_string) == (STOP_STRING, stop)
     assert tokenizer.decode(generation.token_ids, skip_special_tokens=True) == generation.text
     assert free.generations[0].token_ids[: len(generation.token_ids)] == generation.token_ids
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.records import STOP_STRING, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
 from tests.asking import generate_all, request_for
@@ -277,6 +277,7 @@ def test_a_stop_string_cuts_the_servers_ids(server, model, encode):
     assert cut.text == whole.split(whole[4:6])[0] != whole
     assert cut.token_ids == tuple(encode(cut.text))
     assert cut.tokens_from == "generator"
+    assert (cut.finish_reason, cut.stop_string) == (STOP_STRING, whole[4:6])
 
 
 def test_without_ids_from_the_server_text_is_tokenized_and_flagged(server, model, encode):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import STOP_STRING
 from gapft_harness.core.turn_end import find_turn_end
 from gapft_harness.hooks.protocols import Generation, SamplerSettings
 
@@ -49,6 +51,24 @@ def turn_ends(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
     return frozenset() if end.token is None else frozenset([end.token])
 
 
+def require_ends(tokenizer: Any, ends: Collection[int], name: str) -> None:
+    """Refuse a model that nothing tells where a response ends.
+
+    Args:
+        ends: the end tokens that were found.
+        name: the model's.
+
+    Raises:
+        UserError: there are none.
+    """
+    if not ends or tokenizer.eos_token_id is None:
+        raise UserError(
+            f"model.args: pretrained: the tokenizer of {name!r} names no end token (eos_token), so "
+            "no response would end by itself; add the token that the model writes at its end to "
+            "tokenizer_config.json, or give a tokenizer that has it (model.args.tokenizer)"
+        )
+
+
 def ids_of_text(ids: Sequence[int], text: str, decode: Callable[[Sequence[int]], str]) -> list[int]:
     """The shortest prefix of ``ids`` that decodes to a text beginning with ``text``.
 
@@ -85,10 +105,11 @@ def finished(
     own = list(ids[:end])
     whole = decode(own)
     text = postprocess_generated_text(whole, list(stops), None)
-    is_cut = len(text) < len(whole)
-    if is_cut:
-        own = ids_of_text(own, text, decode)
-    return Generation(text, tuple(own), "stop" if is_cut or end is not None else "length")
+    if len(text) < len(whole):
+        stop = next((stop for stop in stops if whole.startswith(stop, len(text))), "")
+        ids = tuple(ids_of_text(own, text, decode))
+        return Generation(text, ids, STOP_STRING, stop_string=stop)
+    return Generation(text, tuple(own), "length" if end is None else "stop")
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -22,7 +22,9 @@ from peft import PeftModel
 from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
+from gapft_harness.core.gguf import looks_like_hub_name
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding
+from gapft_harness.core.turn_end import check_vocabulary
 from gapft_harness.hooks.protocols import (
     Generated,
     ReportGeneration,
@@ -38,6 +40,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     end_ids,
     finished,
     ignored_message,
+    require_ends,
     split_generation_config,
     turn_ends,
 )
@@ -131,9 +134,7 @@ def check_pretrained(pretrained: Any) -> None:
             f"model.args: pretrained: {pretrained!r} is no model folder: no config.json in it; "
             "give the folder that save_pretrained wrote, or a hub name"
         )
-    # A hub name is NAME or OWNER/NAME; anything else can only be a path.
-    looks_like_path = pretrained.startswith((".", "/", "~")) or pretrained.count("/") > 1
-    if looks_like_path and not folder.exists():
+    if not looks_like_hub_name(pretrained) and not folder.exists():
         raise UserError(
             f"model.args: pretrained: no folder {pretrained!r}; give a model folder or a hub name"
         )
@@ -227,6 +228,9 @@ class HfSampler:
             | as_ids(self._lm.tokenizer.eos_token_id)
             | turn_ends(self._lm.tokenizer, settings)
         )
+        require_ends(self._lm.tokenizer, self._own_end_ids, arguments["pretrained"])
+        embeddings = self._lm.model.get_input_embeddings().weight
+        check_vocabulary(self._lm.tokenizer, embeddings.shape[0])
         self._ignored = neutralise_generation_config(self._lm.model)
         self._notes: list[str] = []
         if self._ignored:

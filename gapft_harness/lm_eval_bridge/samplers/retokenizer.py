@@ -168,15 +168,13 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
     Raises:
         UserError: the template refuses the turns, or cannot leave the last one open.
     """
-    import jinja2
-
     continued = continues_answer(turns)
     arguments = {"add_generation_prompt": not continued, "continue_final_message": continued}
     try:
         if continued:  # a template that drops the turn could be cut at the same words elsewhere
             apply_template([*turns[:-1], {**turns[-1], "content": _BEGINNING}], **arguments)
         return apply_template([*turns], **arguments)
-    except (jinja2.TemplateError, ValueError) as error:
+    except Exception as error:  # a template may raise anything
         roles = ", ".join(turn["role"] for turn in turns)
         remedy = (
             "the task begins answers with gen_prefix: remove it from the task, or set "
@@ -204,6 +202,17 @@ def check_chat_settings(settings: SamplerSettings) -> None:
         )
 
 
+def has_chat_template(settings: SamplerSettings) -> bool:
+    """Check whether the tokenizer that ``model_args`` names has a chat template.
+
+    Raises:
+        UserError: there is no such tokenizer.
+    """
+    args = settings.model_args
+    key = "tokenizer" if args.get("tokenizer") else "pretrained"
+    return load_tokenizer(key, str(args[key]), args).chat_template is not None
+
+
 def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
     """Tries the chat template once, with the system turn if there is one.
 
@@ -212,8 +221,6 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
     Raises:
         UserError: the tokenizer has no template, or the template refuses the turns.
     """
-    import jinja2
-
     if tokenizer.chat_template is None:
         raise UserError(
             f"model.chat_template is true, but the tokenizer {tokenizer.name_or_path!r} has no "
@@ -226,11 +233,13 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
             add_generation_prompt=True,
             **(settings.model_args.get("chat_template_args") or {}),
         )
-    except jinja2.TemplateError as error:
-        turns = "a system and a user turn" if settings.system_instruction else "a user turn"
+    except Exception as error:  # a template may raise anything
+        system = bool(settings.system_instruction)
+        turns = "a system and a user turn" if system else "a user turn"
+        remedy = "change model.system_instruction" if system else "repair it"
         raise UserError(
-            f"the chat template of {tokenizer.name_or_path!r} refuses {turns} "
-            f"({first_line(error)}); change model.system_instruction"
+            f"model.chat_template: the chat template of {tokenizer.name_or_path!r} refuses {turns} "
+            f"({first_line(error)}); {remedy}, or set model.chat_template: false"
         ) from error
 
 

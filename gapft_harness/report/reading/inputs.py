@@ -13,6 +13,7 @@ from gapft_harness.core.records import Arm, State
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.reading.audits import Audit, OtherRule, TrainedArm, read_arm, read_audit
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
+from gapft_harness.report.reading.endings import Endings, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.paper import Figure, searched
@@ -76,6 +77,7 @@ class ReportInputs:
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
         generated: of every split and arm the tokens of its responses; only where a backend gave
             token ids to count.
+        endings: of ``pool``, ``audit`` and every arm: how their responses ended.
         episodes: how decodes of several attempts went; None where a decode is one response.
         parts: the experiments that the run has, each with what it read.
         failures: why so little passes, where nothing or little does.
@@ -105,6 +107,7 @@ class ReportInputs:
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     generated: Mapping[str, Generated] = field(default_factory=dict)
+    endings: Mapping[str, Endings] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[Taken, ...] = ()
     failures: tuple[Failures, ...] = ()
@@ -125,6 +128,7 @@ class ReportInputs:
             self,
             audit=self.audit.at(positions),
             arms=tuple(trained.at(positions) for trained in self.arms),
+            endings={},
             episodes=None,
             parts=(),
             failures=(),
@@ -190,6 +194,13 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         versions=manifest["versions"],
         drawn=manifest["drawn"],
         generated=read_generated(run_path, manifest.get("files", ())),
+        endings=read_endings(
+            {
+                name: run_path / layout.judged(name)
+                for name in (*SPLITS, *(arm.name for arm in arms))
+                if layout.judged(name) in manifest.get("files", ())
+            }
+        ),
         episodes=read_episodes(run_path, manifest, arms),
         parts=tuple(
             Taken(part, read)

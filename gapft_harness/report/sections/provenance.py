@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gapft_harness.core.records import CONTEXT, FINISH_REASONS, STOP_STRING
 from gapft_harness.report.findings.whole import ConditionFindings, Findings
 from gapft_harness.report.frame import Column, Frame
+from gapft_harness.report.reading.endings import Endings
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Text
@@ -126,8 +128,27 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
         Frame(VERDICTS, [*counts.items()]).table(
             "Only a pass counts as correct. A timeout or an error of the verifier counts as not "
             "passed in every rate, and is told apart here from a wrong answer."
-        )
+        ),
+        *_endings(inputs),
     ]
+
+
+def _endings(inputs: ReportInputs) -> list[Block]:
+    if not inputs.endings:
+        return []
+    return [
+        Frame(ENDINGS, [*inputs.endings.items()]).table(
+            "How responses ended: at an end token of the model (or at what its backend does not "
+            "tell from one), at a stop string of the task, or at the token limit. Many that were "
+            "cut and have no answer: change generation_kwargs.until in the task, or "
+            "search.max_gen_toks."
+        ),
+    ]
+
+
+def endings(inputs: ReportInputs) -> list[dict[str, Any]]:
+    """How the responses of splits and arms ended, for results.json."""
+    return Frame(ENDINGS, [*inputs.endings.items()]).entries()
 
 
 def _with(status: str) -> Column[tuple[str, Mapping[str, int]]]:
@@ -138,4 +159,38 @@ def _with(status: str) -> Column[tuple[str, Mapping[str, int]]]:
 VERDICTS: tuple[Column[tuple[str, Mapping[str, int]]], ...] = (
     Column("", "whose", lambda row: row[0], "responses"),
     *(_with(status) for status in STATUSES),
+)
+
+RowEndings = tuple[str, Endings]
+
+
+def _ended(key: str, title: str, *reasons: str) -> Column[RowEndings]:
+    """Count the responses that ended for one of some reasons."""
+
+    def count(row: RowEndings) -> int:
+        return sum(row[1].responses.get(reason, 0) for reason in reasons)
+
+    return Column(key, "how many responses ended so", count, title, wording.whole)
+
+
+def _unanswered(key: str, title: str, *reasons: str) -> Column[RowEndings]:
+    """Count those of them that gave no answer."""
+
+    def count(row: RowEndings) -> int | None:
+        counts = row[1].unanswered
+        return None if counts is None else sum(counts.get(reason, 0) for reason in reasons)
+
+    meaning = "without an answer (cut: at a stop string or the limit); a dash: none are read"
+    return Column(key, meaning, count, title, wording.whole)
+
+
+ENDINGS: tuple[Column[RowEndings], ...] = (
+    Column("of", "whose", lambda row: row[0], "responses of"),
+    _ended("end_token", "end token", "stop"),
+    _ended("stop_string", "stop string", STOP_STRING),
+    _ended("limit", "token limit", "length"),
+    _ended("unknown", "not known", "unknown"),
+    _ended("not_generated", "not generated", CONTEXT),
+    _unanswered("cut_unanswered", "cut, no answer", STOP_STRING, "length"),
+    _unanswered("unanswered", "no answer", *FINISH_REASONS),
 )

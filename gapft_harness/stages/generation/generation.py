@@ -44,6 +44,7 @@ from gapft_harness.stages.generation.episodes import (
     check_conversations,
     episodes_of,
 )
+from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_room
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
@@ -202,10 +203,12 @@ def generate(
         progress: called with responses made, and made or still wanted: the second falls where
             problems are solved, or episodes end, before all that was wanted of them.
         episodes: how a decode of several attempts goes; None is a single response.
-        verifier: says which problems are solved; phases of ``unsolved`` problems need it.
+        verifier: says which problems are solved, which phases of ``unsolved`` problems need; and
+            reads the answers of the first chunk, of which ``progress`` gets what is wrong.
 
     Raises:
-        UserError: the journal holds chunks of other problems, prompts, settings or weights.
+        UserError: the journal holds chunks of other problems, prompts, settings or weights; or no
+            prompt of the first chunk fits the model's context.
     """
     attempts = episodes.attempts if episodes else 1
     chunks = chunks_of(problems, chunk)
@@ -232,12 +235,18 @@ def generate(
 
         report = _partial_report(progress, done, total, tokens)
         generated = sampler.generate(requests, each.phase.decoding, report) if requests else []
+        if each is rounds[0] and len(each.members) >= min(BLOCK, len(problems)):
+            require_room(generated, each.phase.decoding)
         if each.attempt > 1:
             check_conversations(requests, generated, journal)
         journal.append(each.key, requests, generated, judged)
         done += made
         tokens += sum(len(g.token_ids) for answer in generated for g in answer.generations)
         progress(done, total, tokens)
+        if each is rounds[0] and verifier is not None:
+            # no problem is left out of the first round
+            for note in check_first_chunk(each.members, generated, each.phase.decoding, verifier):
+                progress(done, total, tokens, note)
 
 
 def _partial_report(

@@ -11,7 +11,7 @@ from typing import Any
 
 from gapft_harness.core.credentials import without_credentials
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.records import STOP_STRING, Adapter, Decoding
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -22,7 +22,7 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, has_chat_template
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
     ServerArguments,
     check_arguments,
@@ -281,6 +281,8 @@ class ServerSampler:
             ids, tokens_from = (), "none"
             if self._retokenizer is not None:
                 [ids], tokens_from = self._retokenizer.response_ids([reply.text]), "retokenized"
+        if reply.stop is not None:
+            return Generation(reply.text, ids, STOP_STRING, tokens_from, reply.stop)
         return Generation(reply.text, ids, reply.finish_reason, tokens_from)
 
 
@@ -295,6 +297,18 @@ def find_model(settings: SamplerSettings) -> None:
     """
     arguments = _checked(settings)
     check_model(client_of(settings, arguments, Patience(1)), arguments)
+
+
+def renders_chats(settings: SamplerSettings) -> bool:
+    """Check whether prompts are chats where the recipe does not say.
+
+    A chat server's always are; otherwise the tokenizer on this side decides, if there is one.
+
+    Raises:
+        UserError: a wrong argument, or no such tokenizer.
+    """
+    arguments = check_arguments(settings.backend, settings.model_args)
+    return arguments.chat or (arguments.tokenizer and has_chat_template(settings))
 
 
 def _checked(settings: SamplerSettings) -> ServerArguments:

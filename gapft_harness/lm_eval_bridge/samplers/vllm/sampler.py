@@ -278,7 +278,7 @@ class VllmSampler:
         if completion.finish_reason not in ("stop", "length"):
             raise RuntimeError(f"vLLM ended a request with {completion.finish_reason!r}")
         made = finished(completion.token_ids, ends, stops, self._decode)
-        if completion.finish_reason == "stop":
+        if completion.finish_reason == "stop" and made.finish_reason == "length":
             made = dataclasses.replace(made, finish_reason="stop")
         return made
 

@@ -1,0 +1,155 @@
+"""Warnings about a search's first responses: cut before an answer, or without one for any reason.
+
+They are given as soon as the first chunk is generated, so that a wrong prompt, a stop string or a
+short limit costs minutes, not a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Gold, Problem
+from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.protocols import Generated, Generation, Verifier
+from gapft_harness.hooks.registered import owner_of
+
+#: Responses that are cut and have no answer are reported from this share on: one in so many.
+_CUT = 10
+#: Responses without an answer are reported from this share on, whatever the reason.
+_UNANSWERED = 2
+#: Examples of responses without an answer, and the characters shown of one.
+_EXAMPLES, _SHOWN = 3, 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Unanswered:
+    """A response without an answer."""
+
+    problem_id: str
+    generation: Generation
+
+    @property
+    def cause(self) -> str:
+        """Where the response was cut; empty if it was not."""
+        if self.generation.finish_reason == "length":
+            return "the token limit"
+        if self.generation.finish_reason == STOP_STRING:
+            stop = self.generation.stop_string
+            return f"the stop string {stop!r}" if stop else "a stop string"
+        return ""
+
+    def describe(self) -> str:
+        """Show its problem, its end, and the last of its text: that is where it was cut."""
+        text = self.generation.text
+        if not text.strip():
+            shown = f"no text ({len(self.generation.token_ids)} tokens)"
+        else:
+            shown = repr(text) if len(text) <= _SHOWN else f"…{text[-_SHOWN:]!r}"
+        return f"{self.problem_id}: {shown}"
+
+
+def check_first_chunk(
+    members: Sequence[Problem],
+    generated: Sequence[Generated],
+    decoding: Decoding,
+    verifier: Verifier,
+) -> Iterator[str]:
+    """Describe what the first responses say about stop strings, limit and prompt.
+
+    Args:
+        members: the problems, one for each entry of ``generated``.
+        generated: their responses; those that were not generated are left out.
+        decoding: the limit that they had.
+        verifier: reads their answers; one that reads none counts white space as no answer.
+
+    Yields:
+        A sentence if a tenth or more were cut (at a stop string or the limit) and have no answer;
+        and one if half or more have no answer, whatever the reason.
+
+    Raises:
+        PluginError: the verifier raised, or gave something that is not an answer.
+    """
+    rows = [
+        (problem, generation)
+        for problem, answer in zip(members, generated, strict=True)
+        for generation in answer.generations
+        if generation.finish_reason != CONTEXT
+    ]
+    has_answer = _find_answers(verifier, [g.text for _, g in rows], [p.gold for p, _ in rows])
+    unanswered = [
+        _Unanswered(problem.id, generation)
+        for (problem, generation), found in zip(rows, has_answer, strict=True)
+        if not found
+    ]
+    cut = [response for response in unanswered if response.cause]
+    if cut and len(cut) * _CUT >= len(rows):
+        yield _describe_cut(cut, len(rows), decoding)
+    if unanswered and len(unanswered) * _UNANSWERED >= len(rows):
+        yield _describe_unanswered(unanswered, len(rows), verifier)
+
+
+def require_room(generated: Sequence[Generated], decoding: Decoding) -> None:
+    """Stop before anything is generated where no prompt fits the model's context.
+
+    Raises:
+        UserError: none does.
+    """
+    reasons = {of.finish_reason for answer in generated for of in answer.generations}
+    if reasons == {CONTEXT}:
+        raise UserError(
+            f"search.max_gen_toks: none of the first {len(generated)} prompts fits the model's "
+            f"context beside {decoding.max_gen_toks:,} new tokens; lower it, shorten the prompt "
+            "(the task's num_fewshot), or use a model with a longer context"
+        )
+
+
+def _find_answers(verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]) -> list[bool]:
+    """Check for each response whether it gives an answer, right or wrong."""
+    if (answers := answers_of(verifier)) is not None:
+        return [answer is not None for answer in answers.read(texts, golds)]
+    has_answer = getattr(verifier, "has_answer", None)
+    if has_answer is None:
+        return [bool(text.strip()) for text in texts]
+    with owner_of("verifier", verifier).blamed():
+        return [bool(has_answer(text, gold)) for text, gold in zip(texts, golds, strict=True)]
+
+
+def _describe_cut(cut: Sequence[_Unanswered], total: int, decoding: Decoding) -> str:
+    causes = Counter(response.cause for response in cut).most_common()
+    counts = ", ".join(f"{count} at {cause}" for cause, count in causes)
+    example = next(response for response in cut if response.cause == causes[0][0])
+    remedies = []
+    if any(response.generation.finish_reason == "length" for response in cut):
+        remedies.append(f"raise search.max_gen_toks (now {decoding.max_gen_toks:,})")
+    if any(response.generation.finish_reason == STOP_STRING for response in cut):
+        remedies.append(
+            "set generation_kwargs.until in the task's file ([]: stop only at the model's own end "
+            "tokens)"
+        )
+    return (
+        f"{_share(len(cut), total)} of the first {total:,} responses were cut before they gave an "
+        f"answer: {counts}. Example: {example.describe()}. To change this: {'; '.join(remedies)}"
+    )
+
+
+def _describe_unanswered(unanswered: Sequence[_Unanswered], total: int, verifier: Verifier) -> str:
+    by_problem: dict[str, _Unanswered] = {}
+    for response in unanswered:
+        by_problem.setdefault(response.problem_id, response)
+    # of different problems first: the responses to one problem are often alike
+    shown = list(dict.fromkeys([*by_problem.values(), *unanswered]))[:_EXAMPLES]
+    examples = "; ".join(response.describe() for response in shown)
+    name = owner_of("verifier", verifier).name
+    return (
+        f"{_share(len(unanswered), total)} of the first {total:,} responses give no answer that "
+        f"the verifier {name!r} can read. Examples: {examples}. "
+        "Check model.chat_template, the form of answer that the prompt asks for, and "
+        "search.max_gen_toks"
+    )
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count / total:.0%} ({count:,})"

@@ -1,0 +1,127 @@
+"""Models that cannot be searched are refused before anything is generated, with key and remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.protocols import (
+    Generated,
+    ReportGeneration,
+    Request,
+    SamplerSettings,
+    beyond_context,
+)
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
+from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.generation import generate, greedy_phase
+from tests.asking import generate_all, request_for
+from tests.test_generation import SeededSampler
+from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+
+SHORT = Decoding(do_sample=False, max_gen_toks=6)
+
+
+def sampler(folder: Path, *, chat_template: bool = False) -> HfSampler:
+    arguments = {"pretrained": str(folder), "dtype": "float32", "device": "cpu", "batch_size": 4}
+    return HfSampler(SamplerSettings("hf", arguments, chat_template=chat_template), None)
+
+
+def change(file: Path, **values: Any) -> None:
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | values))
+
+
+def resize(folder: Path, size: int) -> None:
+    model = LlamaForCausalLM.from_pretrained(folder)
+    model.resize_token_embeddings(size)
+    model.save_pretrained(folder)
+
+
+def raise_in_template(folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{{ messages[0]['content'] + 1 }}"
+    tokenizer.save_pretrained(folder)
+
+
+def remove_ends(folder: Path) -> None:
+    change(folder / "tokenizer_config.json", eos_token=None)
+    for name in ("config.json", "generation_config.json"):
+        change(folder / name, eos_token_id=None)
+
+
+def rename_architecture(folder: Path) -> None:
+    change(folder / "config.json", model_type="nonesuch", architectures=["NonesuchForCausalLM"])
+
+
+#: What is wrong, and the key and the value that the message names.
+BAD: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "a template that raises": (raise_in_template, "model.chat_template", "str"),
+    "no end token": (remove_ends, "model.args: pretrained", "eos_token"),
+    "an unknown architecture": (rename_architecture, "model.args: pretrained", "nonesuch"),
+    "ids beyond the vocabulary": (lambda folder: resize(folder, 200), "model.args", "200 entries"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_it_is_one_error_with_its_key(tmp_path: Path, fault: str) -> None:
+    damage, key, found = BAD[fault]
+    folder = byte_llama(tmp_path / "model", chat_template=CHAT_TEMPLATE)
+    damage(folder)
+    with pytest.raises(UserError) as refused:
+        sampler(folder, chat_template=fault == "a template that raises")
+    assert key in str(refused.value)
+    assert found in str(refused.value)
+
+
+def test_a_vocabulary_larger_than_its_tokenizer_is_usual(tmp_path: Path) -> None:
+    folder = byte_llama(tmp_path / "model")
+    resize(folder, 320)
+    [answer] = generate_all(sampler(folder), [request_for("p", "Why?", (GREEDY,))], SHORT, 0)
+    assert answer.generations[0].token_ids
+
+
+class Narrow(SeededSampler):
+    """Has room for some problems alone."""
+
+    def __init__(self, fits: Sequence[str]) -> None:
+        super().__init__()
+        self._fits = fits
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
+    ) -> list[Generated]:
+        answers = super().generate(requests, decoding, report)
+        return [
+            answer if request.problem_id in self._fits else beyond_context(request)
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+
+def test_prompts_that_are_all_longer_than_the_context_are_one_error(tmp_path: Path) -> None:
+    of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
+
+    def search(name: str, *fits: str) -> dict[str, int]:
+        journal = Journal(tmp_path / name)
+        try:
+            generate(
+                of, [greedy_phase(SHORT)], Narrow(fits), journal,
+                streams=SampleStreams(0, "search", "pool"), source={}, chunk=8,
+                progress=lambda *seen, **named: None,
+            )  # fmt: skip
+        finally:
+            journal.close()
+        return journal.committed
+
+    with pytest.raises(UserError, match=r"search\.max_gen_toks"):
+        search("none")
+    assert not (tmp_path / "none").read_bytes(), "nothing is kept of it"
+    assert sum(search("one", "p3").values()) == 10, "one that fits is enough"

@@ -1,0 +1,44 @@
+"""How responses ended is counted by source and arm, with those that have no answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gapft_harness.core.records import STOP_STRING
+from gapft_harness.report.frame import Frame
+from gapft_harness.report.reading.endings import read_endings
+from gapft_harness.report.sections.provenance import ENDINGS
+
+ROWS = [("stop", "4"), ("stop", None), (STOP_STRING, None), ("length", None), ("length", "7")]
+
+
+def table(path: Path, rows: list[tuple[str, str | None]]) -> Path:
+    reasons, answers = zip(*rows, strict=True)
+    columns = {"finish_reason": pa.array(reasons), "answer": pa.array(answers, pa.string())}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_endings_are_counted_by_table(tmp_path: Path) -> None:
+    tables = {
+        "pool": table(tmp_path / "pool", ROWS),
+        "gapft-seed13": table(tmp_path / "arm", [("stop", None), ("length", None)]),
+    }
+    pool, arm = Frame(ENDINGS, [*read_endings(tables).items()]).entries()
+    assert pool == {
+        "of": "pool", "end_token": 2, "stop_string": 1, "limit": 2, "unknown": 0,
+        "not_generated": 0, "cut_unanswered": 2, "unanswered": 3,
+    }  # fmt: skip
+    assert (arm["of"], arm["limit"], arm["cut_unanswered"], arm["unanswered"]) == (
+        "gapft-seed13", 1, 1, 2
+    )  # fmt: skip
+
+
+def test_where_a_verifier_reads_no_answers_none_is_missing(tmp_path: Path) -> None:
+    tables = {"pool": table(tmp_path / "pool", [("stop", None), ("length", None)])}
+    (pool,) = Frame(ENDINGS, [*read_endings(tables).items()]).entries()
+    assert (pool["end_token"], pool["limit"]) == (1, 1)
+    assert (pool["cut_unanswered"], pool["unanswered"]) == (None, None)

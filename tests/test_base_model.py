@@ -1,0 +1,33 @@
+"""The documented base model: no chat template, two examples in the prompt, stop strings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from tests.command import ROOT, succeed
+from tests.tiny_models import byte_llama
+
+_FILE = re.compile(r"```\w+ title=(\S+)\n(.*?)```", re.DOTALL)
+
+
+def test_the_documented_task_for_a_base_model_is_searched(tmp_path: Path) -> None:
+    for page in ("your-model-and-data", "tasks"):
+        for name, content in _FILE.findall((ROOT / "docs" / f"{page}.md").read_text()):
+            (tmp_path / name).write_text(content)
+    byte_llama(tmp_path / "model")
+    succeed(
+        "run", "--task", "base", "--include-path", ".", "--only", "search", "--run-dir", "run",
+        "--model-args", "pretrained=./model,dtype=float32,device=cpu", "--set", "search.k=2",
+        "--set", "model.chat_template=false", cwd=tmp_path,
+    )  # fmt: skip
+    (problem,) = pq.read_table(tmp_path / "run/audit/problems.parquet").to_pylist()
+    first, second, asked = problem["prompt"].split("\n\n")
+    assert all(example.startswith("Question: ") for example in (first, second, asked))
+    assert asked.endswith("\nAnswer:")
+    assert problem["turns"] in (None, "", "[]")
+    responses = pq.read_table(tmp_path / "run/audit/responses.parquet").to_pylist()
+    assert len(responses) == 3
+    assert not any("Question:" in response["text"] for response in responses)

@@ -1,0 +1,102 @@
+"""Prompts go through the tokenizer's chat template where neither recipe nor command says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from transformers import AutoTokenizer
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import SamplerSettings
+from tests.command import succeed
+from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.training.letters import prepare
+
+ASKED = ("--include-path", "tasks", "--plugin", "plugin.py")
+SEARCH = ("run", "recipe.yaml", *ASKED, "--only", "search", "--run-dir")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe that says nothing of templates, and the model that it names has one."""
+    folder = tmp_path_factory.mktemp("chat")
+    prepare(folder)
+    byte_llama(folder / "model", chat_template=CHAT_TEMPLATE)
+    byte_llama(folder / "base")
+    content = yaml.safe_load((folder / "recipe.yaml").read_text())
+    content["data"] |= {"pool_limit": 4, "audit_limit": 4}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+def stored(run: Path) -> bool:
+    found: bool = yaml.safe_load((run / "recipe.yaml").read_text())["model"]["chat_template"]
+    return found
+
+
+def prompts(run: Path, folder: Path) -> list[str]:
+    """The prompts of the audit as the model saw them."""
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    table = pq.read_table(run / "audit" / "problems.parquet")["prompt_ids"].to_pylist()
+    return [tokenizer.decode(ids) for ids in table]
+
+
+def test_a_template_is_applied_unasked_and_this_is_said(folder: Path) -> None:
+    said = succeed(*SEARCH, "silent", cwd=folder).stderr
+    assert said.count("chat_template: true") == 1
+    assert stored(folder / "silent") is True
+    assert all("<user>" in prompt for prompt in prompts(folder / "silent", folder))
+    again = succeed("run", "recipe.yaml", *ASKED, "--only", "states", "--run-dir", "silent",
+                    cwd=folder)  # fmt: skip
+    assert "model.chat_template" not in again.stderr, "a run keeps what it was begun with"
+
+
+def test_false_turns_it_off(folder: Path) -> None:
+    off = ("--set", "model.chat_template=false")
+    said = succeed(*SEARCH, "off", *off, cwd=folder).stderr
+    assert "model.chat_template" not in said
+    assert stored(folder / "off") is False
+    assert not any("<user>" in prompt for prompt in prompts(folder / "off", folder))
+
+
+def test_a_base_model_has_none(folder: Path) -> None:
+    base = ("--model-args", f"pretrained={folder / 'base'}")
+    said = succeed(*SEARCH, "plain", *base, cwd=folder).stderr
+    assert "model.chat_template" not in said
+    assert stored(folder / "plain") is False
+
+
+def test_gap_and_a_dry_run_do_the_same(folder: Path) -> None:
+    model = ("--model-args", f"pretrained={folder / 'model'},dtype=float32", "--k", "2")
+    said = succeed("gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap", cwd=folder)
+    assert "model.chat_template" in said.stderr
+    assert stored(folder / "gap") is True
+    dry = succeed("run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry", cwd=folder).stdout
+    assert "chat_template: true" in dry
+
+
+def test_each_backend_decides_by_what_renders_its_prompts(folder: Path) -> None:
+    plugins = load_plugins()
+
+    def decided(backend: str, folder_name: str, **more: str) -> bool:
+        args = {"pretrained": str(folder / folder_name), **more}
+        return plugins.default_chat_template(SamplerSettings(backend, args))
+
+    for backend in ("hf", "vllm", "sglang", "recorded", "sglang-generate"):
+        assert decided(backend, "model")
+        assert not decided(backend, "base")
+        if backend != "hf":
+            assert decided(backend, "base", tokenizer=str(folder / "model"))
+    url = {"base_url": "http://127.0.0.1:1/v1/completions", "model": "m"}
+    assert decided("local-completions", "model", **url)
+    assert not decided("local-completions", "base", **url)
+    assert not decided("local-completions", "model", tokenizer_backend="none", **url)
+    chat = {"base_url": "http://127.0.0.1:1/v1/chat/completions", "model": "m"}
+    assert decided("local-chat-completions", "base", **chat), "the server renders them"
+    assert not decided("dummy", "model")
+    with pytest.raises(UserError, match="pretrained"):
+        decided("hf", "nowhere/at/all")
