@@ -19,7 +19,6 @@ from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.processes import Closing
 from gapft_harness.core.records import (
-    CONTEXT,
     FINISH_REASONS,
     GREEDY,
     SOURCE,
@@ -194,7 +193,6 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
     "Stream",  # randomness that depends on (seed, purpose, id) alone
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
     "FINISH_REASONS",  # how a response can end
-    "CONTEXT",  # the finish_reason of a prompt that does not fit the model's context
     # Verifiers
     "RegisterVerifier",  # the type of register in register_verifiers
     "once_each",  # judges equal pairs once

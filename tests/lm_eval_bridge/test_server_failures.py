@@ -394,9 +394,8 @@ def behind(server: ToyServer, url: str = "http://model.example/v1/completions") 
 def test_a_server_is_asked_through_the_proxy_of_the_environment(server, environment, name):
     environment.setenv(name, server.url("/").rstrip("/"))
     sampler = ServerSampler(behind(server), None, QUICK)
-    assert [len(each.generations) for each in sampler.generate(REQUESTS, SAMPLED, seed=1)] == [
-        2
-    ] * 3
+    answered = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
+    assert [len(each.generations) for each in answered] == [2] * 3
     assert len(server.asked) >= 8  # models, version, a probe and the requests
     assert all(url.startswith("http://model.example/") for url in server.asked)
 
@@ -413,7 +412,7 @@ def test_hosts_that_need_no_proxy_are_asked_directly(server, environment, spared
 def test_this_machine_is_asked_directly(server, environment):
     environment.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     environment.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    sampler_of(server).generate(REQUESTS, SAMPLED, seed=1)
+    generate_all(sampler_of(server), REQUESTS, SAMPLED, seed=1)
     for host in ("localhost", "127.0.0.1", "127.1.2.3", "[::1]", "api.localhost", "0.0.0.0"):
         assert find_proxy(f"http://{host}:8000/v1/completions") is None
         assert find_proxy(f"https://{host}/v1/completions") is None

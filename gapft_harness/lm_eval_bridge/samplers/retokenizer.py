@@ -205,6 +205,9 @@ def check_chat_settings(settings: SamplerSettings) -> None:
 def has_chat_template(settings: SamplerSettings) -> bool:
     """Check whether the tokenizer that ``model_args`` names has a chat template.
 
+    Args:
+        settings: of the sampler.
+
     Raises:
         UserError: there is no such tokenizer.
     """

@@ -304,6 +304,9 @@ def renders_chats(settings: SamplerSettings) -> bool:
 
     A chat server's always are; otherwise the tokenizer on this side decides, if there is one.
 
+    Args:
+        settings: of the sampler.
+
     Raises:
         UserError: a wrong argument, or no such tokenizer.
     """
