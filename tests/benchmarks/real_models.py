@@ -12,6 +12,7 @@ import io
 import os
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +49,16 @@ SHOTS = (
 TOPICS = ("rivers", "the moon", "bread", "maps", "a lighthouse", "clocks", "snow", "bees")
 
 
-def measure(folder: Path) -> list[Figure]:
+def measure(folder: Path) -> Iterator[Figure]:
     """64 two-shot problems with 1 + 8 decodes; and greedy decodes of very different lengths."""
     import torch
 
     torch.set_num_threads(1)
-    figures: list[Figure] = []
     for number, model in enumerate(models_given("real_models")):
-        figures += _measure_model(folder / str(number), model)
-    return figures
+        yield from _measure_model(folder / str(number), model)
 
 
-def _measure_model(folder: Path, model: Path) -> list[Figure]:
+def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
     from lm_eval.models.huggingface import HFLM
 
     folder.mkdir()
@@ -81,6 +80,10 @@ def _measure_model(folder: Path, model: Path) -> list[Figure]:
         rounds=1,
         clock=time.process_time,
     )
+    name, what = model.name, f"{PROBLEMS} problems x (1 + {K})"
+    goal = GOAL_OF_LARGE if vocabulary_of(model) > LARGE else GOAL
+    detail = _detail(search, what)
+    yield Figure(f"{name}: search / lm-eval's hf", search[0], 1 / goal, detail=detail)
     mixed, long = _mixed_requests(lm), Decoding(False, 200)
     alone = in_turn(
         lambda: _ours(folder, mixed, greedy_phase(long), sampler),
@@ -88,18 +91,8 @@ def _measure_model(folder: Path, model: Path) -> list[Figure]:
         rounds=1,
         clock=time.process_time,
     )
-    name = model.name
-    goal = GOAL_OF_LARGE if vocabulary_of(model) > LARGE else GOAL
-    what = f"{PROBLEMS} problems x (1 + {K})"
-    return [
-        Figure(f"{name}: search / lm-eval's hf", search[0], 1 / goal, detail=_detail(search, what)),
-        Figure(
-            f"{name}: greedy, mixed lengths / lm-eval's hf",
-            alone[0],
-            1 / 1.5,
-            detail=_detail(alone, f"{len(mixed)} problems, at most 200 tokens"),
-        ),
-    ]
+    detail = _detail(alone, f"{len(mixed)} problems, at most 200 tokens")
+    yield Figure(f"{name}: greedy, mixed lengths / lm-eval's hf", alone[0], 1 / 1.5, detail=detail)
 
 
 def _ours(folder: Path, problems: list[Problem], phase: Phase, sampler: Any) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,17 @@ VOCABULARY, LIMIT_GB = 151_936, 6.0
 REPETITIONS = 4
 
 
-def measure(folder: Path) -> list[Figure]:
-    """The random model, and those that the environment names."""
+def measure(folder: Path) -> Iterator[Figure]:
+    """The random model, and those that the environment names; each figure when it is measured."""
     import torch
 
     torch.set_num_threads(1)
-    figures = [_peak(folder, "random, 4 layers", str(large_vocabulary(folder / "model")), 1.5)]
+    yield _peak(folder, "random, 4 layers", str(large_vocabulary(folder / "model")), 1.5)
     for model in models_given("training_cpu"):
         case = case_of(model)
-        figures.append(_peak(folder, case.name, str(model), LIMIT_GB))
-        figures += _against_all_logits(folder, case)
-        figures += against_trl(folder, case, ("padded 2 x 8", "without padding"))
-    return figures
+        yield from _against_all_logits(folder, case)
+        yield from against_trl(folder, case, ("padded 2 x 8", "without padding"))
+        yield _peak(folder, case.name, str(model), LIMIT_GB)
 
 
 def case_of(model: Path) -> Case:
