@@ -51,6 +51,8 @@ def main(names: list[str]) -> int:
             module = importlib.import_module(f"tests.benchmarks.{name}")
             for figure in module.measure(Path(folder)):
                 failed |= not figure.holds
+                print(f"  {figure.name}: {_short(figure.value)} {figure.unit}", file=sys.stderr)
+                print(f"    {figure.detail}", file=sys.stderr, flush=True)
                 table.add_row(
                     name,
                     figure.name,

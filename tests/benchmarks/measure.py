@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -10,6 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+#: The environment variable that names the folders of real models, divided as in ``PATH``.
+MODELS = "GAPFT_BENCH_MODELS"
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,26 @@ def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = N
     if child.returncode:
         sys.exit(f"{' '.join(command)}\nended with {child.returncode}:\n{output[-3000:]}")
     return Process(seconds, usage.ru_maxrss * _RSS_UNIT / 1e9)
+
+
+def models_given(benchmark: str) -> list[Path]:
+    """Return the model folders that the environment names, or say that it names none.
+
+    Args:
+        benchmark: who asks, for the message.
+    """
+    folders = [Path(name) for name in os.environ.get(MODELS, "").split(os.pathsep) if name]
+    if not folders:
+        print(f"{benchmark}: no real model is measured: {MODELS} names none", file=sys.stderr)
+    if missing := [str(folder) for folder in folders if not (folder / "config.json").is_file()]:
+        sys.exit(f"{MODELS}: no model folder: {', '.join(missing)}")
+    return folders
+
+
+def vocabulary_of(model: Path) -> int:
+    """Read how many tokens a model knows."""
+    size: int = json.loads((model / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+    return size
 
 
 def _timed(function: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -7,17 +7,16 @@ measured too, in bfloat16. Without it only the memory of a small random model is
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import plan, sequences
-from tests.benchmarks.measure import Figure, process
+from tests.benchmarks.measure import Figure, models_given, process, vocabulary_of
 from tests.benchmarks.training_speed import Case, against_trl, ours
 from tests.tiny_models import byte_llama
 
@@ -26,24 +25,23 @@ VOCABULARY, LIMIT_GB = 151_936, 6.0
 REPETITIONS = 4
 
 
-def measure(folder: Path) -> list[Figure]:
-    """The random model, and those that the environment names."""
+def measure(folder: Path) -> Iterator[Figure]:
+    """The random model, and those that the environment names; each figure when it is measured."""
     import torch
 
     torch.set_num_threads(1)
-    figures = [_peak(folder, "random, 4 layers", str(large_vocabulary(folder / "model")), 1.5)]
-    for name in filter(None, os.environ.get("GAPFT_BENCH_MODELS", "").split(os.pathsep)):
-        case = case_of(Path(name))
-        figures.append(_peak(folder, case.name, name, LIMIT_GB))
-        figures += _against_all_logits(folder, case)
-        figures += against_trl(folder, case, ("padded 2 x 8", "without padding"))
-    return figures
+    yield _peak(folder, "random, 4 layers", str(large_vocabulary(folder / "model")), 1.5)
+    for model in models_given("training_cpu"):
+        case = case_of(model)
+        yield from _against_all_logits(folder, case)
+        yield from against_trl(folder, case, ("padded 2 x 8", "without padding"))
+        yield _peak(folder, case.name, str(model), LIMIT_GB)
 
 
 def case_of(model: Path) -> Case:
     """Two steps of a model's, of 16 sequences of about 130 tokens; the second is timed."""
-    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-    return Case(model.name, str(model), vocabulary, (50, 130), (20, 60), 2, 2, "bfloat16", 0.05)
+    size = vocabulary_of(model)
+    return Case(model.name, str(model), size, (50, 130), (20, 60), 2, 2, "bfloat16", 0.05)
 
 
 def large_vocabulary(folder: Path) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
-from tests.benchmarks.measure import Figure, in_turn
+from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
 from tests.tiny_models import byte_llama
 
 K, ROUNDS = 8, 3
@@ -29,8 +30,13 @@ PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 16, 300, 64
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy's pool against bare vLLM; a small random Llama, long prompts, against hf."""
-    return [_against_bare(folder), *_against_hf(folder)]
+    """The demo policy's pool against bare vLLM; a small random Llama, long prompts, against hf.
+
+    With real models, top-p against plain sampling.
+    """
+    models = models_given("vllm_search")
+    figures = [_against_bare(folder), *_against_hf(folder)]
+    return [*figures, *(_top_p(folder, model) for model in models)]
 
 
 def _against_bare(folder: Path) -> Figure:
@@ -96,6 +102,29 @@ def _against_hf(folder: Path) -> list[Figure]:
             f"{PROBLEMS} problems x {K}, {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
         )
     ]
+
+
+def _top_p(folder: Path, model: Path) -> Figure:
+    """Top-p beside plain sampling with a real model: vLLM sorts the vocabulary on a CPU."""
+    arguments = {"dtype": "bfloat16", "device": "cpu", "max_model_len": 256}
+    sampler = load_plugins().sampler(_settings("vllm", str(model), **arguments), None)
+    problems = [Problem(f"p{i}", f"Write a story about the number {i}.", "") for i in range(8)]
+    top_p, plain = (
+        _Work(folder / f"{model.name} {p}", problems, [_samples(Decoding(True, 32, (), 0.7, p, 0))])
+        for p in (0.95, 1.0)
+    )
+    plain.run(sampler)
+    ratio, with_it, without = in_turn(
+        lambda: top_p.run(sampler), lambda: plain.run(sampler), ROUNDS, clock=time.process_time
+    )
+    sampler.close()
+    return Figure(
+        f"{model.name}: vllm with top-p / without, on CPU",
+        ratio,
+        None,
+        detail=f"{with_it:.1f} s against {without:.1f} s of processor time; "
+        f"{len(problems)} problems x {K}, {vocabulary_of(model):,} tokens",
+    )
 
 
 class _Work:

@@ -118,7 +118,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vocabulary of 60 is a large one."""
     monkeypatch.setattr(nucleus, "LARGEST", 16)
     monkeypatch.setattr(nucleus, "_FEW", 4)
-    monkeypatch.setattr(nucleus, "_BLOCK", 7)
+    monkeypatch.setattr(nucleus, "_SPAN", 7)
 
 
 @pytest.mark.usefixtures("small")
