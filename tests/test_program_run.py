@@ -237,7 +237,7 @@ def test_programs_of_one_run_are_not_judged_by_two_rules(folder: Path, tmp_path:
     problems = load_problems(folder)
     with pytest.raises(UserError, match="gapft-seed13: would be judged by other rules than pool"):
         decode_arm(
-            *(run, Arm("gapft", 13), problems, run.path / "gapft-seed13.parquet", "x", ()),
+            *(run, Arm("gapft", 13), problems, run.path / "gapft-seed13.parquet", ()),
             *(lambda *_: None, Adapter(Arm("gapft", 13), str(tmp_path))),
         )
 
