@@ -25,6 +25,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
         for name in ("README.md", "adapter_config.json", "adapter_model.safetensors"):
             (folder / name).write_text(f"{name} of {seed}")
         run.seal(layout.adapter(Arm("gapft", seed)))
-    with contextlib.closing(LocalExecutor(run.recipe.executor.model_dump())) as executor:
+    with contextlib.closing(LocalExecutor(run.recipe.executor.for_executor())) as executor:
         report_stage(Context(run, executor))
     return run

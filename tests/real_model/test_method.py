@@ -30,13 +30,12 @@ training_split: train
 test_split: test
 doc_to_text: "Which number is larger, {{first}} or {{second}}?"
 doc_to_target: "{{answer}}"
-num_fewshot: 3
+num_fewshot: 2
 fewshot_config:
   sampler: first_n
   samples:
     - {first: 84, second: 55, answer: 84}
     - {first: 21, second: 154, answer: 154}
-    - {first: 49, second: 121, answer: 121}
 generation_kwargs: {do_sample: false, max_gen_toks: 12, until: []}
 metadata:
   version: 1
@@ -50,14 +49,15 @@ model:
 search: {{k: 8, temperature: 1.0, top_p: 0.95}}
 conditions: [gapft, uniform]
 seeds: [13]
-budget: {{n: recovered}}
+budget: {{n: 8}}
 training:
   rank: 8
   target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]
+  repetitions: 4
   dtype: float32
 executor: {{name: local, workers: 2, threads: 1}}
 """
-PROBLEMS = {"pool": 72, "audit": 32}
+PROBLEMS = {"pool": 64, "audit": 32}
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +127,7 @@ def test_search_recovers_problems_and_every_condition_trains_on_as_many(run: Run
         ).num_rows
         for condition in ("gapft", "uniform")
     }
-    assert sizes["gapft"] == sizes["uniform"] == states.count("S")
-    assert sizes["gapft"] >= 8
+    assert sizes["gapft"] == sizes["uniform"] == 8 <= states.count("S")
 
 
 def test_training_changes_every_adapter(folder: Path) -> None:
