@@ -23,7 +23,7 @@ DEMO = POLICY.parents[1] / "tasks" / "demo"
 FLEXIBLE = ("--set", "verifier.params.metric=exact_match,flexible-extract")
 SETTINGS = (
     "search.k=4", "search.temperature=1.0", "search.top_p=1.0", "search.max_gen_toks=32",
-    "training.learning_rate=1e-4", "training.dtype=float32",
+    "training.learning_rate=1e-3", "training.dtype=float32",
 )  # fmt: skip
 
 

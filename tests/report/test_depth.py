@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.experiments.controls.control import Step
-from gapft_harness.experiments.controls.search import DepthPart, SearchDepth
+from gapft_harness.experiments.controls.search import describe_shares
 from gapft_harness.report import document
 from gapft_harness.report.findings import whole
 from gapft_harness.report.rendering.markdown import render
@@ -27,7 +27,7 @@ def remark(first: str, full: str, slots: tuple[int, int]) -> str:
         Step(f"K = {k}", f"depth_{k}", k, {seed: {"S": s, "G": n - s, "U": 0} for seed in (13, 21)})
         for k, s in ((0, 0), (1, recovered), (8, n))
     )
-    return DepthPart(SearchDepth()).remark(findings, steps)
+    return describe_shares(findings, steps)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import yaml
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.context import Context
@@ -170,10 +171,15 @@ def test_as_many_workers_train_as_memory_has_room_for(
     """A process with torch alone has 0.4 GB, the model of this test next to nothing."""
     monkeypatch.setattr(lora, "free_memory", lambda device: int(free))
     run = RunDirectory.open(copy_with(selected, tmp_path / "run", {}, workers=2))
+    arms = [Arm("gapft", 13), Arm("gapft", 21)]
+    shutil.copy(*(run.path / layout.selection(arm) for arm in arms))
+    manifest = run.manifest()
+    manifest["budgets"][arms[1].name] = manifest["budgets"][arms[0].name]
+    manifest["files"][layout.selection(arms[1])] = manifest["files"][layout.selection(arms[0])]
+    (run.path / "manifest.json").write_text(json.dumps(manifest))
     said: list[str] = []
     plugin = [str(selected / "plugin.py")]
     context = Context(run, Here(), plugin, say=said.append)
-    arms = [Arm("gapft", 13), Arm("gapft", 13, "order")]
     assert len(stage._even_groups(context, arms)) == groups
     assert [("1 of 2 workers" in line, "GB are free" in line) for line in said] == [
         (True, True)

@@ -63,23 +63,24 @@ class DepthPart(TestedPart):
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
         """The shares of gain and of recovered failures (Section 5, "Replacing replay ...")."""
-        steps = self.shown(found)
-        *others, last = zip(steps[1:], against_first(findings, steps), strict=True)
-        said = []
-        for step, contrast in others:
-            gain = share_of(contrast.delta, last[1].delta)
-            slots = [
-                Fraction(of["S"], sum(of.values()))
-                for of in step.slots.values()
-                if any(of.values())
-            ]
-            if gain is not None and slots:
-                filled = percent(sum(slots, Fraction(0)) / len(slots))
-                said.append(
-                    f"{step.label} has {percent(gain)} of that gain, with {filled} of the slots"
-                )
-        shares = f" {listed(said)}; the other slots are replay." if said else ""
-        return shares + super().remark(findings, found)
+        return describe_shares(findings, self.shown(found)) + super().remark(findings, found)
+
+
+def describe_shares(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
+    """Say which share of the deepest search's gain, and of its recovered failures, each has."""
+    *others, last = zip(steps[1:], against_first(findings, steps), strict=True)
+    said = []
+    for step, contrast in others:
+        gain = share_of(contrast.delta, last[1].delta)
+        slots = [
+            Fraction(of["S"], sum(of.values())) for of in step.slots.values() if any(of.values())
+        ]
+        if gain is not None and slots:
+            filled = percent(sum(slots, Fraction(0)) / len(slots))
+            said.append(
+                f"{step.label} has {percent(gain)} of that gain, with {filled} of the slots"
+            )
+    return f" {listed(said)}; the other slots are replay." if said else ""
 
 
 class RandomizedInclusion(Control):
