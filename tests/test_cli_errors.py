@@ -146,7 +146,7 @@ ODD = (
     "/proc/x",
 )  # fmt: skip
 #: What is no mistake: any folder may have tasks, and what is not there may become a run.
-GOOD = {"run --include-path": ("", ".", "..", "d", "/"), "run --run-dir": ("nope.yaml",)}
+GOOD = {"run --include-path": ("", ".", "..", "d", "/", "/proc"), "run --run-dir": ("nope.yaml",)}
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def require_bound(
     Raises:
         UserError: it would; the message names the keys that differ, and what to do.
     """
+    recipe = _as_begun(earlier, recipe)
     before, now = earlier.identity(plugins), recipe.identity(plugins)
     if differing := differences(_told_by_task(before, now, task or {}), now):
         hint = any(line.startswith("experiments.scaling") for line in differing)
@@ -161,6 +162,14 @@ def _between(before: Recipe, after: Recipe) -> list[str]:
     return differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
 
 
+def _as_begun(earlier: Recipe, recipe: Recipe) -> Recipe:
+    """A recipe that does not decide on a chat template keeps what its run was begun with."""
+    if recipe.model.chat_template is not None:
+        return recipe
+    begun = {"chat_template": earlier.model.chat_template}
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update=begun)})
+
+
 def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
     """A recipe with those conditions and seeds besides that a run has trained already.
 
@@ -172,6 +181,7 @@ def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> 
         earlier: the recipe that the run has; its order stays.
         trained: the arms whose adapters are sealed, with what chose their training sets.
     """
+    recipe = _as_begun(earlier, recipe)
 
     def ordered(kept: Collection[Any], known: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(name for name in dict.fromkeys((*known, *kept)) if name in kept)

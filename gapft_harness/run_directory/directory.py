@@ -97,10 +97,6 @@ class RunDirectory:
         stored = path / layout.RECIPE
         if stored.exists():
             earlier = cls.open(path)
-            if recipe.model.chat_template is None:  # then the run keeps what it was begun with
-                begun = {"chat_template": earlier.recipe.model.chat_template}
-                model = recipe.model.model_copy(update=begun)
-                recipe = recipe.model_copy(update={"model": model})
             manifest, bound = earlier.manifest_or_new(), earlier.bound_arms()
             folders, task = earlier.trained_folders(), manifest.get("task")
             binding.require_bound(path, earlier.recipe, recipe, bound, folders, plugins, task)

@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 import gapft_harness
+from gapft_harness.core.records import GREEDY
 from gapft_harness.interactive.runs import Run
 from tests.command import succeed
 
@@ -87,8 +88,13 @@ def run(folder: Path) -> Run:
     return gapft_harness.open_run(folder / "run")
 
 
-def stock(folder: Path, name: str, adapter: str = "") -> dict[str, dict[str, Any]]:
-    """Evaluate the task by lm_eval's own backend; return the rows of its log by prompt."""
+def key(document: dict[str, Any]) -> str:
+    """Return what tells a document from others."""
+    return f"{document['first']} {document['second']}"
+
+
+def stock(folder: Path, name: str, adapter: str = "") -> dict[str, str]:
+    """Evaluate the task by lm_eval's own backend; return the texts of its log by document."""
     peft = f",peft={folder / 'run' / 'adapters' / adapter}" if adapter else ""
     succeed(
         "eval", "--include_path", ".", "--model", "hf", "--tasks", "larger", "--device", "cpu",
@@ -97,25 +103,26 @@ def stock(folder: Path, name: str, adapter: str = "") -> dict[str, dict[str, Any
     )  # fmt: skip
     [log] = (folder / name).glob("**/samples_larger_*.jsonl")
     rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
-    return {row["arguments"]["gen_args_0"]["arg_0"]: row for row in rows}
+    assert all(len(row["resps"]) == len(row["resps"][0]) == 1 for row in rows)
+    return {key(row["doc"]): row["resps"][0][0] for row in rows}
 
 
 @pytest.fixture(scope="module")
-def before(folder: Path) -> dict[str, dict[str, Any]]:
+def before(folder: Path) -> dict[str, str]:
     """What the stock backend wrote for the model."""
     return stock(folder, "before")
 
 
 @pytest.fixture(scope="module")
-def after(folder: Path) -> dict[str, dict[str, Any]]:
+def after(folder: Path) -> dict[str, str]:
     """What the stock backend wrote for the adapter."""
     return stock(folder, "after", "gapft-seed13")
 
 
-def prompts_of(run: Run) -> dict[str, str]:
-    """Return the audit's prompts by problem."""
-    table = run.read("problems", split="audit").to_pylist()
-    return {row["problem_id"]: row["prompt"] for row in table}
+def by_document(run: Run, texts: dict[str, str]) -> dict[str, str]:
+    """Return texts of the audit's problems by document."""
+    problems = run.read("problems", split="audit").to_pylist()
+    return {key(json.loads(row["document"])): texts[row["problem_id"]] for row in problems}
 
 
 def test_search_recovers_problems_and_every_condition_trains_on_as_many(run: Run) -> None:
@@ -138,30 +145,24 @@ def test_training_changes_every_adapter(folder: Path) -> None:
         assert all(tensor.any() for tensor in second)
 
 
-def test_greedy_text_is_that_of_the_stock_backend(
-    run: Run, before: dict[str, dict[str, Any]]
-) -> None:
+def test_greedy_text_is_that_of_the_stock_backend(run: Run, before: dict[str, str]) -> None:
     greedy = {
         row["problem_id"]: row["text"]
         for row in run.read("responses", split="audit").to_pylist()
-        if row["sample_index"] == -1
+        if row["index"] == GREEDY
     }
-    assert len(greedy) == PROBLEMS["audit"]
-    for problem, prompt in prompts_of(run).items():
-        assert before[prompt]["resps"] == [[greedy[problem]]]
+    assert len(before) == PROBLEMS["audit"]
+    assert by_document(run, greedy) == before
 
 
-def test_the_saved_adapter_is_the_one_that_was_audited(
-    run: Run, after: dict[str, dict[str, Any]]
-) -> None:
+def test_the_saved_adapter_is_the_one_that_was_audited(run: Run, after: dict[str, str]) -> None:
     audited = {
         row["problem_id"]: row["text"]
         for row in run.decisions.to_pylist()
         if row["condition"] == "gapft" and not row["audit"] and not row["of"]
     }
-    assert len(audited) == PROBLEMS["audit"]
-    for problem, prompt in prompts_of(run).items():
-        assert after[prompt]["resps"] == [[audited[problem]]]
+    assert len(after) == PROBLEMS["audit"]
+    assert by_document(run, audited) == after
 
 
 @pytest.mark.usefixtures("before", "after")
