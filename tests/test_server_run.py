@@ -14,6 +14,8 @@ from tests.command import gapft, succeed
 from tests.toy_server import ToyServer
 
 K, PROBLEMS, AUDIT, CHUNK = 2, 12, 3, 4
+#: A chunk's requests: one for each response, since each has a seed of its own.
+REQUESTS = CHUNK * (1 + K)
 KEY = "sk-very-secret"
 POOL = ("--split", "pool")
 
@@ -63,11 +65,14 @@ def answered(*servers: ToyServer) -> collections.Counter[str]:
 def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     path, run = recipe(tmp_path, server.url()), tmp_path / "run"
     faults = [toy_server.status(429, {"Retry-After": "0.2"}), toy_server.drop, toy_server.tear]
-    probes, chunk = [toy_server.answer] * 2, [*faults, *[toy_server.answer] * CHUNK]
+    probes, chunk = [toy_server.answer] * 2, [*faults, *[toy_server.answer] * REQUESTS]
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
     stopped = search(run, path, *POOL)
     assert stopped.returncode == 1
-    assert f"server {server.url()}: 4 of 4 requests of a chunk failed, each 4" in stopped.stderr
+    assert (
+        f"server {server.url()}: 4 of {REQUESTS} requests of a chunk failed, each 4"
+        in stopped.stderr
+    )
     assert "status 503 (4)" in stopped.stderr
     assert "Traceback" not in stopped.stderr
 
@@ -110,7 +115,7 @@ def test_shards_and_chunks_ask_for_the_same_samples(server, tmp_path):
 
 def test_a_run_goes_on_with_a_server_elsewhere_that_is_asked_otherwise(server, tmp_path):
     run = tmp_path / "run"
-    probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * CHUNK
+    probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * REQUESTS
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
     assert search(run, recipe(tmp_path, server.url()), *POOL).returncode == 1
     journal = (run / "pool/responses.jsonl").read_bytes()
@@ -128,7 +133,7 @@ def test_a_run_goes_on_with_a_server_elsewhere_that_is_asked_otherwise(server, t
         assert len(served) == PROBLEMS * (1 + K)
         assert set(served.values()) == {1}, "what is journalled is not asked for again"
         assert other.most <= 2
-        assert len(answered(server)) == CHUNK
+        assert len(answered(server)) == REQUESTS
         assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
 
 

@@ -196,7 +196,7 @@ def recipe_of(**conditions: Any) -> Any:
     [
         {"selector": "gapft", "replicate": 1},
         {"selector": "gapft", "replicate": 1, "k": 8},  # as the search
-        {"selector": "gapft", "replicate": 1, "n": "recovered", "replay": 0},
+        {"selector": "gapft", "replicate": 1, "n": "recovered"},
         {"selector": "gapft", "replicate": 9, "training": {"rank": 8}},
     ],
 )
@@ -211,7 +211,6 @@ def test_conditions_that_differ_in_the_key_alone_are_replicates(said: dict[str, 
         {"selector": "uniform"},
         {"n": 5},
         {"k": 4},
-        {"replay": 3},
         {"training": {"rank": 4}},
     ],
 )

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -18,7 +20,7 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import copy_table, read_facts
+from gapft_harness.run_directory.parquet import copy_table, read_facts, write_batches
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import audit_stage
@@ -191,9 +193,12 @@ def other_weights(run: Path) -> None:
 
 
 def other_answers(run: Path) -> None:
-    """Answers of another arm under this one's name, still said to be taken."""
-    source, target = (run / layout.decisions(arm) for arm in (Arm("uniform", 13), SAME))
-    copy_table(source, target, read_facts(target))
+    """Other answers under this arm's name, still said to be taken."""
+    target = run / layout.decisions(SAME)
+    table, facts = pq.read_table(target), read_facts(target)
+    others = pa.array([f"{text}?" for text in table["text"].to_pylist()])
+    table = table.set_column(table.column_names.index("text"), "text", others)
+    write_batches(target, table.schema.remove_metadata(), [table], lambda: facts)
     seal_again(run, layout.decisions(SAME))
 
 
