@@ -195,9 +195,12 @@ def _steps(
 
 
 def has_own_budget(recipe: Recipe, name: str, plugins: Plugins) -> bool:
-    """Whether a condition is a reference, whose selector sets its own number of examples."""
+    """Whether a condition is a reference, whose selector sets its own number of examples.
+
+    One that a run has trained already by a plugin that is not given now is taken for none.
+    """
     condition = recipe.conditions[name]
-    if condition.run is not None:
+    if condition.run is not None or not plugins.has("selector", condition.selector):
         return False
     return plugins.get("selector", condition.selector).declared(SelectorTraits).own_budget
 

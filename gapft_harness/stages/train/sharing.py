@@ -93,6 +93,7 @@ def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
 
     Known before selection, from the recipe and what selectors declare (``same_as``). Conditions
     whose training sets merely turn out the same share adapters too (``shared``) and are not here.
+    Nor is one that a run has trained already by a plugin that is not given now.
     """
     if not plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).generates:
         return {}
@@ -100,8 +101,10 @@ def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
     found = {}
     for name, condition in recipe.conditions.items():
         training = recipe.training_of(name)
-        trainer = plugins.get("trainer", training.trainer).declared(TrainerTraits)
-        if condition.run is not None or not trainer.as_documented:
+        parts = ("selector", condition.selector), ("trainer", training.trainer)
+        if condition.run is not None or not all(plugins.has(*part) for part in parts):
+            continue
+        if not plugins.get("trainer", training.trainer).declared(TrainerTraits).as_documented:
             continue
         choice: tuple[str, Mapping[str, Any]] = condition.selector, condition.params
         same_as = plugins.get("selector", condition.selector).declared(SelectorTraits).same_as
