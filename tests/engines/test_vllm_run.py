@@ -11,13 +11,13 @@ import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
-from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.training.adapter import scale_adapter
-from tests.asking import generate_all, request_for
+from tests.asking import generate_all, request_for, unreported
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
@@ -63,7 +63,7 @@ def test_the_report_obeys_every_law_and_names_the_engine(run: Path) -> None:
 def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
     run: Path, prompts: dict[str, str]
 ) -> None:
-    """A sealed row holds its call's seed: all samples are drawn again, in this process."""
+    """A sealed row holds its sample's seed: all samples are drawn again, in this process."""
     found = rows(run / "pool/responses.parquet")
     hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
     greedy = [row for row in found if row["index"] == GREEDY]
@@ -74,13 +74,14 @@ def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
 
     engine = VllmSampler(SamplerSettings("vllm", MODEL | BATCH), None)
     samples = [row for row in found if row["index"] != GREEDY]
-    [seed] = {row["seed"] for row in samples}
     assert len(samples) == 60 * 8
+    assert len({row["seed"] for row in samples}) == len(samples)
     requests = [
-        request_for(r["problem_id"], prompts[r["problem_id"]], (r["index"],)) for r in samples
+        Request(r["problem_id"], prompts[r["problem_id"]], (r["index"],), (r["seed"],))
+        for r in samples
     ]
     try:
-        drawn = generate_all(engine, requests, Decoding(True, 32, (), 1.0, 1.0, 0), seed)
+        drawn = engine.generate(requests, Decoding(True, 32, (), 1.0, 1.0, 0), unreported)
     finally:
         engine.close()
     assert [list(a.generations[0].token_ids) for a in drawn] == [r["token_ids"] for r in samples]
