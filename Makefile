@@ -58,6 +58,7 @@ test-next: $(NEXT)/lm_eval
 		tests/lm_eval_bridge/test_command_checks.py tests/lm_eval_bridge/test_sample_logs.py \
 		tests/lm_eval_bridge/test_code_eval.py \
 		tests/tasks/test_bundled_tasks.py tests/gap/test_stock_tasks.py \
+		tests/gap/test_chat_prompts.py \
 		tests/plugins/test_task_metric.py tests/lm_eval_bridge/test_offered.py \
 		tests/compare/test_command.py
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from gapft_harness.core import cgroups
+from gapft_harness.core import cgroups, memory
 from gapft_harness.core.cgroups import (
     free_in_cgroups,
     threads_per_process,
@@ -17,7 +17,6 @@ from gapft_harness.core.cgroups import (
     usable_memory,
 )
 from gapft_harness.recipe.sections import ExecutorChoice
-from gapft_harness.training import memory
 
 GB = 10**9
 V2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -240,7 +240,8 @@ def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None, adapte
     Args:
         adapters: how many are trained.
     """
-    from gapft_harness.training.memory import fit_at_once, free_memory
+    from gapft_harness.core.memory import free_memory
+    from gapft_harness.training.memory import fit_at_once
 
     device = _device(recipe)
     available = free_memory(device)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.memory import free_memory
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import derive
 from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
@@ -37,7 +38,6 @@ from gapft_harness.training.memory import (
     enforce_loading,
     estimate,
     fit_at_once,
-    free_memory,
     give_back,
     told,
 )

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.cgroups import free_in_cgroups
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import is_dense
@@ -128,23 +127,6 @@ def estimate(
     )
     heap = int(_HEAP * (activations + logits)) if device.type == "cpu" else 0
     return Estimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits, heap)
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device.
-
-    On a CPU those that the system calls available, and no more than a limit on this process's
-    control groups leaves (a container's, a cluster job's). Of a GPU's memory, what this process's
-    allocator holds without a tensor in it is free too.
-    """
-    if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + held
-    import psutil
-
-    available = int(psutil.virtual_memory().available)
-    left = free_in_cgroups()
-    return available if left is None else min(available, left)
 
 
 def give_back() -> None:

@@ -246,7 +246,6 @@ def test_each_example_is_two_turns_and_the_description_the_systems(
     assert load_task("nq_open", [folder]).audit()[0].turns == ()
 
 
-@pytest.mark.skipif(NEXT, reason="no run of lm_eval 0.5.0.dev1")
 @pytest.mark.parametrize(("multiturn", "turns"), [("true", 3), ("false", 1)])
 def test_gap_shows_examples_as_turns(
     folder: Path, models: dict[str, Path], tmp_path: Path, multiturn: str, turns: int
@@ -349,7 +348,6 @@ def sums(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.skipif(NEXT, reason="no run of lm_eval 0.5.0.dev1")
 def test_what_is_searched_trained_on_and_audited_has_the_same_tokens(
     sums: Path, models: dict[str, Path]
 ) -> None:

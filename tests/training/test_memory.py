@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.memory import free_memory
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop, memory, objective
 from gapft_harness.training import lora as trainer
@@ -22,7 +23,6 @@ from gapft_harness.training.memory import (
     enforce,
     estimate,
     fit_at_once,
-    free_memory,
 )
 from gapft_harness.training.model import add_lora, fuse, load_base, without_weights
 from gapft_harness.training.objective import collate, flatten, weighted_loss
