@@ -205,7 +205,7 @@ def test_documents_install_as_written_and_the_next_command_is_there(clone, tmp_p
     The new environment sees this one's packages by PYTHONPATH, and pip is told by variables to ask
     no index, neither for ours nor for what builds it.
     """
-    (by_hand,) = (b.text for b in blocks(ROOT / "README.md") if "pip install" in b.text)
+    (by_hand,) = (b.text for b in blocks(ROOT / "README.md") if "-m venv" in b.text)
     (from_a_wheel,) = (b.text for b in blocks(ROOT / "docs/machines.md") if ".whl" in b.text)
     where = "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
     (tmp_path / "python3").symlink_to(sys.executable)
