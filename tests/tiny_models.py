@@ -23,18 +23,23 @@ def byte_llama(
     context: int = 4096,
     chat_template: str | None = None,
     add_bos: bool = False,
+    vocabulary: int | None = None,
+    inner: int | None = None,
+    spread: float = 0.25,
 ) -> Path:
     """Writes a random Llama with a byte-level tokenizer, and returns its folder.
 
-    Ids 0, 1, 2 are padding, start and end; a byte is one token each, 259 in all. Weights are
-    drawn wide enough that greedy decodes of different prompts differ. With ``add_bos`` the
-    tokenizer puts the start token before every text, as Llama's do.
+    Ids 0, 1, 2 are padding, start and end; a byte is one token each, 259 in all, and a larger
+    ``vocabulary`` is filled up with words that no text has. Weights are drawn wide enough that
+    greedy decodes of different prompts differ. With ``add_bos`` the tokenizer puts the start token
+    before every text, as Llama's do.
     """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     words = [PAD, BOS, EOS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    words += [f"<t{number}>" for number in range(len(words), vocabulary or 0)]
     tokenizer = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -59,12 +64,12 @@ def byte_llama(
             LlamaConfig(
                 vocab_size=len(words),
                 hidden_size=hidden,
-                intermediate_size=2 * hidden,
+                intermediate_size=inner or 2 * hidden,
                 num_hidden_layers=layers,
                 num_attention_heads=heads,
                 num_key_value_heads=max(1, heads // 2),
                 max_position_embeddings=context,
-                initializer_range=0.25,
+                initializer_range=spread,
                 pad_token_id=0,
                 bos_token_id=1,
                 eos_token_id=2,

@@ -260,8 +260,8 @@ _NOT_COMPUTED = {
     "Table 9": "related methods, in words",
 }
 
-#: Recipes that were run at full scale, with how many of their printed values a run reached.
-REACHED: dict[str, str] = {}
+#: Whether a recipe's printed values were reached: none was run at the paper's scale.
+REACHED = "never run"
 
 
 def paper_map() -> str:
@@ -279,7 +279,7 @@ def paper_map() -> str:
             parts.append(f"Nothing to compute: {_NOT_COMPUTED[place]}.\n")
             continue
         rows = [
-            (name, *_map_row(recipe, place, studied.get(name, ())), REACHED.get(name, "never run"))
+            (name, *_map_row(recipe, place, studied.get(name, ())), REACHED)
             for name, recipe in recipes_read.items()
             if place in recipe.paper
         ]

@@ -60,30 +60,10 @@ def _of_children() -> float:
 def _write_model(folder: Path) -> Path:
     """Write a random Llama whose tokenizer has as many tokens."""
     import torch
-    from tokenizers import Tokenizer
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
-    byte_llama(folder)
-    path = folder / "tokenizer.json"
-    tokenizer = Tokenizer.from_file(str(path))
-    known = tokenizer.get_vocab_size()
-    tokenizer.add_tokens([f"<t{number}>" for number in range(known, VOCABULARY)])
-    tokenizer.save(str(path))
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=HIDDEN,
-            intermediate_size=2 * HIDDEN,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            tie_word_embeddings=True,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-        )
-    )
+    byte_llama(folder, 0, HIDDEN, vocabulary=VOCABULARY)
+    model = LlamaForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         weight = model.lm_head.weight
         model.model.norm.weight.fill_(_SPREAD / float(weight.std()) / HIDDEN**0.5)

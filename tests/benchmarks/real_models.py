@@ -2,7 +2,8 @@
 
 ``GAPFT_BENCH_MODELS`` names the folders of chat models, divided as in ``PATH``. In bfloat16, one
 thread, processor time of this process, models loaded before. ``GAPFT_BENCH_PROBLEMS`` makes the
-searches smaller than 64 problems.
+searches smaller than 64 problems. Figures are medians: of the searches of 16 problems each, and of
+three decodes of all mixed requests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
 from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
 
-K, CHUNK, BATCH = 8, 64, 64
+K, CHUNK, BATCH, ROUNDS = 8, 16, 64, 3
 #: Problems of a search, and greedy decodes of different lengths.
 PROBLEMS, MIXED = int(os.environ.get("GAPFT_BENCH_PROBLEMS", "64")), 64
 #: How many times as fast a search should be: in general, and where sorting a vocabulary of more
@@ -74,13 +75,23 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
     words = _word_problems(lm)
     sampled = Decoding(True, 64, (), 0.7, 0.95, 0)
     greedy = Decoding(False, 64)
+    chunks = [words[first : first + CHUNK] for first in range(0, len(words), CHUNK)]
+    of_ours, of_theirs = iter(chunks), iter(chunks)
+
+    def search_as_lm_eval() -> None:
+        chunk = next(of_theirs)
+        _theirs(lm, chunk, greedy, 1)
+        _theirs(lm, chunk, sampled, K)
+
     search = in_turn(
-        lambda: _ours(folder, words, Phase("search", sampled, (GREEDY, *range(K))), sampler),
-        lambda: (_theirs(lm, words, greedy, 1), _theirs(lm, words, sampled, K)),
-        rounds=1,
+        lambda: _ours(
+            folder, next(of_ours), Phase("search", sampled, (GREEDY, *range(K))), sampler
+        ),
+        search_as_lm_eval,
+        rounds=len(chunks),
         clock=time.process_time,
     )
-    name, what = model.name, f"{PROBLEMS} problems x (1 + {K})"
+    name, what = model.name, f"{CHUNK} of {PROBLEMS} problems x (1 + {K})"
     goal = GOAL_OF_LARGE if vocabulary_of(model) > LARGE else GOAL
     detail = _detail(search, what)
     yield Figure(f"{name}: search / lm-eval's hf", search[0], 1 / goal, detail=detail)
@@ -88,7 +99,7 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
     alone = in_turn(
         lambda: _ours(folder, mixed, greedy_phase(long), sampler),
         lambda: _theirs(lm, mixed, long, 1),
-        rounds=1,
+        rounds=ROUNDS,
         clock=time.process_time,
     )
     detail = _detail(alone, f"{len(mixed)} problems, at most 200 tokens")

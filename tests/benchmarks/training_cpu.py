@@ -46,23 +46,9 @@ def case_of(model: Path) -> Case:
 
 def large_vocabulary(folder: Path) -> Path:
     """A random Llama of 4 thin layers whose vocabulary is that of Qwen2.5."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    byte_llama(folder)  # for a tokenizer
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        eos_token_id=2,
+    return byte_llama(
+        folder, 0, 128, 4, context=2048, vocabulary=VOCABULARY, inner=512, spread=0.02
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    return folder
 
 
 _CHILD = """

@@ -246,19 +246,6 @@ def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
 
 def small_llama(folder: Path) -> Path:
     """A random Llama of 27 million parameters with 8,192 words."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    byte_llama(folder)  # for a tokenizer
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=8192,
-        hidden_size=512,
-        intermediate_size=1536,
-        num_hidden_layers=6,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        max_position_embeddings=2048,
+    return byte_llama(
+        folder, 0, 512, 6, heads=8, context=2048, vocabulary=8192, inner=1536, spread=0.02
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
