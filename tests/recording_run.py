@@ -12,7 +12,6 @@ from typing import Any
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
-from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 
@@ -169,11 +168,10 @@ class Letters:
         name: str,
         stages: Sequence[str] = (),
         splits: Sequence[Split] = ("pool",),
-        shard: str | None = None,
         at: str | None = None,
         **keys: Any,
     ) -> RunDirectory:
-        """Searches ``splits``, or a shard of them, then runs ``stages``.
+        """Searches ``splits``, then runs ``stages``.
 
         ``keys`` are sections of the recipe; the folder is ``at``, else ``name``.
         """
@@ -190,16 +188,13 @@ class Letters:
         keys["data"] = {"task": "letters", **keys.get("data", {})}
         recipe = check_recipe({"name": name, "seeds": [13], **keys}, "test")
         run = RunDirectory.create_or_open(self.folder / (at or name), recipe)
-        context = self.context(run, splits, Shard.parse(shard) if shard else None)
-        run_stages(context, ["search", *stages], lambda stage: None)
+        run_stages(self.context(run, splits), ["search", *stages], lambda stage: None)
         return run
 
-    def context(
-        self, run: RunDirectory, splits: Sequence[Split] = SPLITS, shard: Shard | None = None
-    ) -> Context:
+    def context(self, run: RunDirectory, splits: Sequence[Split] = SPLITS) -> Context:
         """What stages get; jobs run in this process."""
         folders = [str(self.folder / "tasks")]
-        return Context(run, Here(), self.plugins, folders, splits, shard)
+        return Context(run, Here(), self.plugins, folders, splits)
 
     @property
     def plugins(self) -> list[str]:

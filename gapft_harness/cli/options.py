@@ -26,7 +26,6 @@ class Options:
     plugin_files: Sequence[str] = ()
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
-    shard: str | None = None
     alone: bool = False
     searching: Callable[..., dict[str, Any]] | None = None
 
@@ -83,7 +82,7 @@ def stage_names() -> list[str]:
     """The stages, for the shell."""
     from gapft_harness.stages.pipeline import STAGES
 
-    return ["merge", "scale", *STAGES]
+    return ["scale", *STAGES]
 
 
 def task_names() -> list[str]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gapft_harness.training.memory import Estimate
 
 _GB = 1e9
-#: Bytes that a generated token takes in a journal, which its table replaces; rather too many.
+#: Bytes that a generated token takes in the store and in a table; rather too many.
 _BYTES_A_TOKEN = 16
 #: How many weights a model has, as names say it: Llama-3.1-8B-Instruct, deepseek-coder-6.7b,
 #: Mixtral-8x7B, my-8Bchat; not model-8bit.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -35,14 +34,13 @@ from gapft_harness.run_directory.binding import require_settled
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import naming_plugins
-from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked, experiments_of
 from gapft_harness.stages.integrity.rests_on import SECTION, searched_in
 from gapft_harness.stages.integrity.rests_on import hold as rested
 from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
-from gapft_harness.stages.search.stage import keep_searched, merge_all, read_data
+from gapft_harness.stages.search.stage import keep_searched, read_data
 from gapft_harness.stages.selection.stage import arms, trained_conditions
 from gapft_harness.stages.train.job import check_trackers
 from gapft_harness.stages.train.stage import require_trainable
@@ -136,7 +134,6 @@ def opened(
             choice.plugin_files,
             choice.include_paths or searched_in(run.path),
             _splits(choice, run.recipe),
-            Shard.parse(choice.shard) if choice.shard else None,
             choice.conditions,
             choice.seeds,
             display.job,
@@ -234,7 +231,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -
         order = stages_of(asked(known, plugins, set_by(choice)))
     for name in names:
         if name not in order:
-            raise UserError(f"--only {name}: {did_you_mean(name, [*order, 'merge'])}")
+            raise UserError(f"--only {name}: {did_you_mean(name, order)}")
     stages = [name for name in order if name in names]
     return _run(path, recipe, choice, stages)
 
@@ -248,35 +245,6 @@ def _changed(path: Path, choice: Options) -> Recipe | None:
     if choice.task or choice.model_args or choice.overrides:
         return resolve_recipe(replace(choice, recipe=str(stored)))
     return None
-
-
-@goes_on()
-def merge_shards(
-    place: str | Path, shard_runs: Sequence[str], plugin_files: Sequence[str] = ()
-) -> None:
-    """Merges shards into a run directory, which is made from the first shard's recipe if need be.
-
-    Args:
-        place: the run that gets the whole splits; it may hold shards itself.
-    """
-    path = Path(place)
-    sources = [RunDirectory.open(run) for given in shard_runs for run in _matching(given)]
-    here = not sources or (path / layout.RECIPE).exists()
-    recipe = (RunDirectory.open(path) if here else sources[0]).recipe
-    with _creating(path), hold(path), naming_plugins(sources[0].path if sources else path):
-        run = RunDirectory.create_or_open(path, recipe, load_plugins(plugin_files))
-        display, choice = Display(), Options(plugin_files=plugin_files)
-        with _discarding(run), opened(run, choice, display, ()) as context, run.timed("merge"):
-            merge_all(context, sources)
-
-
-def _matching(given: str) -> list[str]:
-    """The run directories that ``--shards-of`` names: itself, or what its pattern matches."""
-    if not glob.has_magic(given) or Path(given).exists():
-        return [given]
-    if not (found := sorted(glob.glob(given))):
-        raise UserError(f"--shards-of {given}: matches no folder")
-    return found
 
 
 def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
@@ -361,9 +329,6 @@ def _list(names: Iterable[object]) -> str:
 
 def _say_next(context: Context, stage: str, place: Path) -> None:
     """The command that goes on after a stage that was run by itself."""
-    if context.shard is not None:
-        context.say(f"next, once all shards are searched: gapft run {place} --only merge")
-        return
     order = stages_of(experiments_of(context))
     if stage in order[:-1]:
         following = order[order.index(stage) + 1]

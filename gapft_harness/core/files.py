@@ -30,7 +30,7 @@ _HASHED: dict[Path, tuple[list[_Look], str]] = {}
 
 #: What was changed less long before it was hashed is hashed again: a further change in the same
 #: tick of the file system's clock would leave it looking the same.
-_SETTLED_NS = 2 * 10**9
+SETTLED_NS = 2 * 10**9
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -147,7 +147,7 @@ def sha256_once(path: Path) -> str:
     if place in _HASHED and _HASHED[place][0] == looks:
         return _HASHED[place][1]
     found = sha256(place)
-    if all(changed < start - _SETTLED_NS for *_, changed in looks):
+    if all(changed < start - SETTLED_NS for *_, changed in looks):
         _HASHED[place] = (looks, found)
     return found
 

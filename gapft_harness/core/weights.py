@@ -14,6 +14,20 @@ from gapft_harness.core.files import sha256
 #: Names of weight files.
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
+#: Files that decide what a model computes beside its weights: its shape, its tokens, its template.
+_SMALL = (
+    "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json",
+    "added_tokens.json", "vocab*", "merges.txt", "chat_template*", "*.model", "*.py",
+    "quantize_config.json",
+)  # fmt: skip
+
+
+def model_files(folder: Path) -> tuple[set[Path], set[Path]]:
+    """Find the files that decide what a model computes: small ones, and its weights."""
+    small = {file for pattern in _SMALL for file in folder.glob(pattern)}
+    weights = {file for pattern in WEIGHTS for file in folder.glob(pattern)}
+    return small - weights, weights
+
 
 def weights_folder(arguments: Mapping[str, Any]) -> Path:
     """The folder that holds a model's weight files: its own, or the hub cache's snapshot."""

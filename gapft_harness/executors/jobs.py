@@ -1,7 +1,7 @@
 """What an executor does with a job: claim it, call its function, carry the outcome to the driver.
 
 A worker may outlive its driver, on another machine and for a while. The driver that comes back must
-not start the same job beside it, or two processes would write one journal. So a process claims its
+not start the same job beside it, or two processes would write one table. So a process claims its
 job on the run directory, and the claim ends with the process.
 
 An outcome is JSON text: ``["result", value]``, or ``["error", class name or "", message,

@@ -22,6 +22,7 @@ from gapft_harness.report.reading.tokens import (
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
+from gapft_harness.run_directory.manifest import reuses
 from gapft_harness.verdicts.table import Verdicts
 
 
@@ -89,7 +90,9 @@ def read_run(path: Path) -> SearchedRun:
         verifier=manifest["task"]["verifier"],
         k=k,
         splits={split: _read(run, split, k) for split in there},
-        seconds=search_seconds({name: entry["seconds"] for name, entry in stages.items()}),
+        seconds=search_seconds(
+            {name: entry["seconds"] for name, entry in stages.items()}, reuses(manifest)
+        ),
         trained=_trained(manifest),
         recipe=run.recipe.model_dump(mode="json"),
         told=tuple(

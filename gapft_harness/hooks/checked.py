@@ -66,7 +66,7 @@ def ids_fault(ids: Any) -> str:
 
 
 class CheckedSampler:
-    """A sampler whose every answer is held to the contract before it is journalled."""
+    """A sampler whose every answer is held to the contract before it is stored."""
 
     def __init__(self, entry: Registered, sampler: Sampler) -> None:
         require_methods(entry, sampler, "generate", "describe", "close")

@@ -279,7 +279,7 @@ class RegisterSampler(Protocol):
     threads). The processes that it ran in end with the stage. ``generates=False``: it replays what
     is recorded, and has no other responses to give. ``operational``: the model arguments that only
     say how the model is asked, or how much memory it may take: they may change between two commands
-    on a run, and from one shard to another (``recipe/recipe.py`` says what may not).
+    on a run (``recipe/recipe.py`` says what may not).
     ``check(settings)`` raises ``UserError`` for arguments that cannot be right, or a model that is
     not there; ``gapft run --dry-run`` asks it. It loads and generates nothing.
     ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and

@@ -1,4 +1,4 @@
-"""Files of responses into a journal, as a search would have left it: streamed and checked."""
+"""Files of responses as lines, such as a search stores them: streamed and checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.importing.formats import format_of
 from gapft_harness.importing.problems import Problems, Seen
 from gapft_harness.importing.rows import Format, ImportChoice, ImportedResponse
-from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.parts import Record, generated_records, judged_records
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
@@ -28,7 +28,7 @@ _Placed = tuple[Problem, int, ImportedResponse]
 
 @dataclass(slots=True)
 class Gathering:
-    """Responses on their way from files into a journal.
+    """Responses on their way from files into a run.
 
     Attributes:
         choice: the files and how they are read.
@@ -59,12 +59,16 @@ class Gathering:
     rules: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def gather(
-        self, journal: Journal, tokenizer: Retokenizer, progress: Callable[[int], None]
+        self,
+        keep: Callable[[Sequence[Record]], object],
+        tokenizer: Retokenizer,
+        progress: Callable[[int], None],
     ) -> None:
-        """Writes the responses of all files into a journal.
+        """Reads the responses of all files, some at a time.
 
         Args:
-            journal: gets responses, and the files' verdicts unless the task's verifier judges.
+            keep: gets lines with responses, and the files' verdicts unless the task's verifier
+                judges.
             tokenizer: gives token ids.
             progress: called with the responses taken so far.
 
@@ -87,7 +91,7 @@ class Gathering:
             self.formats[path] = form.name
             rows = self._placed(path, number, form, seen)
             while batch := list(islice(rows, _BATCH)):
-                self._write(batch, journal, tokenizer)
+                keep(self._records(batch, tokenizer))
                 progress(self.taken)
             if path != self.choice.greedy and not form.numbered:
                 self.samples += seen.count(self.problems, self.samples, path)
@@ -150,8 +154,8 @@ class Gathering:
                     f"(--{option} NAME), or have the task's verifier judge (--judge)"
                 )
 
-    def _write(self, batch: Sequence[_Placed], journal: Journal, tokenizer: Retokenizer) -> None:
-        """Commits a batch to the journal, a line for each problem in it."""
+    def _records(self, batch: Sequence[_Placed], tokenizer: Retokenizer) -> list[Record]:
+        """The lines of a batch: one for each problem in it, and one for its verdicts."""
         of_problem: dict[str, list[_Placed]] = {}
         for placed in batch:
             of_problem.setdefault(placed[0].id, []).append(placed)
@@ -184,8 +188,8 @@ class Gathering:
             for name, members in of_problem.items()
             if not self.choice.judge
         }
-        journal.append(f"import {self.taken}", requests, generated, verdicts)
         self.taken += len(batch)
+        return [*generated_records(requests, generated), *judged_records(verdicts)]
 
 
 def _require_different(paths: Sequence[str], hashes: Mapping[str, str]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.files import unwritable
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.importing.gathering import Gathering
@@ -16,12 +18,12 @@ from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.run_directory.manifest import ImportFacts
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.tables import write_problems
+from gapft_harness.stages.generation.parts import Record, StoredResponses, part_of
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
@@ -81,12 +83,12 @@ def import_split(
         require_same_model(run.manifest(), split, source)
         total = len(problems) * (1 + k)
         further = run.recipe.audits.get(layout.further(split))
-        with _journal(run.path / layout.responses(split)) as journal:
-            gathering.gather(journal, tokenizer, lambda done: progress(done, total))
-            write_problems(run.path / layout.problems(split), problems, journal.prompt_ids)
+        with _kept(run.path / layout.imported(split)) as (keep, responses):
+            gathering.gather(keep, tokenizer, lambda done: progress(done, total))
+            write_problems(run.path / layout.problems(split), problems, responses.prompt_ids)
             return write_responses(
                 run.path / layout.responses(split),
-                journal,
+                responses,
                 problems,
                 verifier,
                 extra={
@@ -138,16 +140,24 @@ def _source(run: RunDirectory) -> tuple[dict[str, Any], Retokenizer]:
 
 
 @contextlib.contextmanager
-def _journal(table: Path) -> Iterator[Journal]:
-    """A journal of its own, that no search takes up: an import begins anew."""
-    path = table.with_name(layout.IMPORTED)
-    path.unlink(missing_ok=True)
-    journal = Journal(path)
+def _kept(folder: Path) -> Iterator[tuple[Callable[[Sequence[Record]], None], StoredResponses]]:
+    """What keeps lines in a folder that is removed at the end, and the responses in them."""
+    shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
+    responses = StoredResponses()
+
+    def keep(records: Sequence[Record]) -> None:
+        path = folder / f"{len(list(folder.iterdir()))}.jsonl"
+        try:
+            path.write_bytes(part_of(records))
+        except OSError as error:
+            raise unwritable(path, error) from error
+        responses.add(path)
+
     try:
-        yield journal
+        folder.mkdir(parents=True)
+        yield keep, responses
     finally:
-        journal.close()
-        path.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _facts(of: Gathering) -> ImportFacts:
@@ -199,11 +209,6 @@ def require_free(place: str | Path, split: str, choice: ImportChoice) -> None:
     """
     given = choice.hashes()
     table = Path(place) / layout.responses(split)
-    if (journal := Path(place) / layout.journal(layout.responses(split))).exists():
-        raise UserError(
-            f"{journal}: a search of the {split} is under way; go on with it, or "
-            "import into a new run directory"
-        )
     if not table.exists():
         return
     told = read_facts(table).get("imported")

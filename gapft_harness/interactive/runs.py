@@ -121,12 +121,12 @@ class Run:
         return {path: of for path, of in places.items() if of.split == split}
 
     def _places(self) -> dict[str, Place]:
-        """The sealed tables by path: whole splits, and states that rest on all samples."""
+        """The sealed tables by path: splits, and states that rest on all samples."""
         places = {path: layout.read(path) for path in sorted(self.directory.manifest()["files"])}
         return {
             path: of
             for path, of in places.items()
-            if of and of.kind in _WRITTEN_BY and of.shard is None and of.window is None
+            if of and of.kind in _WRITTEN_BY and of.window is None
         }
 
     def _table(self, path: str, place: Place, columns: Sequence[str] | None) -> pa.Table:

@@ -65,7 +65,7 @@ _FIGURE = re.compile(
 )
 
 #: Names that mean something else where an audit's name stands.
-_NO_AUDIT = ("audit", "calibration", "pool", "shards", "states")
+_NO_AUDIT = ("audit", "calibration", "pool", "states")
 
 #: The paper's main comparison.
 _CONDITIONS = ("gapft", "uniform", "replay", "all_verified")

@@ -298,7 +298,7 @@ class Search(RecipeSection):
     chunk: int = Field(
         16,
         ge=1,
-        description="problems per journalled chunk, the unit of resumption; eight times as many "
+        description="problems per stored chunk, the unit of resumption; eight times as many "
         "where each gets a single response",
     )
     stop: Literal["never", "first_pass"] = Field(
@@ -391,18 +391,16 @@ class ExecutorChoice(RecipeSection):
 
     name: str = Field("local", description="executor: local, ray, or a plugin's")
     workers: int = Field(
-        1, ge=1, description="processes that run jobs in parallel; a cluster ignores it"
+        1,
+        ge=1,
+        description="processes that run jobs in parallel, and into how many jobs the searches are "
+        "divided, which changes no sample; a cluster runs as many jobs at once as it can",
     )
     threads: int | None = Field(
         None,
         ge=1,
         description="CPU threads of each process; default: the cores that the command may use, "
         "divided by `workers`, at least 1 and at most OMP_NUM_THREADS; 1 on a cluster",
-    )
-    shards: int = Field(
-        1,
-        ge=1,
-        description="jobs that a split's search is divided into; it changes no sample",
     )
     address: str | None = Field(
         None,

@@ -1,1 +1,1 @@
-"""What is on disk: paths, tables, the journal, the manifest. Nothing else knows a file's place."""
+"""What is on disk: paths, tables, the manifest. Nothing else knows a file's place."""

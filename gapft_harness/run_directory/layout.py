@@ -1,8 +1,8 @@
 """Every path of a run directory: spelt by a function, and read back by ``read``.
 
 Paths are relative to the run directory, with ``/`` on every system, as ``manifest.json`` lists
-them. A *part* is a folder that was searched: a split (``pool``, ``audit``, ``calibration``), one of
-several audits (``audit/NAME``), or a shard of one of these (``pool/shards/1-of-8``).
+them. A *split* is a folder that was searched: ``pool``, ``audit``, ``calibration``, or one of
+several audits (``audit/NAME``).
 """
 
 from __future__ import annotations
@@ -25,41 +25,26 @@ REPORT = "report"
 #: A subset of an audit's problems.
 ITEMS = "items"
 
-#: Beside a part's tables, while its responses are imported.
-IMPORTED = "imported.jsonl"
-
 _AUDIT = "audit"
-_SHARDS = "shards"
 _PROBLEMS, _RESPONSES, STATES = "problems", "responses", "states"
-_TABLE, _JOURNAL, _SUBSET = ".parquet", ".jsonl", f"{ITEMS}.json"
+_TABLE, _SUBSET = ".parquet", f"{ITEMS}.json"
 
 #: No seed has leading zeros, so an arm has one name, and a condition has no ``@``.
 _ARM = re.compile(r"(?P<condition>[^@/]+)-seed(?P<seed>0|-?[1-9][0-9]*)(?:@(?P<variant>[^/.]+))?")
-_SHARD = re.compile(rf"(?P<split>.+)/{_SHARDS}/(?P<number>[0-9]+)-of-(?P<of>[0-9]+)")
 _WINDOW = re.compile(r"(?P<offset>0|[1-9][0-9]*)-(?P<k>0|[1-9][0-9]*)")
 
 
 # What a search writes
 
 
-def shard(split: str, number: int, count: int) -> str:
-    """The part of a split that is one of its shards."""
-    return f"{split}/{_SHARDS}/{number}-of-{count}"
+def problems(split: str) -> str:
+    """The table of a split's problems."""
+    return f"{split}/{_PROBLEMS}{_TABLE}"
 
 
-def shards(split: str) -> str:
-    """The folder of a split's shards."""
-    return f"{split}/{_SHARDS}"
-
-
-def problems(part: str) -> str:
-    """The table of a part's problems."""
-    return f"{part}/{_PROBLEMS}{_TABLE}"
-
-
-def responses(part: str) -> str:
-    """The table of the source model's responses to a part's problems."""
-    return f"{part}/{_RESPONSES}{_TABLE}"
+def responses(split: str) -> str:
+    """The table of the source model's responses to a split's problems."""
+    return f"{split}/{_RESPONSES}{_TABLE}"
 
 
 def states(split: str, window: tuple[int, int] | None = None) -> str:
@@ -97,9 +82,9 @@ def items(split: str) -> str:
     return f"{split}/{_SUBSET}"
 
 
-def journal(table: str) -> str:
-    """Where responses are kept while they are generated: beside the table that will hold them."""
-    return table.removesuffix(_TABLE) + _JOURNAL
+def imported(split: str) -> str:
+    """The folder in which responses are kept while they are imported."""
+    return f"{split}/.imported.partial"
 
 
 # What is made for each arm
@@ -158,7 +143,6 @@ class Place:
         kind: ``problems``, ``responses``, ``states`` or ``items``, ``selections``, ``adapters``
             or ``decisions``; of what an experiment keeps for an arm, its folder.
         split: whose problems, responses, states or items; else empty.
-        shard: of these the part's number and how many there are; None for a whole split.
         window: of states that rest on some samples, the first one's number and how many.
         arm: whose training set, adapter or decisions; None for a split's table.
         of: of decisions, what is decoded besides the audit.
@@ -166,7 +150,6 @@ class Place:
 
     kind: str
     split: str = ""
-    shard: tuple[int, int] | None = None
     window: tuple[int, int] | None = None
     arm: Arm | None = None
     of: str = ""
@@ -193,10 +176,7 @@ def read(path: str) -> Place | None:
         arm = arm_of(last)
         return Place(folder, arm=arm) if arm and folder and "/" not in folder else None
     if stem in (_PROBLEMS, _RESPONSES, STATES) and folder:
-        found = _SHARD.fullmatch(folder)
-        if found is None:
-            return Place(stem, folder)
-        return Place(stem, found["split"], (int(found["number"]), int(found["of"])))
+        return Place(stem, folder)
     split, _, kind = folder.rpartition("/")
     samples = _WINDOW.fullmatch(stem)
     if kind == STATES and split and samples:

@@ -139,7 +139,8 @@ class Manifest(TypedDict, total=False):
     files: dict[str, str]
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of what its commands were given
     rests_on: dict[str, Any]  # its shape: stages/integrity/rests_on.py
-    shards: dict[str, int]
+    stored: dict[str, list[str]]
+    reused: dict[str, dict[str, int]]
     imported: dict[str, ImportFacts]
     n: int
     budgets: dict[str, BudgetFacts]
@@ -171,7 +172,15 @@ FORMAT: Final = 3
 _SAID_OF = {
     layout.ADAPTERS: ("training",),
     "scaled": ("scaling",),
-    layout.DECISIONS: ("verdict_counts", "finish_reasons", "drawn", "judged_by", "executions"),
+    layout.DECISIONS: (
+        "verdict_counts",
+        "finish_reasons",
+        "drawn",
+        "judged_by",
+        "executions",
+        "stored",
+        "reused",
+    ),
 }
 
 
@@ -204,6 +213,14 @@ def new_manifest(recipe: Recipe) -> Manifest:
             "cpus": os.cpu_count(),
         },
     }
+
+
+def reuses(manifest: Manifest) -> bool:
+    """Whether some responses of a run's search were generated for another run."""
+    splits = ("pool", layout.audit())
+    return any(
+        runs for name, runs in manifest.get("reused", {}).items() if name.split("/")[0] in splits
+    )
 
 
 def task_of(manifest: Manifest, split: str) -> TaskFacts:
@@ -304,7 +321,5 @@ def says_nothing(path: Path, run_path: Path) -> bool:
             manifest = read_manifest(run_path)
             return "gapft_harness" in manifest and not manifest.get("files")
         return False
-    if path.name.startswith(".") and path.name.endswith(PARTIAL):
-        return True
-    journal = path.suffix == ".jsonl" and path.parent != run_path
-    return journal and path.is_file() and not path.stat().st_size
+    within = path.relative_to(run_path).parts
+    return any(part.startswith(".") and part.endswith(PARTIAL) for part in within)

@@ -23,7 +23,6 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
     def change(manifest: Manifest) -> None:
         task, name = cast(TaskFacts, dict(facts["task"])), layout.further(split)
-        # Said once of a split's data, however many shards read them.
         record_warnings(manifest, task.pop("warnings", []))
         if name:
             audit: AuditFacts = {"task": task, "said": facts["said"]}
@@ -36,8 +35,6 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
             manifest.setdefault("imported", {})[split] = facts["imported"]
         if "imported" not in facts or not manifest["source"]:
             manifest["source"] = facts["source"]  # what a model says of itself is said of a run
-        if "shards" in facts:
-            manifest.setdefault("shards", {})[split] = facts["shards"]
         record_judging(manifest, split, facts)
 
     return change
@@ -128,6 +125,8 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
         ("drawn", "drawn"),
         ("judged_by", "judged_by"),
         ("executions", "executions"),
+        ("stored", "stored"),
+        ("reused", "reused"),
     ):
         if key in facts:
             cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]

@@ -25,7 +25,8 @@ from gapft_harness.stages.generation.generation import (
     answer,
     decoding_from,
     greedy_phase,
-    sample_phase,
+    sample_phases,
+    sampled_decoding,
 )
 from gapft_harness.stages.generation.sealing import take_up
 from gapft_harness.stages.integrity.rests_on import codes, named, require_same
@@ -115,7 +116,7 @@ def decode_arm(
     """One deployment decode of each problem with an arm's adapter, verified and sealed.
 
     Args:
-        path: the table to write; its journal stands beside it until then.
+        path: the table to write.
         progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
         adapter: what to decode with; default: the arm's sealed one, and of ``SOURCE`` none.
         split: whose problems they are: a further audit has its own task.
@@ -140,7 +141,9 @@ def decode_arm(
         run,
         task,
         problems,
-        [sample_phase(greedy, search, samples) if samples else greedy_phase(greedy)],
+        sample_phases(sampled_decoding(greedy, search), samples)
+        if samples
+        else [greedy_phase(greedy)],
         path,
         plugins,
         plugins.verifier(task["verifier"], task["verifier_params"]),

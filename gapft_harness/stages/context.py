@@ -12,7 +12,6 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Executor, Job, Progress
 from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
-from gapft_harness.run_directory.shards import Shard
 from gapft_harness.stages.selection.stage import arms
 
 
@@ -28,7 +27,6 @@ class Context:
         splits: what the search stage searches.
         alone: these splits are all that the task is asked for; it need not have the others.
         searching: what searches a split in the model's place, as a job (``gapft import``).
-        shard: the one shard that the search stage searches; None searches all, and merges them.
         conditions: what the report shows; none named shows all that the run has.
         seeds: the training seeds that it shows; none named shows all.
         progress: called with what jobs report.
@@ -41,7 +39,6 @@ class Context:
     plugin_files: Sequence[str] = ()
     include_paths: Sequence[str] = ()
     splits: Sequence[Split] = SPLITS
-    shard: Shard | None = None
     conditions: Sequence[str] = ()
     seeds: Sequence[int] = ()
     progress: Progress = field(default=lambda label, done, total, tokens=0, note="": None)

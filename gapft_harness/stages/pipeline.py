@@ -26,7 +26,7 @@ from gapft_harness.stages.experiment import (
     experiments_of,
     keep,
 )
-from gapft_harness.stages.generation.generation import check_early_stop
+from gapft_harness.stages.generation.generation import check_early_stop, describe_reuse
 from gapft_harness.stages.integrity.rests_on import record_plugins
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
@@ -165,6 +165,8 @@ def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> No
     """Seals a table of decisions."""
     context.run.seal(file)
     context.run.update_manifest(partial(record_judging, name=name, facts=facts))
+    if facts.get("reused"):
+        context.say(f"{name}: {describe_reuse(facts['reused'])}")
     context.warn(facts["warnings"], name)
 
 

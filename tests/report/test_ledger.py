@@ -96,13 +96,12 @@ def test_what_was_not_recorded_is_said_and_not_invented() -> None:
     assert table.rows[0][-2] != "–"
 
 
-def test_a_merged_run_does_not_know_how_long_its_search_took() -> None:
-    """Its shards were searched in other folders; its own search stage finds everything there."""
+def test_a_run_that_reuses_responses_does_not_know_how_long_their_search_took() -> None:
     inputs = with_tokens()
-    merged = replace(inputs, seconds={"merge": 3.0, "search": 0.02})
-    of = ledger(merged, compute(merged))
+    reusing = replace(inputs, reused=True)
+    of = ledger(reusing, compute(reusing))
     assert (of.search.tokens, of.search.seconds) == (68_000, None)
-    (table,) = costs(merged, compute(merged))
+    (table,) = costs(reusing, compute(reusing))
     assert isinstance(table, Table)
     assert "Not recorded: the search's time." in table.note
 

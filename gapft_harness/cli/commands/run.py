@@ -44,8 +44,8 @@ def command(
         typer.Option(
             "--only",
             metavar="STAGE",
-            help="only this stage: search, merge (of shards), states, select, train, scale, audit, "
-            "report, or an experiment's; repeatable",
+            help="only this stage: search, states, select, train, scale, audit, report, or an "
+            "experiment's; repeatable",
             autocompletion=stage_names,
         ),
     ] = [],
@@ -68,21 +68,6 @@ def command(
             help="search: only this split (pool, audit, audit/NAME, calibration); repeatable",
         ),
     ] = [],
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            "--shard", metavar="I/N", help="search: only this part of the problems, e.g. 1/8"
-        ),
-    ] = None,
-    shards_of: Annotated[
-        list[str],
-        typer.Option(
-            "--shards-of",
-            metavar="RUN",
-            help="merge: a run that holds shards, or a pattern in quotes; default: this one; "
-            "repeatable",
-        ),
-    ] = [],
     overrides: Set = [],
     condition: Condition = [],
     seed: Seed = [],
@@ -97,15 +82,9 @@ def command(
     choice = Options(
         *(named, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
-        shard=shard,
     )
-    for option, given, stage in (
-        ("--split", split, "search"),
-        ("--shard", shard, "search"),
-        ("--shards-of", shards_of, "merge"),
-    ):
-        if given and stage not in only:
-            raise UserError(f"{option}: goes with --only {stage}")
+    if split and "search" not in only:
+        raise UserError("--split: goes with --only search")
     if dry_run:
         _describe(choice, place)
     elif not only:
@@ -113,7 +92,7 @@ def command(
 
         run_and_print(choice, place)
     else:
-        _stages(only, choice, place, shards_of)
+        _stages(only, choice, place)
 
 
 def _describe(choice: Options, place: Path | None) -> None:
@@ -125,17 +104,11 @@ def _describe(choice: Options, place: Path | None) -> None:
         raise typer.Exit(1)
 
 
-def _stages(only: list[str], choice: Options, place: Path | None, shards_of: list[str]) -> None:
-    from gapft_harness.cli.runs import default_place, merge_shards, run_stages_alone
+def _stages(only: list[str], choice: Options, place: Path | None) -> None:
+    from gapft_harness.cli.runs import default_place, run_stages_alone
 
     if (choice.conditions or choice.seeds) and only != ["report"]:
         raise UserError("--condition and --seed go with the whole run, or with --only report")
-    place = place or default_place(choice)
-    if only == ["merge"]:
-        merge_shards(place, shards_of, choice.plugin_files)
-        return
-    if "merge" in only:
-        raise UserError("--only merge: is done by itself, once all shards are searched")
-    page = run_stages_alone(only, place, choice)
+    page = run_stages_alone(only, place or default_place(choice), choice)
     if "report" in only:
         typer.echo(f"report: {page}")

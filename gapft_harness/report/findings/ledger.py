@@ -100,12 +100,14 @@ class Ledger:
     entries: tuple[LedgerLine, ...]
 
 
-def search_seconds(stages: Mapping[str, float]) -> float | None:
+def search_seconds(stages: Mapping[str, float], reused: bool) -> float | None:
     """Wall time of a search, of the seconds by stage; None where nobody knows it.
 
-    A merged run's shards were searched in other folders, which have their times.
+    Args:
+        stages: wall seconds by stage.
+        reused: whether responses were generated for another run, which has their time.
     """
-    return None if {"merge", "import"} & stages.keys() else stages.get("search")
+    return None if reused or "import" in stages else stages.get("search")
 
 
 def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
@@ -113,7 +115,7 @@ def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
     splits = {name: of for name, of in inputs.generated.items() if layout.arm_of(name) is None}
     pool, audit = splits.get("pool"), splits.get("audit")
     total = sum(of.all for of in splits.values())
-    seconds = search_seconds(inputs.seconds)
+    seconds = search_seconds(inputs.seconds, inputs.reused)
     rate = total / seconds if seconds and pool and audit else None
     search = Spent.at(pool.all if pool else None, rate)
     sample = audit.a_sample if audit and audit.samples else None

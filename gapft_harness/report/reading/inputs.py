@@ -21,7 +21,7 @@ from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, require
-from gapft_harness.run_directory.manifest import ImportFacts, Manifest, task_of
+from gapft_harness.run_directory.manifest import ImportFacts, Manifest, reuses, task_of
 from gapft_harness.run_directory.tables import read_items
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
@@ -72,6 +72,7 @@ class ReportInputs:
             tables, whatever the manifest says.
         imported: by split, where its responses came from, if they were imported.
         seconds: wall time of earlier stages.
+        reused: whether some responses of its search were generated for another run.
         days: on which they sealed their files, as ``2026-11-23``, ascending.
         versions: of the packages that made the run.
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
@@ -103,6 +104,7 @@ class ReportInputs:
     warnings: tuple[str, ...] = ()
     imported: Mapping[str, ImportFacts] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    reused: bool = False
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -190,6 +192,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         warnings=tuple(manifest["warnings"]),
         imported={split: imported[split] for split in splits if split in imported},
         seconds={name: entry["seconds"] for name, entry in stages.items()},
+        reused=reuses(manifest),
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
         drawn=manifest["drawn"],

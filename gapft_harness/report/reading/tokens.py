@@ -54,7 +54,7 @@ def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, Generated]
     found = {
         of.name: count_generated(run_path / name)
         for name, of in places
-        if of and of.kind in ("responses", layout.DECISIONS) and not (of.shard or of.of)
+        if of and of.kind in ("responses", layout.DECISIONS) and not of.of
     }
     return {name: counted for name, counted in found.items() if counted is not None}
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: Stages that every run has, and what else the manifest keeps the time of.
-_STAGES = ("search", "merge", "states", "select", "train", "audit", "report")
+_STAGES = ("search", "states", "select", "train", "audit", "report")
 
 #: Folders that every run has.
 _FOLDERS = (

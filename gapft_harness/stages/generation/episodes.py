@@ -17,7 +17,7 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.text import whole_text
 from gapft_harness.hooks.protocols import Generated, Request, Verifier
 from gapft_harness.hooks.registered import owner_of
-from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.parts import Responses
 from gapft_harness.verification.judging import once_each
 
 Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
@@ -75,20 +75,21 @@ def alive(
     problems: Sequence[Problem],
     indices: Sequence[int],
     attempt: int,
-    journal: Journal,
+    responses: Responses,
     streams: SampleStreams,
 ) -> list[Request]:
     """Asks for attempt number ``attempt`` of the episodes that have come so far and go on.
 
     Args:
-        attempt: from 2; the journal holds all earlier rounds of the chunk.
+        attempt: from 2.
+        responses: those of all earlier attempts.
         streams: the samples' random streams.
 
     Returns:
         A request an episode, ordered by problem and index: each has a conversation of its own.
     """
     asked, texts, golds = [], [], []
-    for problem, entry in zip(problems, journal.read([p.id for p in problems]), strict=True):
+    for problem, entry in zip(problems, responses.read([p.id for p in problems]), strict=True):
         for response in entry.responses:
             ended = response.finish_reason == CONTEXT  # a longer conversation fits no better
             if response.index in indices and len(response.attempts) == attempt - 2 and not ended:
@@ -109,14 +110,14 @@ def alive(
 
 
 def check_conversations(
-    requests: Sequence[Request], generated: Sequence[Generated], journal: Journal
+    requests: Sequence[Request], generated: Sequence[Generated], responses: Responses
 ) -> None:
     """Refuses a sampler that answers a later attempt as if nothing had gone before.
 
     Raises:
         PluginError: an answer's prompt ids are those of the problem's own prompt.
     """
-    entries = journal.read([request.problem_id for request in requests])
+    entries = responses.read([request.problem_id for request in requests])
     for request, answer, entry in zip(requests, generated, entries, strict=True):
         if answer.prompt_ids and answer.prompt_ids == entry.prompt_ids:
             raise PluginError(

@@ -1,8 +1,10 @@
 """Generating responses: what search and audit share.
 
 Chunks are fixed by the problems and the settings, never by what is left to do, by a clock or by the
-number of workers, so a resumed run regenerates exactly the chunk that was in flight. Each sample
-draws from a random stream of its own (``streams.SampleStreams``).
+number of workers. A chunk's responses are kept in the store, a file for each phase, under keys of
+all that they depend on (``made_from.py``): whoever asks for the same responses again, after a kill,
+in another run or with more samples, generates only those that are missing. Each sample draws from a
+random stream of its own (``streams.SampleStreams``).
 
 Early stop: samples are drawn in rounds, and a problem leaves once it has what it needs. On the
 pool, selection needs one verified response a problem: a problem that the source solves in one
@@ -14,30 +16,31 @@ Pass@K and K_eq are estimated from them (Section 4.1), also on problems in state
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import canonical
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem, Verdict
-from gapft_harness.core.streams import SampleStreams, derive
+from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
-    ReportGeneration,
+    Generated,
     ReportProgress,
     Request,
     Sampler,
+    SamplerSettings,
     Verifier,
 )
 from gapft_harness.hooks.registered import Registered, ResponseRuleTraits
 from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
-from gapft_harness.run_directory.shards import chunks_of
 from gapft_harness.stages.generation.episodes import (
     Episodes,
     alive,
@@ -45,15 +48,30 @@ from gapft_harness.stages.generation.episodes import (
     episodes_of,
 )
 from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_room
+from gapft_harness.stages.generation.made_from import describe_sampler, describe_verifier
+from gapft_harness.stages.generation.parts import (
+    Draft,
+    Judgements,
+    Record,
+    Responses,
+    StoredResponses,
+    generated_records,
+    judged_records,
+    only,
+    part_of,
+    read_head,
+    read_part,
+)
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     description_of,
     write_responses,
 )
+from gapft_harness.store.store import Group, Store
 from gapft_harness.verification.judging import verify_responses
 
-#: New verdicts by problem id and decode index.
-Judgements = Mapping[str, Mapping[int, Verdict]]
+#: Raised when stored responses would be misread, or the same key would give others.
+VERSION = 1
 
 
 def stops(search: Search, split: str) -> bool:
@@ -94,19 +112,19 @@ def chunk_size(search: Search, phases: Sequence[Phase]) -> int:
 
 
 def unsolved(
-    problems: Sequence[Problem], journal: Journal, verifier: Verifier
+    problems: Sequence[Problem], responses: Responses, verifier: Verifier
 ) -> tuple[list[Problem], Judgements]:
-    """The problems that no journalled response solves yet.
+    """The problems that no response solves yet.
 
     Args:
-        journal: holds their greedy responses and the earlier rounds' samples.
+        responses: their greedy responses and the earlier rounds' samples.
         verifier: judges those that no earlier round has judged.
 
     Returns:
-        Those that need another sample; and the new verdicts that say so, to be journalled with
+        Those that need another sample; and the new verdicts that say so, to be stored with
         the round: a verdict that decided something is the one that is sealed.
     """
-    entries = list(journal.read([problem.id for problem in problems]))
+    entries = list(responses.read([problem.id for problem in problems]))
     new = [
         (problem, response)
         for problem, entry in zip(problems, entries, strict=True)
@@ -129,10 +147,10 @@ def unsolved(
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Responses that every problem gets in one call of the sampler.
+    """Responses that every problem of a chunk gets, and that are stored together.
 
     Attributes:
-        name: part of the journal's keys.
+        name: ends the names of their files.
         decoding: of the samples; ``GREEDY`` is decoded greedily beside them.
         indices: ``GREEDY``, sample numbers, or both.
         unsolved: leaves out the problems that an earlier phase's response solved.
@@ -156,172 +174,309 @@ def sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
     )
 
 
-def sample_phase(greedy: Decoding, search: Search, samples: int) -> Phase:
-    """Return the phase of so many samples, without a greedy decode."""
-    return Phase("samples", sampled_decoding(greedy, search), tuple(range(samples)))
+def sample_phases(
+    decoding: Decoding, samples: int, size: int = BLOCK, unsolved: bool = False
+) -> list[Phase]:
+    """Return the phases of so many samples, without a greedy decode.
+
+    Args:
+        decoding: how they are drawn.
+        samples: how many of each problem.
+        size: samples of a phase; the last one may have fewer.
+        unsolved: whether problems that are solved leave between phases.
+    """
+    blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
+    return [Phase(f"{of.start}-{of[-1]}", decoding, tuple(of), unsolved) for of in blocks]
 
 
 def search_phases(greedy: Decoding, search: Search, stop: bool) -> list[Phase]:
-    """Return the phases of a search: all at once, or the greedy decode and rounds of samples.
+    """Return the phases of a search: the greedy decode, and samples in blocks or rounds.
 
     Args:
         greedy: the deployment decode.
+        search: the recipe's section.
         stop: whether problems that are solved leave between rounds.
     """
-    sampled = sampled_decoding(greedy, search)
-    if not stop:
-        return [Phase("search", sampled, (GREEDY, *range(search.k)))]
-    rounds = [
-        range(first, min(first + search.round, search.k))
-        for first in range(0, search.k, search.round)
-    ]
+    size = search.round if stop else BLOCK
     return [
         greedy_phase(greedy),
-        *(Phase(f"samples from {r.start}", sampled, tuple(r), unsolved=True) for r in rounds),
+        *sample_phases(sampled_decoding(greedy, search), search.k, size, unsolved=stop),
     ]
+
+
+def chunks_of(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
+    """Cut problems into chunks: longest prompt first, so that batches hold prompts of like length.
+
+    Whole chunks are dealt to workers, so that their number changes no response.
+    """
+    ordered = sorted(problems, key=lambda problem: (-len(problem.prompt), problem.id))
+    return [ordered[start : start + chunk] for start in range(0, len(ordered), chunk)]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some problems, and where each phase's responses to them are stored.
+
+    Attributes:
+        members: the problems.
+        places: by phase, in the order in which they are generated, its group and its file's name.
+    """
+
+    members: Sequence[Problem]
+    places: Mapping[Phase, tuple[Group, str]]
+
+    @classmethod
+    def of(
+        cls, members: Sequence[Problem], groups: Mapping[Phase, Group], episodes: bool = False
+    ) -> Chunk:
+        """Name the files after the problems and their prompts.
+
+        Args:
+            members: the problems.
+            groups: by phase, where responses are stored.
+            episodes: whether a verifier has a say in what is generated.
+        """
+        asked = content_hash([[p.id, p.prompt, [*p.turns]] for p in members])
+        judged = content_hash([asked, [p.gold for p in members]])  # golds have a say, too
+        places = {}
+        for phase, group in groups.items():
+            key = judged if episodes or phase.unsolved else asked
+            places[phase] = (group, f"{key}.{phase.name}.jsonl")
+        return cls(members, places)
+
+    def path(self, phase: Phase) -> Path:
+        """The file of a phase's responses."""
+        group, name = self.places[phase]
+        return group.folder / name
+
+    def missing(self) -> list[Phase]:
+        """The phases that are not stored yet."""
+        return [phase for phase in self.places if not self.path(phase).exists()]
+
+    @contextlib.contextmanager
+    def claim(self, *, wait: bool) -> Iterator[bool]:
+        """Hold the right to generate its responses; see ``Group.claim``."""
+        group, name = next(iter(self.places.values()))
+        with group.claim(name, wait=wait) as held:
+            yield held
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Generates the missing responses of chunks and stores them.
+
+    Attributes:
+        sampler: the model.
+        streams: the samples' random streams.
+        episodes: how a decode of several attempts goes; None is a single response.
+        verifier: says which problems are solved, which phases of ``unsolved`` problems need; and
+            reads the answers of the first chunk.
+        run: the run folder that they are generated for, as stored files name it.
+    """
+
+    sampler: Sampler
+    streams: SampleStreams
+    episodes: Episodes | None = None
+    verifier: Verifier | None = None
+    run: str = ""
+
+    def complete(self, chunk: Chunk, report: _Report, first: bool) -> None:
+        """Generate and store what is missing of a chunk; its claim is held.
+
+        Args:
+            chunk: the problems and the files of their responses.
+            report: gets progress.
+            first: whether it is a split's first chunk, whose responses are looked at.
+        """
+        missing = chunk.missing()
+        if together := [phase for phase in missing if not phase.unsolved]:
+            indices = tuple(index for phase in together for index in phase.indices)
+            decoding = together[-1].decoding  # the greedy one's own follows from each index
+            records = self._answer(chunk.members, indices, decoding, report, first)
+            for phase in together:
+                self._store(chunk, phase, only(records, phase.indices))
+        if len(together) == len(missing):
+            return
+        assert self.verifier is not None
+        draft = Draft()
+        for phase in chunk.places:
+            if phase in missing and phase.unsolved:
+                members, judged = unsolved(chunk.members, draft, self.verifier)
+                skipped = len(chunk.members) - len(members)
+                report.expect_fewer(skipped * len(phase.indices) * self._attempts)
+                records = self._answer(members, phase.indices, phase.decoding, report, first=False)
+                self._store(chunk, phase, [*records, *judged_records(judged)])
+            draft.add(read_part(chunk.path(phase)))
+
+    @property
+    def _attempts(self) -> int:
+        return self.episodes.attempts if self.episodes else 1
+
+    def _answer(
+        self,
+        members: Sequence[Problem],
+        indices: tuple[int, ...],
+        decoding: Decoding,
+        report: _Report,
+        first: bool,
+    ) -> list[Record]:
+        """Generate some decodes of some problems, and of episodes attempt by attempt."""
+        draft = Draft()
+        records: list[Record] = []
+        for attempt in range(1, self._attempts + 1):
+            if attempt == 1:
+                requests = [
+                    Request(
+                        p.id,
+                        p.prompt,
+                        indices,
+                        self.streams.seeds_of(p.id, attempt, indices),
+                        turns=p.turns,
+                    )
+                    for p in members
+                ]
+            else:
+                assert self.episodes is not None
+                requests = alive(self.episodes, members, indices, attempt, draft, self.streams)
+            made = sum(len(request.indices) for request in requests)
+            report.expect_fewer(len(members) * len(indices) - made)
+            answers = self.sampler.generate(requests, decoding, report.within) if requests else []
+            if attempt > 1:
+                check_conversations(requests, answers, draft)
+            elif first:
+                self._look_at(members, answers, decoding, report)
+            new = generated_records(requests, answers)
+            draft.add(new)
+            records += new
+            tokens = sum(len(g.token_ids) for answer in answers for g in answer.generations)
+            report.add(made, tokens)
+        return records
+
+    def _look_at(
+        self,
+        members: Sequence[Problem],
+        answers: Sequence[Generated],
+        decoding: Decoding,
+        report: _Report,
+    ) -> None:
+        """Stop where no prompt fits, and report what is wrong with a split's first responses."""
+        if len(members) >= min(BLOCK, report.problems):
+            require_room(answers, decoding)
+        if self.verifier is not None:
+            for note in check_first_chunk(members, answers, decoding, self.verifier):
+                report.say(note)
+
+    def _store(self, chunk: Chunk, phase: Phase, records: Sequence[Record]) -> None:
+        group, name = chunk.places[phase]
+        group.commit(name, part_of(records, self.run))
+
+
+class _Report:
+    """What is done of a split's responses, for ``ReportProgress``.
+
+    The total falls where problems are solved, or episodes end, before all that was wanted of them.
+    """
+
+    def __init__(self, progress: ReportProgress, problems: int, done: int, total: int) -> None:
+        self.problems = problems
+        self._progress, self._done, self._total, self._tokens = progress, done, total, 0
+        progress(done, total)
+
+    def within(self, finished: int, tokens: int, /, note: str = "") -> None:
+        """A sampler's own progress; what it generates is complete only once it is stored."""
+        done = min(self._done + finished, self._total - 1)
+        self._progress(done, self._total, self._tokens + tokens, note)
+
+    def add(self, made: int, tokens: int) -> None:
+        """So many responses were generated."""
+        self._done += made
+        self._tokens += tokens
+        self._progress(self._done, self._total, self._tokens)
+
+    def expect_fewer(self, count: int) -> None:
+        """So many responses are not wanted after all."""
+        self._total -= count
+
+    def say(self, note: str) -> None:
+        """Pass a sentence on."""
+        self._progress(self._done, self._total, self._tokens, note)
 
 
 def generate(
-    problems: Sequence[Problem],
-    phases: Sequence[Phase],
-    sampler: Sampler,
-    journal: Journal,
-    *,
-    streams: SampleStreams,
-    source: Mapping[str, Any],
-    chunk: int,
+    chunks: Sequence[Chunk],
+    generator: Callable[[], Generator],
     progress: ReportProgress,
-    episodes: Episodes | None = None,
-    verifier: Verifier | None = None,
+    attempts: int = 1,
+    share: tuple[int, int] = (0, 1),
 ) -> None:
-    """Generates what the journal lacks, chunk by chunk, and of episodes round by round.
+    """Generate what the store lacks, chunk by chunk.
+
+    Chunks that another command works on are passed over, and waited for at the end.
 
     Args:
-        streams: the samples' random streams.
-        source: the sampler's description; journalled chunks of another model are refused.
-        chunk: problems of a chunk.
-        progress: called with responses made, and made or still wanted: the second falls where
-            problems are solved, or episodes end, before all that was wanted of them.
-        episodes: how a decode of several attempts goes; None is a single response.
-        verifier: says which problems are solved, which phases of ``unsolved`` problems need; and
-            reads the answers of the first chunk, of which ``progress`` gets what is wrong.
+        chunks: of a split, all of them.
+        generator: makes the model ready; called if anything is missing.
+        progress: called with responses made, and made or still wanted.
+        attempts: most attempts of an episode.
+        share: a number below the second, and among how many workers the chunks are dealt.
 
     Raises:
-        UserError: the journal holds chunks of other problems, prompts, settings or weights; or no
-            prompt of the first chunk fits the model's context.
+        UserError: no prompt of the first chunk fits the model's context, or the store cannot be
+            written.
     """
-    attempts = episodes.attempts if episodes else 1
-    chunks = chunks_of(problems, chunk)
-    rounds = [
-        _Round(phase, members, attempt, _chunk_key(phase, members, attempt, source))
-        for phase in phases
-        for members in chunks
-        for attempt in range(1, attempts + 1)
-    ]
-    if journal.committed.keys() - {r.key for r in rounds}:
-        raise UserError(
-            f"{journal.path}: holds responses to other problems or prompts, or of other weights, "
-            "than the task and the model give now; restore them, or start a new run directory"
-        )
-    left = [each for each in rounds if each.key not in journal.committed]
-    done = sum(r.size(journal.committed.get(r.key, 0)) for r in rounds)
-    total = done + sum(each.size() for each in left)
-    tokens = 0
-    progress(done, total)
-    for each in left:
-        requests, judged = each.requests(episodes, verifier, journal, streams)
-        made = each.size(len(requests))
-        total += made - each.size()
-
-        report = _partial_report(progress, done, total, tokens)
-        generated = sampler.generate(requests, each.phase.decoding, report) if requests else []
-        if each is rounds[0] and len(each.members) >= min(BLOCK, len(problems)):
-            require_room(generated, each.phase.decoding)
-        if each.attempt > 1:
-            check_conversations(requests, generated, journal)
-        journal.append(each.key, requests, generated, judged)
-        done += made
-        tokens += sum(len(g.token_ids) for answer in generated for g in answer.generations)
-        progress(done, total, tokens)
-        if each is rounds[0] and verifier is not None:
-            # no problem is left out of the first round
-            for note in check_first_chunk(each.members, generated, each.phase.decoding, verifier):
-                progress(done, total, tokens, note)
-
-
-def _partial_report(
-    progress: ReportProgress, done: int, total: int, before: int
-) -> ReportGeneration:
-    """Report a round's progress; it is complete only once it is journalled."""
-
-    def report(finished: int, tokens: int, /, note: str = "") -> None:
-        progress(min(done + finished, total - 1), total, before + tokens, note)
-
-    return report
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """One attempt at the problems of a chunk: the unit that is generated and committed at once."""
-
-    phase: Phase
-    members: Sequence[Problem]
-    attempt: int
-    key: str
-
-    def size(self, asked: int | None = None) -> int:
-        """Responses to all its problems, or to as many as were asked."""
-        return (len(self.members) if asked is None else asked) * len(self.phase.indices)
-
-    def requests(
-        self,
-        episodes: Episodes | None,
-        verifier: Verifier | None,
-        journal: Journal,
-        streams: SampleStreams,
-    ) -> tuple[list[Request], Judgements]:
-        """Every problem in the first round, or those unsolved; later the episodes that go on.
-
-        There may be none. The verdicts are those by which problems were left out.
-        """
-        indices = self.phase.indices
-        if episodes is not None and self.attempt > 1:
-            return alive(episodes, self.members, indices, self.attempt, journal, streams), {}
-        members: Sequence[Problem] = self.members
-        judged: Judgements = {}
-        if self.phase.unsolved:
-            assert verifier is not None
-            members, judged = unsolved(members, journal, verifier)
-        asked = [
-            Request(
-                p.id,
-                p.prompt,
-                indices,
-                streams.seeds_of(p.id, self.attempt, indices),
-                turns=p.turns,
-            )
-            for p in members
-        ]
-        return asked, judged
-
-
-def _chunk_key(
-    phase: Phase, members: Sequence[Problem], attempt: int, source: Mapping[str, Any]
-) -> str:
-    """Names a round by all that its responses depend on, but for the machine."""
-    weights = (source.get("weights_sha256"), source.get("adapter"))
-    prompts = [
-        part
-        for problem in members
-        for part in (problem.id, problem.prompt, *map(canonical, problem.turns))
-    ]
-    later = "" if attempt == 1 else f"/{attempt}"
-    return f"{phase.name}/{derive(repr(phase.decoding), repr(weights), *prompts):016x}{later}"
+    own = chunks[share[0] :: share[1]]
+    done = total = 0
+    for chunk in own:
+        lacking = chunk.missing()
+        total += sum(len(chunk.members) * len(of.indices) * attempts for of in lacking)
+        done += sum(read_head(chunk.path(of)).responses for of in chunk.places if of not in lacking)
+    report = _Report(progress, sum(len(of.members) for of in chunks), done, done + total)
+    left = [chunk for chunk in own if chunk.missing()]
+    if not left:
+        return
+    made = generator()
+    for wait in (False, True):
+        postponed = []
+        for chunk in left:
+            with chunk.claim(wait=wait) as held:
+                if not held:
+                    postponed.append(chunk)
+                    continue
+                made.complete(chunk, report, first=chunk is chunks[0])
+        left = postponed
 
 
 def decoding_from(task: Mapping[str, Any]) -> Decoding:
     """The greedy deployment decode that a task's facts in the manifest describe."""
     return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
+
+
+class _LazySampler:
+    """A sampler that is made when it is first needed."""
+
+    def __init__(
+        self, plugins: Plugins, settings: SamplerSettings, adapter: Adapter | None
+    ) -> None:
+        self._make: Callable[[], Sampler] = partial(plugins.sampler, settings, adapter)
+        self._made: Sampler | None = None
+        self._source: dict[str, Any] | None = None
+
+    def get(self) -> Sampler:
+        """The sampler, with the model loaded."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def describe(self) -> dict[str, Any]:
+        """What the sampler says of its model."""
+        if self._source is None:
+            self._source = self.get().describe()
+        return self._source
+
+    def close(self) -> None:
+        """Free the model."""
+        if self._made is not None:
+            self._made.close()
 
 
 def answer(
@@ -338,54 +493,132 @@ def answer(
     progress: ReportProgress,
     extra: Callable[[Mapping[str, Any]], dict[str, Any]],
     adapter: Adapter | None = None,
-    generated: Callable[[Journal], object] = lambda journal: None,
+    generated: Callable[[Responses], object] = lambda responses: None,
+    share: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Generates what the table's journal lacks, and writes the table.
+    """Generates what the store lacks, and writes the table.
 
     Args:
         task: its facts, as the manifest has them.
-        path: the table to write; its journal stands beside it until then.
+        path: the table to write.
         extra: gives further facts, from what the sampler says of itself.
-        generated: called with the journal before responses are judged.
+        generated: called with the responses before they are judged.
+        share: generate only the chunks of one of several workers, and write no table.
 
     Returns:
-        The facts of ``sealing.write_responses``.
+        The facts of ``sealing.write_responses``; of a share none.
 
     Raises:
         UserError: another model or edition of rules than that of the run's other tables.
     """
-    journal = Journal(path.with_suffix(".jsonl"))
-    with contextlib.closing(journal), closing_verifier(verifier):
+    settings = sampler_settings(run.recipe)
+    lazy = _LazySampler(plugins, settings, adapter)
+    with closing_verifier(verifier), contextlib.closing(lazy):
         if not plugins.rejudges(task["verifier"]):
             said = description_of(verifier)
             require_same_rules(run.manifest(), name, task["verifier"], said)
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
-        sampler = plugins.sampler(sampler_settings(run.recipe), adapter)
-        with contextlib.closing(sampler):
-            source = sampler.describe()
-            require_same_model(run.manifest(), name, source)
-            generate(
-                problems,
-                phases,
-                sampler,
-                journal,
-                streams=streams,
-                source=source,
-                chunk=chunk_size(run.recipe.search, phases),
-                progress=progress,
-                episodes=episodes,
-                verifier=verifier,
+        store = Store.beside(run.path)
+        model, is_known = describe_sampler(settings, plugins, adapter, store)
+        if not is_known:
+            lazy.get()  # downloads the model
+            model, _ = describe_sampler(settings, plugins, adapter, store)
+        size = chunk_size(run.recipe.search, phases)
+        judge = describe_verifier(task, plugins, verifier)
+        groups = {
+            phase: store.group(
+                "generate",
+                VERSION,
+                {"sampler": model, **_depends_on(phase, streams, episodes, judge, size)},
             )
-        generated(journal)
-        facts = write_responses(
+            for phase in phases
+        }
+        chunks = [
+            Chunk.of(members, groups, episodes.attempts > 1)
+            for members in chunks_of(problems, size)
+        ]
+        if any(chunk.missing() for chunk in chunks):
+            source = lazy.describe()
+            require_same_model(run.manifest(), name, source)
+            for group in groups.values():
+                group.open({"source": source})
+        else:
+            source = _of_arm(groups[phases[0]].facts()["source"], settings, adapter)
+            require_same_model(run.manifest(), name, source)
+        generate(
+            chunks,
+            lambda: Generator(lazy.get(), streams, episodes, verifier, str(run.path.resolve())),
+            progress,
+            episodes.attempts,
+            share or (0, 1),
+        )
+        if share is not None:
+            return {}
+        responses, of_runs = StoredResponses(), Counter[str]()
+        for chunk in chunks:
+            for phase in phases:
+                head = responses.add(chunk.path(phase))
+                of_runs[head.run] += head.responses
+        generated(responses)
+        del of_runs[str(run.path.resolve())]
+        told = {
+            "stored": sorted({f"generate/{group.key}" for group in groups.values()}),
+            "reused": dict(sorted(of_runs.items())),
+        }
+        return write_responses(
             path,
-            journal,
+            responses,
             problems,
             verifier,
-            extra=extra(source),
+            extra={**extra(source), **told},
             episodes=episodes,
             executions=task["episode"]["executions"],
             progress=progress,
         )
-    journal.path.unlink()
-    return facts
+
+
+def _depends_on(
+    phase: Phase,
+    streams: SampleStreams,
+    episodes: Episodes,
+    judge: Mapping[str, Any],
+    size: int,
+) -> dict[str, Any]:
+    """What a phase's responses depend on beside the model and the prompts."""
+    decoding: dict[str, Any] = {
+        "max_gen_toks": phase.decoding.max_gen_toks,
+        "until": list(phase.decoding.until),
+    }
+    found: dict[str, Any] = {"decoding": decoding, "chunk": size}
+    if phase.indices != (GREEDY,):
+        decoding |= {
+            "temperature": phase.decoding.temperature,
+            "top_p": phase.decoding.top_p,
+            "top_k": phase.decoding.top_k,
+        }
+        found["streams"] = asdict(streams)
+    if episodes.attempts > 1:
+        found["episode"] = {"attempts": episodes.attempts, "verifier": judge}
+    if phase.unsolved:
+        found["leaves_out"] = {"solved": judge, "round": len(phase.indices)}
+    return found
+
+
+def describe_reuse(reused: Mapping[str, int]) -> str:
+    """Say how many responses were generated for other runs.
+
+    Args:
+        reused: how many, by the run's folder.
+    """
+    runs = ", ".join(Path(run).name for run in reused)
+    return f"{sum(reused.values()):,} responses reused from {runs}"
+
+
+def _of_arm(
+    source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
+) -> dict[str, Any]:
+    """What was recorded of a model, as of the arm and the folder that are asked for now."""
+    found = {**source, "pretrained": settings.model_args.get("pretrained")}
+    if adapter is not None and isinstance(of := source.get("adapter"), Mapping):
+        found["adapter"] = {**of, "arm": adapter.arm.name}
+    return found

@@ -14,10 +14,10 @@ from gapft_harness.core.records import CONTEXT, GREEDY, Gold, Problem, Response,
 from gapft_harness.hooks.checked import answers_of, plain_facts
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registered import owner_of
-from gapft_harness.run_directory.journal import Entry, Journal
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
 from gapft_harness.run_directory.tables import response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
+from gapft_harness.stages.generation.parts import Entry, Responses
 from gapft_harness.verdicts.copies import AlikeWatch
 from gapft_harness.verification.judging import judge_and_answer, verify_responses
 from gapft_harness.verification.reasons import Reasons
@@ -154,7 +154,7 @@ def description_of(verifier: Verifier) -> dict[str, Any]:
 
 
 def judged(
-    journal: Journal,
+    responses: Responses,
     problems: Sequence[Problem],
     verifier: Verifier,
     relabel: Callable[[list[Entry], list[Problem], list[list[Verdict]]], None],
@@ -162,7 +162,7 @@ def judged(
 ) -> Iterator[Batch]:
     """Yields batches of entries, ordered by problem id, each with its responses' verdicts, answers.
 
-    A journalled verdict stands; the other responses are verified. ``relabel`` may change a batch's
+    A stored verdict stands; the other responses are verified. ``relabel`` may change a batch's
     verdicts before it is yielded. ``progress`` is called with the verdicts there are and
     those there will be, by the responses to a problem so far.
     """
@@ -170,7 +170,7 @@ def judged(
     ordered, before = sorted(problems, key=lambda problem: problem.id), 0
     for start in range(0, len(ordered), _BATCH):
         members = ordered[start : start + _BATCH]
-        entries = list(journal.read([problem.id for problem in members]))
+        entries = list(responses.read([problem.id for problem in members]))
         given = [
             (response, problem.gold, entry.verdicts.get(response.index))
             for problem, entry in zip(members, entries, strict=True)
@@ -199,7 +199,7 @@ def judged(
 
 def write_responses(
     path: Path,
-    journal: Journal,
+    responses: Responses,
     problems: Sequence[Problem],
     verifier: Verifier,
     *,
@@ -209,7 +209,7 @@ def write_responses(
     judges: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Verifies the journal and writes a table of responses (``run_directory/tables.py``).
+    """Verifies responses and writes a table of responses (``run_directory/tables.py``).
 
     Args:
         extra: further facts; its ``warnings`` come before those found here.
@@ -264,7 +264,7 @@ def write_responses(
                     drawn["tokens"] += tokens_of(response)
 
     def batches() -> Iterator[Iterator[Values]]:
-        for batch in judged(journal, problems, verifier, relabel, progress):
+        for batch in judged(responses, problems, verifier, relabel, progress):
             yield rows(batch)
 
     def closing() -> dict[str, Any]:

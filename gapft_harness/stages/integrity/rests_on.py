@@ -21,7 +21,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical, searched
 from gapft_harness.core.json_values import changes
 from gapft_harness.core.records import Problem
-from gapft_harness.core.weights import WEIGHTS, weights_folder, weights_hash
+from gapft_harness.core.weights import model_files, weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.run_directory import layout
@@ -205,21 +205,6 @@ def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:
         raise changed(run.path, lines)
 
 
-def require_common(manifests: Sequence[tuple[str, Manifest]]) -> None:
-    """Stops if runs that are to be merged rest on different things.
-
-    Raises:
-        UserError: two differ; the message names how.
-    """
-    known = [(name, manifest[SECTION]) for name, manifest in manifests if manifest.get(SECTION)]
-    for name, found in known[1:]:
-        if lines := differing(known[0][1], found):
-            raise UserError(
-                f"{name} was searched on other grounds than {known[0][0]} ('now' there, 'then' "
-                f"here): {'; '.join(lines)}; search all shards with the same task, data and plugins"
-            )
-
-
 def changed(where: str | Path, lines: Sequence[str]) -> UserError:
     """The error of a run that rests on something which is another now."""
     told = "\n".join(f"  {line}" for line in lines)
@@ -377,25 +362,14 @@ def _holds(file: Path, state: list[Any]) -> bool:
     return bool(found.st_size == size and sha256(file) == digest)
 
 
-#: Files that decide what a model computes beside its weights: its shape, its tokens, its template.
-_SMALL = (
-    "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json",
-    "added_tokens.json", "vocab*", "merges.txt", "chat_template*", "*.model", "*.py",
-    "quantize_config.json",
-)  # fmt: skip
-
-
 def model_state(recipe: Recipe) -> dict[str, Any] | None:
     """The states of a model's files; None where it is neither a folder nor in the hub's cache."""
     folder = _folder(recipe)
     if folder is None:
         return None
-    small = {file for pattern in _SMALL for file in folder.glob(pattern)}
-    weights = {file for pattern in WEIGHTS for file in folder.glob(pattern)}
+    small, weights = model_files(folder)
     return {
-        "files": {
-            Path(name).name: state[2] for name, state in file_states(small - weights).items()
-        },
+        "files": {Path(name).name: state[2] for name, state in file_states(small).items()},
         "weights": {
             file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(weights)
         },

@@ -1,10 +1,9 @@
-"""The search stage: each split whole, in shards that are then merged, or one shard of it.
+"""The search stage: each split, its chunks dealt to several jobs where there are many workers.
 
 One greedy decode and K samples for every problem of a split, verified; the calibration split gets
 the greedy decode alone. Reads the task; writes ``SPLIT/problems.parquet`` and
 ``SPLIT/responses.parquet`` (Section 3.1: d_src(x) and Y_K(x), every generation from the same
-prompt, without feedback). Searching is a job, merging is not: it reads and writes a few rows at a
-time (``merging.py``).
+prompt, without feedback).
 """
 
 from __future__ import annotations
@@ -35,14 +34,13 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import record_search, record_warnings
-from gapft_harness.run_directory.shards import Shard, part_of, plan_search, take_part
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.generation.generation import (
     answer,
     check_early_stop,
-    chunk_size,
     decoding_from,
+    describe_reuse,
     greedy_phase,
     search_phases,
     stops,
@@ -52,7 +50,6 @@ from gapft_harness.stages.integrity.rests_on import SECTION, model_state, requir
 from gapft_harness.stages.integrity.sources import check_grounds
 from gapft_harness.stages.integrity.subsets import seal_subsets, unsealed
 from gapft_harness.stages.search.data import check_data, load_problems, match_subset
-from gapft_harness.stages.search.merging import merge_split
 
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context
@@ -64,29 +61,26 @@ def search(
     plugin_files: Sequence[str] = (),
     include_paths: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
-    shard: str | None = None,
+    share: Sequence[int] | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Searches one split with the source model, or one shard of a split.
+    """Searches one split with the source model.
 
     Args:
         split: one of ``splits_of``; ``calibration`` gets the greedy decode alone.
         progress: called with (0, 0) before data and model are loaded, then as ``generate`` does.
-        shard: ``I/N`` searches the problems of that shard alone, into a folder of its own.
+        share: which of how many workers' chunks to generate, counted from 0, and write no table.
 
     Returns:
         Facts for the manifest: ``task``, ``source``, of a further audit ``said`` (what the recipe
-        says of it), those of ``sealing.write_responses``, and of a shard those of
-        ``shards.take_part``.
+        says of it), and those of ``sealing.write_responses``. Of a share there are none.
 
     Raises:
         UserError: unknown task, malformed data, no such model, another model than that of the
             splits that are searched already, ...
     """
     run = RunDirectory.open(run_path, recipe)
-    one = Shard.parse(shard) if shard else None
-    part = part_of(split, one)
-    if (found := finished(run.path, part)) is not None:
+    if (found := finished(run.path, split)) is not None:
         return found
     progress(0, 0)
     plugins = load_plugins(plugin_files)
@@ -101,54 +95,44 @@ def search(
     phases = [greedy_phase(greedy)]
     if split != CALIBRATION:
         phases = search_phases(greedy, settings, stops(settings, split))
-    chunk = chunk_size(settings, phases)
-    problems, division = take_part(problems, one, chunk, run.recipe.identity(plugins))
     return answer(
         run,
         task,
         problems,
         phases,
-        run.path / layout.responses(part),
+        run.path / layout.responses(split),
         plugins,
         verifier,
         name=split,
         streams=SampleStreams(settings.seed, "search", split),
         progress=progress,
-        extra=lambda source: {"task": task, "source": source, **said, **division},
-        generated=lambda journal: write_problems(
-            run.path / layout.problems(part), problems, journal.prompt_ids
+        extra=lambda source: {"task": task, "source": source, **said},
+        generated=lambda responses: write_problems(
+            run.path / layout.problems(split), problems, responses.prompt_ids
         ),
+        share=None if share is None else (share[0], share[1]),
     )
 
 
-def finished(run_path: Path, part: str) -> dict[str, Any] | None:
-    """The facts of a part (``shards.part_of``) whose search has ended; None before that.
-
-    What a kill left of its journal is taken away: the tables hold all of it; and what one left of
-    an import, which begins anew.
+def finished(run_path: Path, split: Split) -> dict[str, Any] | None:
+    """The facts of a split whose search has ended; None before that.
 
     Raises:
         UserError: the table was damaged.
     """
-    responses = run_path / layout.responses(part)
-    responses.with_name(layout.IMPORTED).unlink(missing_ok=True)
+    responses = run_path / layout.responses(split)
     if not responses.exists():
         return None
     try:
-        facts = read_facts(responses)
+        return read_facts(responses)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{responses}: is damaged ({describe(error)}); restore it, or start a new run directory"
         ) from error
-    (run_path / layout.journal(layout.responses(part))).unlink(missing_ok=True)
-    return facts
 
 
 #: Seconds until a file that another machine has written must be seen here.
 _PATIENCE_S = 90.0
-
-#: A split whole, or one shard of it.
-_Portion = tuple[Split, Shard | None]
 
 
 def search_stage(context: Context) -> None:
@@ -157,30 +141,19 @@ def search_stage(context: Context) -> None:
     What is finished is sealed even if another part fails, now or, after a kill, by the next
     command: before that searches anything, so that it is held to the same task and model.
     """
-    run = context.run
-    of = 1 if context.searching else run.recipe.executor.shards
-    parts = [
-        (split, shard)
-        for split in context.splits
-        for shard in plan_search(run.path, split, context.shard, of)
-    ]
-    unsealed = deque(parts)
-    _take_up(context, unsealed)
-    left = [part for part in unsealed if finished(run.path, part_of(*part)) is None]
+    splits = deque(context.splits)
+    _take_up(context, splits)
+    left = [split for split in splits if finished(context.run.path, split) is None]
     if left:
         try:
             _search(context, left)
         except GapftError:
             with contextlib.suppress(GapftError):  # the first error is the one
-                _take_up(context, unsealed)
+                _take_up(context, splits)
             raise
-        _take_up(context, unsealed)
-    if context.shard is None:
-        for split in {split: None for split, shard in parts if shard}:
-            merge_stage(context, split, [run])
+        _take_up(context, splits)
     _seal_subsets(context)
-    if context.shard is None:
-        _hold_to_paper(context)
+    _hold_to_paper(context)
 
 
 def held_to_paper(run: RunDirectory) -> list[str]:
@@ -220,10 +193,9 @@ def _seal_subsets(context: Context) -> None:
         run.seal(layout.items(layout.audit(name)))
 
 
-def _search(context: Context, parts: Sequence[_Portion]) -> None:
-    """Searches parts side by side, once the data of all of them are known to be good."""
-    searched = "pool" in [split for split, _ in parts]
-    trains = searched and context.searching is None and not context.alone
+def _search(context: Context, splits: Sequence[Split]) -> None:
+    """Searches splits side by side, once the data of all of them are known to be good."""
+    trains = "pool" in splits and context.searching is None and not context.alone
     run, now = context.run, read_data(context, trains=trains)
     if not run.is_empty():
         require_same(run, now)
@@ -231,10 +203,14 @@ def _search(context: Context, parts: Sequence[_Portion]) -> None:
     if run.is_empty() or SECTION not in run.manifest():
         rests = {**now, "model": model_state(run.recipe)}
         run.update_manifest(lambda manifest: manifest.update({SECTION: rests}))
-    _record(context, now, [split for split, _ in parts])
-    context.executor.run([_job(context, *part) for part in parts], context.progress)
-    for part in parts:
-        _wait_for(context.run.path, part_of(*part))
+    _record(context, now, splits)
+    workers = run.recipe.executor.workers // len(splits)
+    if workers > 1 and context.searching is None:
+        jobs = [_job(context, split, (i, workers)) for split in splits for i in range(workers)]
+        context.executor.run(jobs, context.progress)
+    context.executor.run([_job(context, split) for split in splits], context.progress)
+    for split in splits:
+        _wait_for(run.path, split)
 
 
 def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> None:
@@ -267,35 +243,29 @@ def read_data(
     return context.executor.run([job], context.progress)[0]
 
 
-def _wait_for(run_path: Path, part: str) -> None:
+def _wait_for(run_path: Path, split: Split) -> None:
     """Until the tables of a search that has ended are seen here.
 
     A shared file system may remember for a while that they were not there.
     """
     deadline = time.monotonic() + _PATIENCE_S
-    while finished(run_path, part) is None:
+    while finished(run_path, split) is None:
         if time.monotonic() > deadline:
             raise GapftError(
-                f"{run_path / part}: its search has ended, and {_PATIENCE_S:g} s later its tables "
+                f"{run_path / split}: its search has ended, and {_PATIENCE_S:g} s later its tables "
                 "are not seen here; do all machines see the same run directory? The same command "
                 "goes on"
             )
         time.sleep(0.5)
 
 
-def _take_up(context: Context, parts: deque[_Portion]) -> None:
-    """Seals the parts that are finished and takes them out, up to the first that is not.
+def _take_up(context: Context, splits: deque[Split]) -> None:
+    """Seals the splits that are finished and takes them out, up to the first that is not.
 
     In their order: a run that was interrupted ends with the same manifest.
     """
-    while parts and (facts := finished(context.run.path, part_of(*parts[0]))) is not None:
-        split, shard = parts.popleft()
-        if shard is None:
-            _finish(context, split, facts)
-        else:
-            _seal(context.run, part_of(split, shard))
-            if context.shard:
-                _tell(context, f"{split}, shard {shard}", facts)
+    while splits and (facts := finished(context.run.path, splits[0])) is not None:
+        _finish(context, splits.popleft(), facts)
 
 
 def keep_searched(context: Context) -> None:
@@ -315,41 +285,14 @@ def keep_searched(context: Context) -> None:
         context.say(f"taken up by gapft run alone, which selects: {'; '.join(later)}")
 
 
-def merge_stage(context: Context, split: Split, sources: Sequence[RunDirectory]) -> bool:
-    """Makes a split whole of its shards in ``sources``; False if they hold none of it."""
-    facts = merge_split(context.run, split, sources, context.plugins)
-    if facts is None:
-        return False
-    _finish(context, split, facts)
-    return True
-
-
-def merge_all(context: Context, shard_runs: Sequence[RunDirectory]) -> None:
-    """Merges every split of which the run itself or one of ``shard_runs`` holds shards.
-
-    Raises:
-        UserError: none of them holds any.
-    """
-    places = {run.path.resolve(): run for run in (context.run, *shard_runs)}
-    grounds = [manifest[SECTION] for run in shard_runs if SECTION in (manifest := run.manifest())]
-    if not [split for split in context.splits if merge_stage(context, split, [*places.values()])]:
-        raise UserError(
-            f"no shards in {', '.join(str(run.path) for run in places.values())}: expected "
-            f"{layout.shards('pool')}/I-of-N or {layout.shards('audit')}/I-of-N, which gapft run "
-            "--only search --shard I/N makes"
-        )
-    if grounds:
-        context.run.update_manifest(lambda manifest: manifest.setdefault(SECTION, grounds[0]))
-    _seal_subsets(context)
-    _hold_to_paper(context)
-
-
-def _job(context: Context, split: Split, shard: Shard | None) -> Job:
-    label = f"search {split}" + (f", shard {shard}" if shard else "")
-    part = None if shard is None else str(shard)
+def _job(context: Context, split: Split, share: tuple[int, int] | None = None) -> Job:
     if context.searching:
         return Job.of(f"import {split}", context.searching, split=split, **_where(context))
-    job = Job.of(label, search, split=split, shard=part, **_where(context))
+    if share is None:
+        job = Job.of(f"search {split}", search, split=split, **_where(context))
+    else:
+        label = f"search {split}, {share[0] + 1} of {share[1]}"
+        job = Job.of(label, search, split=split, share=share, **_where(context))
     return replace(job, own_process=context.own_process)
 
 
@@ -392,13 +335,15 @@ def _record_model(manifest: Manifest, recipe: Recipe) -> None:
         manifest[SECTION]["model"] = model_state(recipe)
 
 
-def _seal(run: RunDirectory, part: str) -> None:
-    for table in (layout.problems(part), layout.responses(part)):
+def _seal(run: RunDirectory, split: Split) -> None:
+    for table in (layout.problems(split), layout.responses(split)):
         run.seal(table)
 
 
 def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:
     for line in facts["task"]["dropped"]:
         context.say(line)
+    if facts.get("reused"):
+        context.say(f"{name}: {describe_reuse(facts['reused'])}")
     context.warn(facts["task"].get("warnings", []))
     context.warn(facts["warnings"], name)

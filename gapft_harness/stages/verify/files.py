@@ -21,7 +21,6 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.run_directory.manifest import Manifest, read_manifest, task_of
 from gapft_harness.run_directory.parquet import read_facts, read_ids
-from gapft_harness.run_directory.shards import of_merged_shard
 from gapft_harness.run_directory.tables import read_judged, read_problems, read_states
 from gapft_harness.stages.generation.generation import stops
 from gapft_harness.stages.integrity.differences import Differences, unequal, unequal_ids
@@ -88,8 +87,6 @@ def check_files(
     checked = 0
     for relative, recorded in manifest["files"].items():
         path = run.path / relative
-        if not path.exists() and of_merged_shard(relative, manifest):
-            continue
         checked += 1
         if not path.exists():
             yield f"{relative}: is sealed in the manifest and not there"
@@ -106,12 +103,12 @@ def check_files(
 
 
 def _lying_there(path: Path, folders: Sequence[str]) -> list[str]:
-    """What stages seal, as the manifest names it; no journals, no kept states of a training."""
+    """What stages seal, as the manifest names it; no kept states of a training."""
     tables = [f for folder in _TABLES for f in (path / folder).rglob("*") if f.is_file()]
     sealed = [f for folder in folders for f in (path / folder).glob("*")]
     return sorted(
         file.relative_to(path).as_posix()
-        for file in (*(f for f in tables if f.suffix != ".jsonl"), *sealed)
+        for file in (*tables, *sealed)
         if not file.name.startswith(".")
     )
 

@@ -1,0 +1,127 @@
+"""What responses depend on, as JSON values, for their keys in the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.extras import installed
+from gapft_harness.core.files import sha256
+from gapft_harness.core.records import Adapter
+from gapft_harness.core.weights import model_files, weights_folder, weights_hash
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.protocols import SamplerSettings, Verifier
+from gapft_harness.recipe.recipe import binding
+from gapft_harness.stages.generation.sealing import description_of
+from gapft_harness.store.digests import Digests
+from gapft_harness.store.store import Store, read_json
+
+#: Libraries whose minor versions may change what a model generates.
+_LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
+
+#: Keys of an adapter's config that say where its base is, not what it computes.
+_PLACES = ("base_model_name_or_path", "revision")
+
+
+def describe_sampler(
+    settings: SamplerSettings, plugins: Plugins, adapter: Adapter | None, store: Store
+) -> tuple[dict[str, Any], bool]:
+    """Describe the model that a sampler asks, without loading it.
+
+    Args:
+        settings: what the sampler is made with.
+        plugins: has the sampler.
+        adapter: put on the model; None: the source model.
+        store: keeps the hashes of large files.
+
+    Returns:
+        JSON values, equal wherever the same model lies; and whether its files are known. They
+        are not before a download, and never where a server has them.
+    """
+    entry = plugins.get("sampler", settings.backend)
+    arguments = {
+        key: value
+        for key, value in binding(settings.backend, settings.model_args, plugins).items()
+        if key != "pretrained"
+    }
+    digests = Digests(store.root)
+    model, is_known = _model(settings.model_args, digests)
+    return {
+        "backend": settings.backend,
+        "code": entry.code,
+        "model": model,
+        "arguments": {key: _content(value, digests) for key, value in arguments.items()},
+        "chat_template": settings.chat_template,
+        "system_instruction": settings.system_instruction,
+        "start_tokens": settings.start_tokens,
+        "adapter": None if adapter is None else describe_adapter(Path(adapter.path)),
+        "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
+        "accelerators": describe_accelerators(),
+    }, is_known
+
+
+def describe_adapter(folder: Path) -> dict[str, Any]:
+    """Describe an adapter by its weights and its config, wherever its base lies."""
+    config = read_json(folder / "adapter_config.json")
+    return {
+        "weights": weights_hash(folder),
+        "config": {key: value for key, value in config.items() if key not in _PLACES},
+    }
+
+
+def describe_verifier(
+    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
+) -> dict[str, Any]:
+    """Describe what decides which problems are solved, and what an episode is told."""
+    return {
+        "name": task["verifier"],
+        "parameters": task["verifier_params"],
+        "code": plugins.get("verifier", task["verifier"]).code,
+        "rules": description_of(verifier).get("rules"),
+    }
+
+
+def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
+    """The minor versions of those libraries that are installed, by name."""
+    versions = {name: installed(name) for name in names}
+    return {
+        name: ".".join(version.split("+")[0].split(".")[:2])
+        for name, version in versions.items()
+        if version
+    }
+
+
+def describe_accelerators() -> list[str]:
+    """The models of this machine's NVIDIA GPUs, without importing torch."""
+    found = set()
+    for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("Model:"):
+                found.add(line.removeprefix("Model:").strip())
+    return sorted(found)
+
+
+def _model(arguments: Mapping[str, Any], digests: Digests) -> tuple[Any, bool]:
+    """The hashes of a model's files by name; else its name."""
+    try:
+        folder = weights_folder(arguments)
+    except (OSError, ValueError):  # not in the hub's cache, or no name of the hub
+        folder = None
+    if folder is None or not folder.is_dir():
+        name = [str(arguments.get(key)) for key in ("pretrained", "model", "revision")]
+        return {"name": name}, False
+    small, weights = model_files(folder)
+    return {"files": {file.name: digests.of(file) for file in sorted(small | weights)}}, True
+
+
+def _content(value: Any, digests: Digests) -> Any:
+    """An argument's value; of one that names a file or folder, its content's hash."""
+    if isinstance(value, str) and os.sep in value:
+        path = Path(value)
+        if path.is_file():
+            return {"file": digests.of(path)}
+        if path.is_dir():
+            return {"folder": sha256(path)}
+    return value

@@ -1,0 +1,280 @@
+"""Responses in the store: a file for each chunk of problems and each block of decodes.
+
+A file's first line says which problems have lines in it and where, which run they were generated
+for, and the hash of all of it. A line is one problem's responses, as they came of one call of the
+sampler: of an episode, of one attempt. Further lines are verdicts by which a problem was asked or
+left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.records import Attempt, Response, Verdict
+from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.run_directory.tables import sealed_status
+from gapft_harness.store.store import damaged
+
+#: One line of a file.
+Record = Mapping[str, Any]
+
+#: New verdicts by problem id and decode index.
+Judgements = Mapping[str, Mapping[int, Verdict]]
+
+#: What a line holds of a generation, in this order, after the response's index and seed.
+_GENERATED = tuple(of.name for of in fields(Generation) if of.name != "stop_string")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """All responses to one problem, and by index those verdicts that were stored."""
+
+    problem_id: str
+    prompt_ids: tuple[int, ...]
+    responses: tuple[Response, ...]
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the first line of a file says.
+
+    Attributes:
+        run: the run folder that it was generated for.
+        responses: how many it holds, attempts counted one by one.
+        places: each line's problem, and where the line begins after the first one.
+    """
+
+    run: str
+    responses: int
+    places: tuple[tuple[str, int], ...]
+
+
+class Responses:
+    """Responses by problem, from files or from memory."""
+
+    def records(self, problem_id: str) -> list[Record]:
+        """A problem's lines, in the order in which they were added."""
+        raise NotImplementedError
+
+    def read(self, problem_ids: Iterable[str]) -> Iterator[Entry]:
+        """Yield one entry a problem, its responses of all lines ordered by index.
+
+        The attempts of an episode are joined: its response is the last, the others stand in it.
+        """
+        for problem_id in problem_ids:
+            yield _entry(problem_id, self.records(problem_id))
+
+    def prompt_ids(self, problem_ids: Iterable[str]) -> Iterator[tuple[int, ...]]:
+        """Yield the ids that each problem's own prompt had."""
+        for problem_id in problem_ids:
+            yield tuple(self.records(problem_id)[0]["prompt_ids"])
+
+
+class Draft(Responses):
+    """Responses in memory: those to a chunk that is being generated."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, list[Record]] = {}
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add lines."""
+        for record in records:
+            self._records.setdefault(record["problem_id"], []).append(record)
+
+    def records(self, problem_id: str) -> list[Record]:
+        """See ``Responses.records``."""
+        return self._records.get(problem_id, [])
+
+
+class StoredResponses(Responses):
+    """Responses in files. No file is held in memory: an index has the place of each line."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, list[tuple[Path, int]]] = {}
+
+    def add(self, path: Path) -> Head:
+        """Add a file, after checking that it is as it was stored.
+
+        Raises:
+            UserError: it is not.
+        """
+        head, start = _checked(path)
+        for problem_id, offset in head.places:
+            self._places.setdefault(problem_id, []).append((path, start + offset))
+        return head
+
+    def records(self, problem_id: str) -> list[Record]:
+        """See ``Responses.records``."""
+        found = []
+        for path, offset in self._places.get(problem_id, ()):
+            with path.open("rb") as file:
+                file.seek(offset)
+                found.append(json.loads(file.readline()))
+        return found
+
+
+def read_part(path: Path) -> list[Record]:
+    """Read all lines of a file, after checking that it is as it was stored.
+
+    Raises:
+        UserError: it is not.
+    """
+    _checked(path)
+    with path.open("rb") as file:
+        file.readline()
+        return [json.loads(line) for line in file]
+
+
+def read_head(path: Path) -> Head:
+    """Read a file's first line; the rest is not checked.
+
+    Raises:
+        UserError: it is not as it was stored.
+    """
+    try:
+        with path.open("rb") as file:
+            return _head(json.loads(file.readline()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def part_of(records: Sequence[Record], run: str = "") -> bytes:
+    """The content of a file with these lines.
+
+    Args:
+        records: the lines.
+        run: the run folder that they were generated for.
+    """
+    lines = [_dump(record) for record in records]
+    offsets = accumulate((len(line) for line in lines), initial=0)
+    head: dict[str, Any] = {
+        "run": run,
+        "responses": sum(len(record.get("responses", ())) for record in records),
+        "problems": [
+            [record["problem_id"], at] for record, at in zip(records, offsets, strict=False)
+        ],
+    }
+    body = b"".join(lines)
+    return _dump({**head, "sha256": hashlib.sha256(_dump(head) + body).hexdigest()}) + body
+
+
+def generated_records(
+    requests: Sequence[Request], generated: Sequence[Generated]
+) -> list[dict[str, Any]]:
+    """The lines of what a sampler answered.
+
+    Raises:
+        GapftError: it gave too few responses.
+    """
+    records = []
+    for request, answer in zip(requests, generated, strict=True):
+        if len(answer.generations) != len(request.indices):
+            raise GapftError(
+                f"the sampler gave {len(answer.generations)} responses to problem "
+                f"{request.problem_id}, expected {len(request.indices)}"
+            )
+        record: dict[str, Any] = {
+            "problem_id": request.problem_id,
+            "prompt_ids": answer.prompt_ids,
+            "responses": [
+                [index, seed, *(getattr(generation, name) for name in _GENERATED)]
+                for index, seed, generation in zip(
+                    request.indices, request.seeds, answer.generations, strict=True
+                )
+            ],
+        }
+        if request.attempts:
+            record["attempt"] = len(request.attempts) + 1
+            record["feedback"] = request.attempts[-1].feedback
+        records.append(record)
+    return records
+
+
+def judged_records(judged: Judgements) -> list[dict[str, Any]]:
+    """The lines of verdicts."""
+    return [
+        {"problem_id": problem_id, "judged": [[i, v.status, v.reason] for i, v in of.items()]}
+        for problem_id, of in judged.items()
+    ]
+
+
+def only(records: Iterable[Record], indices: Collection[int]) -> list[Record]:
+    """Those of some decodes among the responses of lines; a line without any is left out."""
+    found: list[Record] = []
+    for record in records:
+        kept = [response for response in record["responses"] if response[0] in indices]
+        if kept:
+            found.append({**record, "responses": kept})
+    return found
+
+
+def _checked(path: Path) -> tuple[Head, int]:
+    """A file's first line and how many bytes it takes, once the hash is known to hold."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+            said = json.loads(first)
+            expected = said.pop("sha256")
+            found = hashlib.sha256(_dump(said))
+            while block := file.read(1 << 20):
+                found.update(block)
+        head = _head(said)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, str(error)) from error
+    if found.hexdigest() != expected:
+        raise damaged(path, "its hash is another")
+    return head, len(first)
+
+
+def _head(said: Mapping[str, Any]) -> Head:
+    places = tuple((str(problem_id), int(at)) for problem_id, at in said["problems"])
+    return Head(str(said["run"]), int(said["responses"]), places)
+
+
+def _dump(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
+    """Joins a problem's lines, whatever their order."""
+    prompt_ids: tuple[int, ...] = ()
+    found: dict[int, Response] = {}
+    verdicts: dict[int, Verdict] = {}
+    for record in sorted(records, key=lambda record: record.get("attempt", 1)):
+        if "judged" in record:
+            verdicts |= {
+                index: Verdict(
+                    sealed_status(status, Path("store"), f", problem {problem_id}"), reason
+                )
+                for index, status, reason in record["judged"]
+            }
+            continue
+        ids = tuple(record["prompt_ids"])
+        first = "attempt" not in record
+        if first:
+            prompt_ids = ids
+        for index, seed, *generated in record["responses"]:
+            told = dict(zip(_GENERATED, generated, strict=True))
+            told["token_ids"] = tuple(told["token_ids"])
+            earlier: tuple[Attempt, ...] = ()
+            if not first:
+                last = found[index]
+                attempt = Attempt(last.text, last.token_ids, last.finish_reason, record["feedback"])
+                earlier = (*last.attempts, attempt)
+            found[index] = Response(
+                problem_id,
+                index,
+                seed=seed,
+                attempts=earlier,
+                context_ids=() if first else ids,
+                **told,
+            )
+    return Entry(problem_id, prompt_ids, tuple(found[index] for index in sorted(found)), verdicts)

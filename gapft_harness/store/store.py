@@ -1,0 +1,236 @@
+"""Where finished work is kept: groups of files, each group under a key, beside the run folders.
+
+A group's key is a hash of everything that its files were made from (``made_from.json`` has it in
+words); a file's name says which part of that work it holds. A file is written beside, flushed and
+linked into place, so that it is whole or absent; it never changes, and a second one of the same
+name is dropped. Whoever works on a file holds its claim, so that two commands share the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, SoftFileLock, Timeout
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import is_full, json_text, replace_file, sync_folder, unwritable
+from gapft_harness.core.identities import content_hash
+
+#: The environment variable that names the store's folder.
+PLACE = "GAPFT_STORE"
+
+#: What ``store.json`` says; it grows with every change after which stored files could be misread.
+FORMAT = 1
+
+_MADE_FROM, _ABOUT = "made_from.json", "store.json"
+
+
+class Store:
+    """One store on disk.
+
+    Args:
+        root: its folder, made when something is stored.
+
+    Raises:
+        UserError: the folder is a store of another format.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        about = root / _ABOUT
+        if about.exists():
+            found = read_json(about).get("format")
+            if found != FORMAT:
+                raise UserError(
+                    f"{about}: format {found!r}; this version reads format {FORMAT}: use the "
+                    f"version that made it, or another folder ({PLACE})"
+                )
+
+    @classmethod
+    def beside(cls, run_path: Path) -> Store:
+        """The store of a run folder: ``GAPFT_STORE``, or ``.store`` beside the folder.
+
+        Raises:
+            UserError: ``GAPFT_STORE`` is inside the run folder, or of another format.
+        """
+        run = run_path.resolve()
+        given = os.environ.get(PLACE)
+        root = Path(given).resolve() if given else run.parent / ".store"
+        if root == run or run in root.parents:
+            raise UserError(
+                f"{PLACE}={given}: is inside the run folder {run_path}; expected a folder outside "
+                "of it, which several runs share"
+            )
+        return cls(root)
+
+    def group(self, step: str, version: int, made_from: Mapping[str, Any]) -> Group:
+        """The group of files that a step made, or will make, from these inputs and settings.
+
+        Args:
+            step: its name.
+            version: raised when the step's output changes meaning.
+            made_from: JSON values; all that the files' content depends on.
+        """
+        content = {"step": step, "version": version, **made_from}
+        return Group(self, self.root / step / content_hash(content), content)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Files of one step under one key.
+
+    Attributes:
+        store: where it is.
+        folder: its folder, which exists once something is stored.
+        made_from: what the key was computed from.
+    """
+
+    store: Store
+    folder: Path
+    made_from: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The group's key, in hexadecimal."""
+        return self.folder.name
+
+    def facts(self) -> dict[str, Any]:
+        """What was recorded beside the key when the group was made.
+
+        Raises:
+            UserError: its ``made_from.json`` cannot be read, or is of another key.
+        """
+        path = self.folder / _MADE_FROM
+        content = read_json(path)
+        if content_hash(content.get("key")) != self.key:
+            raise damaged(path, "its content does not give the key that its folder is named after")
+        return dict(content.get("facts", {}))
+
+    def exists(self) -> bool:
+        """Whether something was stored in it."""
+        return (self.folder / _MADE_FROM).is_file()
+
+    def open(self, facts: Mapping[str, Any]) -> None:
+        """Make the folder, unless it is there.
+
+        Args:
+            facts: what people should know of how its files were made, and no key depends on.
+
+        Raises:
+            UserError: the store cannot be written.
+            GapftError: the disk is full.
+        """
+        if self.exists():
+            return
+        try:
+            about = self.store.root / _ABOUT
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not about.exists():
+                replace_file(about, lambda new: new.write_text(json_text({"format": FORMAT})))
+            content = json_text({"key": self.made_from, "facts": facts})
+            replace_file(self.folder / _MADE_FROM, lambda new: new.write_text(content, "utf-8"))
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def commit(self, name: str, content: bytes) -> Path:
+        """Store a file, unless one of its name is there.
+
+        Returns:
+            Its path.
+
+        Raises:
+            UserError: the store cannot be written.
+            GapftError: the disk is full.
+        """
+        path = self.folder / name
+        beside = self.folder / f".{name}.{os.getpid()}.partial"
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.chmod(0o444)
+            try:
+                os.link(beside, path)
+            except FileExistsError:
+                pass
+            except OSError as error:  # a file system without hard links
+                if is_full(error):
+                    raise
+                beside.replace(path)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+        return path
+
+    @contextlib.contextmanager
+    def claim(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Hold the right to make a file while the block runs.
+
+        Args:
+            name: the file's name.
+            wait: until whoever holds it is done; otherwise the block runs without it.
+
+        Yields:
+            Whether it is held.
+        """
+        path = self.folder / f".{name}.lock"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock: FileLock | SoftFileLock = FileLock(path)
+            try:
+                lock.acquire(timeout=-1 if wait else 0)
+            except NotImplementedError:  # a network file system that has no locks
+                lock = SoftFileLock(path)
+                lock.acquire(timeout=-1 if wait else 0)
+        except Timeout:
+            yield False
+            return
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            yield True
+        finally:
+            lock.release()
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def _unwritable(self, error: OSError) -> GapftError:
+        if is_full(error):
+            return unwritable(self.folder, error)
+        return UserError(
+            f"store {self.store.root}: cannot be written: {error.strerror}; make it writable, or "
+            f"name another folder in {PLACE}"
+        )
+
+
+def damaged(path: Path, why: str) -> UserError:
+    """The error for a stored file that is not as it was stored."""
+    return UserError(
+        f"{path}: was changed after it was stored ({why}); restore it, or delete it to have it "
+        "made again"
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of the store.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise damaged(path, "expected a JSON object")
+    return content

@@ -1,0 +1,73 @@
+"""Generates responses into a store, as search and audit do, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.records import Problem
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.protocols import ReportProgress, report_nothing
+from gapft_harness.stages.generation.episodes import Episodes
+from gapft_harness.stages.generation.generation import Chunk, Generator, Phase, chunks_of, generate
+from gapft_harness.stages.generation.parts import StoredResponses
+from gapft_harness.store.store import Store
+
+STREAMS = SampleStreams(0, "search", "pool")
+
+
+def chunks_in(
+    folder: Path,
+    problems: Sequence[Problem],
+    phases: Sequence[Phase],
+    chunk: int = 2,
+    *,
+    episodes: Episodes | None = None,
+    model: str = "",
+) -> list[Chunk]:
+    """Cut problems into chunks whose responses are stored in a folder, by model and phase."""
+    store = Store(folder)
+    groups = {}
+    for phase in phases:
+        told = {"model": model, "decoding": repr(phase.decoding), "unsolved": phase.unsolved}
+        groups[phase] = store.group("generate", 1, told)
+        groups[phase].open({})
+    several = episodes is not None and episodes.attempts > 1
+    return [Chunk.of(members, groups, several) for members in chunks_of(problems, chunk)]
+
+
+def generated(
+    folder: Path,
+    problems: Sequence[Problem],
+    phases: Sequence[Phase],
+    sampler: Any,
+    *,
+    streams: SampleStreams = STREAMS,
+    chunk: int = 2,
+    progress: ReportProgress = report_nothing,
+    episodes: Episodes | None = None,
+    verifier: Any = None,
+    model: str = "",
+    share: tuple[int, int] = (0, 1),
+) -> StoredResponses:
+    """Generate what a folder lacks; give all of a split's responses, of a share those there are."""
+    chunks = chunks_in(folder, problems, phases, chunk, episodes=episodes, model=model)
+    generate(
+        chunks,
+        lambda: Generator(sampler, streams, episodes, verifier),
+        progress,
+        episodes.attempts if episodes else 1,
+        share,
+    )
+    return stored(chunks)
+
+
+def stored(chunks: Sequence[Chunk]) -> StoredResponses:
+    """What is stored of some chunks."""
+    responses = StoredResponses()
+    for chunk in chunks:
+        for phase in chunk.places:
+            if chunk.path(phase).exists():
+                responses.add(chunk.path(phase))
+    return responses
