@@ -116,7 +116,7 @@ class Nothing:
 
 @hookimpl
 def register_samplers(register):
-    register("recording", Recording, start_tokens=True)
+    register("recording", Recording, start_tokens=True, operational=["log"])
 
 
 @hookimpl

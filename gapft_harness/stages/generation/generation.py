@@ -26,7 +26,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem, Verdict
-from gapft_harness.core.streams import SampleStreams
+from gapft_harness.core.streams import SampleStreams, derive
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -205,12 +205,17 @@ def search_phases(greedy: Decoding, search: Search, stop: bool) -> list[Phase]:
 
 
 def chunks_of(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
-    """Cut problems into chunks: longest prompt first, so that batches hold prompts of like length.
+    """Cut problems into chunks, in the order in which limits take them.
 
-    Whole chunks are dealt to workers, so that their number changes no response.
+    So a larger pool has the whole chunks of a smaller one. Within a chunk the longest prompt comes
+    first, so that batches hold prompts of like length. Whole chunks are dealt to workers, so that
+    their number changes no response.
     """
-    ordered = sorted(problems, key=lambda problem: (-len(problem.prompt), problem.id))
-    return [ordered[start : start + chunk] for start in range(0, len(ordered), chunk)]
+    ordered = sorted(problems, key=lambda problem: (derive("limit", problem.id), problem.id))
+    return [
+        sorted(ordered[start : start + chunk], key=lambda of: (-len(of.prompt), of.id))
+        for start in range(0, len(ordered), chunk)
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,262 @@
+"""What is generated again, and what is taken from the store, when something is another now."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY
+from gapft_harness.run_directory.directory import RunDirectory
+from tests.command import gapft
+from tests.recording_run import Letters, letters
+
+SEARCH = {"k": 4, "chunk": 8}
+GREEDY_AND_SAMPLES = {"greedy", "samples"}
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Letters:
+    return letters(tmp_path)
+
+
+def asked(task: Letters, name: str) -> list[tuple[str, int]]:
+    """The problems and indices that the sampler of a run was asked for; none: it was not made."""
+    if not (task.folder / f"{name}.log").exists():
+        return []
+    calls = [call for call in task.log(name) if "id" in call]
+    return [(call["id"], index) for call in calls for index in call["indices"]]
+
+
+def rows(run: RunDirectory, split: str = "pool") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(run.path / f"{split}/responses.parquet").to_pylist()
+    return found
+
+
+def search(task: Letters, name: str, **keys: Any) -> RunDirectory:
+    return task.run(name, **{"search": SEARCH, **keys})
+
+
+def test_another_run_on_the_same_model_and_task_generates_nothing(task: Letters) -> None:
+    first = search(task, "first")
+    second = search(task, "second", seeds=[17], conditions=["gapft"])
+    assert asked(task, "second") == []
+    assert rows(second) == rows(first)
+    assert first.manifest()["reused"] == {"pool": {}}
+    assert second.manifest()["reused"] == {"pool": {str(first.path.resolve()): 24 * 5}}
+    assert second.manifest()["stored"] == first.manifest()["stored"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "new"), [(8, 16, 8), (8, 11, 3), (4, 8, 8), (16, 8, 0)]
+)
+def test_more_samples_generate_the_further_blocks_alone(
+    task: Letters, tmp_path: Path, before: int, after: int, new: int
+) -> None:
+    search(task, "few", search={**SEARCH, "k": before})
+    more = search(task, "more", search={**SEARCH, "k": after})
+    indices = [index for _, index in asked(task, "more")]
+    assert sorted(set(indices)) == list(range(after - new, after))
+    assert len(indices) == 24 * new
+    (tmp_path / "fresh").mkdir()
+    fresh = search(letters(tmp_path / "fresh"), "more", search={**SEARCH, "k": after})
+    assert rows(more) == rows(fresh)
+
+
+def test_a_larger_pool_generates_only_chunks_with_new_problems(task: Letters) -> None:
+    search(task, "few", data={"pool_limit": 16})
+    search(task, "more", data={"pool_limit": 24})
+    assert len({problem for problem, _ in asked(task, "more")}) == 8
+
+
+Change = Callable[[Letters], dict[str, Any]]
+
+
+def model(**arguments: Any) -> dict[str, Any]:
+    return {"model": {"args": arguments}}
+
+
+def edit(file: str, old: str, new: str) -> Change:
+    """Another content of a file of the task."""
+
+    def change(task: Letters) -> dict[str, Any]:
+        path = task.folder / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        return {}
+
+    return change
+
+
+#: What is changed for a second run, and what of the pool it then generates.
+CHANGES: list[tuple[str, dict[str, Any] | Change, set[str]]] = [
+    ("nothing", {}, set()),
+    ("executor", {"executor": {"workers": 3, "threads": 2}}, set()),
+    ("seeds and conditions", {"seeds": [1, 2], "conditions": ["uniform"]}, set()),
+    ("training", {"training": {"rank": 4, "lr": 1e-3}}, set()),
+    ("budget", {"budget": {"n": 3}}, set()),
+    ("statistics", {"statistics": {"seed": 5}}, set()),
+    ("response rule", {"evidence": {"keep": "first"}}, set()),
+    ("audit", {"data": {"audit_limit": 5}}, set()),
+    ("verifier", {"verifier": {"params": {"word": "so"}}}, set()),
+    ("log", {"model": {"args": {"log": "elsewhere.log"}}}, set()),
+    ("temperature", {"search": {**SEARCH, "temperature": 0.2}}, {"samples"}),
+    ("top_p", {"search": {**SEARCH, "top_p": 0.5}}, {"samples"}),
+    ("top_k", {"search": {**SEARCH, "top_k": 7}}, {"samples"}),
+    ("seed", {"search": {**SEARCH, "seed": 1}}, {"samples"}),
+    ("max_gen_toks", {"search": {**SEARCH, "max_gen_toks": 5}}, GREEDY_AND_SAMPLES),
+    ("chunk", {"search": {**SEARCH, "chunk": 5}}, GREEDY_AND_SAMPLES),
+    ("a model argument", model(alike=True), GREEDY_AND_SAMPLES),
+    ("a model's name", model(pretrained="another"), GREEDY_AND_SAMPLES),
+    ("start tokens", {"model": {"start_tokens": 1}}, GREEDY_AND_SAMPLES),
+    ("chat template", {"model": {"chat_template": True}}, GREEDY_AND_SAMPLES),
+    ("system turn", {"model": {"system_instruction": "Hm."}}, GREEDY_AND_SAMPLES),
+    ("prompt", edit("tasks/letters.yaml", "{{question}} ", "{{question}}  "), GREEDY_AND_SAMPLES),
+    (
+        "stop strings",
+        edit("tasks/letters.yaml", "toks: 12", "toks: 12, until: [z]"),
+        GREEDY_AND_SAMPLES,
+    ),
+    ("the sampler's file", edit("plugin.py", "so it is", "so it was"), GREEDY_AND_SAMPLES),
+]
+
+
+@pytest.mark.parametrize(("change", "new"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
+def test_exactly_what_depends_on_a_change_is_generated(
+    task: Letters, change: dict[str, Any] | Change, new: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(task.folder)
+    search(task, "first")
+    keys = change(task) if callable(change) else change
+    again = search(task, "second", **keys)
+    name = "elsewhere" if "log" in keys.get("model", {}).get("args", {}) else "second"
+    found = {"greedy" if index == GREEDY else "samples" for _, index in asked(task, name)}
+    assert found == new
+    assert len(rows(again)) == 24 * 5
+
+
+def test_what_a_verifier_decides_depends_on_it(task: Letters) -> None:
+    """Where problems leave once they are solved, other verdicts ask for other samples."""
+    early = {**SEARCH, "stop": "first_pass", "round": 1}
+    keys = {"search": early, "evidence": {"keep": "first"}}
+    search(task, "first", **keys)
+    search(task, "second", **keys)
+    assert asked(task, "second") == []
+    search(task, "third", **keys, verifier={"params": {"word": "so"}})
+    assert {index for _, index in asked(task, "third")} == {0}, "the greedy decode is no sample"
+
+
+def test_files_of_a_model_are_told_by_their_content(task: Letters, tmp_path: Path) -> None:
+    """The same model at another place is the same; another tokenizer is another model."""
+    from tests.tiny_models import byte_llama
+
+    one = byte_llama(tmp_path / "one")
+    shutil.copytree(one, tmp_path / "copy")
+    search(task, "first", **model(pretrained=str(one)))
+    search(task, "second", **model(pretrained=str(tmp_path / "copy")))
+    assert asked(task, "second") == []
+    file = tmp_path / "copy" / "tokenizer_config.json"
+    file.write_text(file.read_text().replace("}", " }"))
+    search(task, "third", **model(pretrained=str(tmp_path / "copy")))
+    assert {index for _, index in asked(task, "third")} == {GREEDY, *range(4)}
+
+
+def test_everything_moved_to_another_place_is_found_again(task: Letters, tmp_path: Path) -> None:
+    search(task, "first")
+    shutil.copytree(tmp_path, there := tmp_path.with_name(f"{tmp_path.name}-moved"))
+    try:
+        moved = Letters(there)
+        search(moved, "second")
+        assert asked(moved, "second") == []
+    finally:
+        shutil.rmtree(there)
+
+
+def stored(folder: Path) -> list[Path]:
+    return sorted((folder / ".store/generate").glob("*/*.jsonl"))
+
+
+def test_a_stored_file_that_was_edited_is_never_used(task: Letters, tmp_path: Path) -> None:
+    search(task, "first")
+    path = stored(tmp_path)[0]
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace("so it is", "so it be").replace('"?"', '"!"'))
+    with pytest.raises(UserError, match=path.name):
+        search(task, "second")
+    path.unlink()
+    search(task, "second")
+    assert len({problem for problem, _ in asked(task, "second")}) == 8, "one chunk"
+
+
+def test_stored_files_cannot_be_written(task: Letters, tmp_path: Path) -> None:
+    search(task, "first")
+    assert {path.stat().st_mode & 0o777 for path in stored(tmp_path)} == {0o444}
+    assert not [path for path in (tmp_path / ".store").rglob("*") if "partial" in path.name]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_number_of_workers_changes_no_response(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "one").mkdir()
+    alone = letters(tmp_path / "one").run("r", splits=("pool", "audit"), search=SEARCH)
+    (tmp_path / "many").mkdir()
+    task = letters(tmp_path / "many")
+    many = task.run("r", splits=("pool", "audit"), search=SEARCH, executor={"workers": workers})
+    for split in ("pool", "audit"):
+        assert rows(many, split) == rows(alone, split)
+    requests = asked(task, "r")
+    assert len(requests) == len(set(requests)), "nothing is generated twice"
+
+
+def commands(folder: Path, names: list[str]) -> Iterator[subprocess.Popen[str]]:
+    for name in names:
+        yield subprocess.Popen(
+            [
+                *(sys.executable, "-m", "gapft_harness.cli.main", "run", "demo"),
+                *("--run-dir", name, "--only", "search", "--set", "data.pool_limit=48"),
+                *("--set", "data.audit_limit=16", "--set", "search.chunk=4"),
+            ],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def test_two_commands_at_once_share_a_search(tmp_path: Path) -> None:
+    running = list(commands(tmp_path, ["a", "b"]))
+    outputs = [process.communicate(timeout=300)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], outputs
+    runs = [RunDirectory.open(tmp_path / name) for name in "ab"]
+    for split in ("pool", "audit"):
+        assert rows(runs[0], split) == rows(runs[1], split)
+        own = [
+            len(rows(run, split)) - sum(run.manifest()["reused"][split].values()) for run in runs
+        ]
+        assert sum(own) == len(rows(runs[0], split)), "each response was generated for one of them"
+
+
+def test_a_store_elsewhere_is_named_by_the_environment(tmp_path: Path) -> None:
+    options = ("--only", "search", "--split", "pool", "--set", "data.pool_limit=8")
+    place = tmp_path / "kept"
+    done = gapft(
+        "run", "demo", "--run-dir", "a", *options, cwd=tmp_path, env={"GAPFT_STORE": str(place)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(place.glob("generate/*/*.jsonl"))
+    assert not (tmp_path / ".store").exists()
+    inside = str(tmp_path / "b" / "store")
+    done = gapft(
+        "run", "demo", "--run-dir", "b", *options, cwd=tmp_path, env={"GAPFT_STORE": inside}
+    )
+    assert done.returncode == 2
+    assert "GAPFT_STORE" in done.stderr
