@@ -15,6 +15,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
+from gapft_harness.hooks.manager import _load
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 from tests.recording_run import Letters, letters
@@ -92,6 +93,7 @@ def edit(file: str, old: str, new: str) -> Change:
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
+        _load.cache_clear()  # as in another process
         return {}
 
     return change
@@ -102,7 +104,7 @@ CHANGES: list[tuple[str, dict[str, Any] | Change, set[str]]] = [
     ("nothing", {}, set()),
     ("executor", {"executor": {"workers": 3, "threads": 2}}, set()),
     ("seeds and conditions", {"seeds": [1, 2], "conditions": ["uniform"]}, set()),
-    ("training", {"training": {"rank": 4, "lr": 1e-3}}, set()),
+    ("training", {"training": {"rank": 4, "learning_rate": 1e-3}}, set()),
     ("budget", {"budget": {"n": 3}}, set()),
     ("statistics", {"statistics": {"seed": 5}}, set()),
     ("response rule", {"evidence": {"keep": "first"}}, set()),
@@ -260,3 +262,21 @@ def test_a_store_elsewhere_is_named_by_the_environment(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "GAPFT_STORE" in done.stderr
+
+
+def test_what_no_run_uses_is_listed_and_removed(task: Letters, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for number, temperature in enumerate((0.2, 0.9)):
+        task.run(f"r{number}", at=f"runs/r{number}", search={**SEARCH, "temperature": temperature})
+    assert gapft("store", runs).stdout.count("samples of pool") == 2
+    shutil.rmtree(runs / "r1")
+    listed = gapft("store", runs)
+    assert "0.9" in listed.stdout
+    done = gapft("store", runs, "--prune", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert len(list((runs / ".store/generate").glob("*"))) == 2, "greedy decodes and samples of r0"
+    task.run("r2", at="runs/r2", search={**SEARCH, "temperature": 0.2})
+    assert asked(task, "r2") == []
+    task.run("r3", at="runs/r3", search={**SEARCH, "temperature": 0.9})
+    assert {index for _, index in asked(task, "r3")} == set(range(4))

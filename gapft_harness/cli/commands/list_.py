@@ -37,21 +37,21 @@ def command(
 
         typer.echo(tasks_path() if path else _tasks())
     else:
-        typer.echo(_columns(recipes()) if what == "recipes" else _plugins(plugin))
+        typer.echo(columns(recipes()) if what == "recipes" else _plugins(plugin))
 
 
 def _tasks() -> str:
     """One line a bundled task: its name, its split, what it is."""
     from gapft_harness.lm_eval_bridge.discovery import list_tasks
 
-    return _columns([(t.name, t.split, t.description) for t in list_tasks()])
+    return columns([(t.name, t.split, t.description) for t in list_tasks()])
 
 
 def _plugins(files: Sequence[str]) -> str:
     """One line a registration: kind, name, plugin, what it does."""
     from gapft_harness.hooks.manager import load_plugins
 
-    return _columns(
+    return columns(
         [
             (entry.kind, entry.name, _short(entry.plugin), entry.summary)
             for entry in load_plugins(files).all()
@@ -80,7 +80,7 @@ def _short(plugin: str) -> str:
     return plugin
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> str:
+def columns(rows: Sequence[tuple[str, ...]]) -> str:
     """Left-aligned columns; the last one runs free."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
     return "\n".join(

@@ -529,7 +529,7 @@ def answer(
             lazy.get()  # downloads the model
             model, _ = describe_sampler(settings, plugins, adapter, store)
         size = chunk_size(run.recipe.search, phases)
-        judge = describe_verifier(task, plugins, verifier)
+        judge = partial(describe_verifier, task, plugins, verifier)
         groups = {
             phase: store.group(
                 "generate",
@@ -586,7 +586,7 @@ def _depends_on(
     phase: Phase,
     streams: SampleStreams,
     episodes: Episodes,
-    judge: Mapping[str, Any],
+    judge: Callable[[], Mapping[str, Any]],
     size: int,
 ) -> dict[str, Any]:
     """What a phase's responses depend on beside the model and the prompts."""
@@ -603,9 +603,9 @@ def _depends_on(
         }
         found["streams"] = asdict(streams)
     if episodes.attempts > 1:
-        found["episode"] = {"attempts": episodes.attempts, "verifier": judge}
+        found["episode"] = {"attempts": episodes.attempts, "verifier": judge()}
     if phase.unsolved:
-        found["leaves_out"] = {"solved": judge, "round": len(phase.indices)}
+        found["leaves_out"] = {"solved": judge(), "round": len(phase.indices)}
     return found
 
 
