@@ -13,6 +13,7 @@ from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import model_files, weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
+from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.recipe.recipe import binding
 from gapft_harness.stages.generation.sealing import description_of
 from gapft_harness.store.digests import Digests
@@ -47,6 +48,9 @@ def describe_sampler(
         if key != "pretrained"
     }
     digests = Digests(store.root)
+    put_on = None if adapter is None else describe_adapter(Path(adapter.path))
+    if adapter is not None and not entry.declared(SamplerTraits).generates:
+        put_on = {"arm": adapter.arm.name}  # what is replayed goes by the arm's name
     model, is_known = _model(settings.model_args, digests)
     return {
         "backend": settings.backend,
@@ -56,7 +60,7 @@ def describe_sampler(
         "chat_template": settings.chat_template,
         "system_instruction": settings.system_instruction,
         "start_tokens": settings.start_tokens,
-        "adapter": None if adapter is None else describe_adapter(Path(adapter.path)),
+        "adapter": put_on,
         "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
         "accelerators": describe_accelerators(),
     }, is_known
