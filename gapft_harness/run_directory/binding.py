@@ -55,17 +55,15 @@ def require_bound(
         hint = any(line.startswith("experiments.scaling") for line in differing)
         raise UserError(
             f"run directory {path} was made by another recipe; differing: "
-            f"{'; '.join(differing)}. Give another --run-dir, or the recipe it was made by"
-            f"{_CALIBRATION if hint else ''}"
+            f"{'; '.join(differing)}. Give another --run-dir, which reuses every response that "
+            f"is the same, or the recipe it was made by{_CALIBRATION if hint else ''}"
         )
     differing = differences(earlier.trained_by(), recipe.trained_by())
     if differing and folders:
         raise UserError(
             f"run directory {path} holds adapters that were trained by other settings; differing: "
-            f"{'; '.join(differing)}. Give the settings they were trained by, or another "
-            "--run-dir. To keep the search and train anew: copy the run directory, remove "
-            f"{', '.join(f'{folder}/' for folder in folders)} from the copy, and give it as "
-            "--run-dir"
+            f"{'; '.join(differing)}. Give another --run-dir, which reuses the search and trains "
+            "anew, or the settings they were trained by"
         )
     chosen = {
         arm.condition: by for arm, by in trained.items() if arm.condition in recipe.conditions
