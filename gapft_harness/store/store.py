@@ -108,12 +108,12 @@ class Group:
         """
         path = self.folder / _MADE_FROM
         content = read_json(path)
-        key, facts = content.get("key"), content.get("facts")
-        if content_hash(key) != self.key:
+        facts: dict[str, Any] = content.get("facts", {})
+        if content_hash(content.get("key")) != self.key:
             raise damaged(path, "its content does not give the key that its folder is named after")
         if content_hash(facts) != content.get("facts_sha256"):
             raise damaged(path, "the hash of its facts is another")
-        return dict(facts)
+        return facts
 
     def exists(self) -> bool:
         """Whether something was stored in it."""
@@ -206,7 +206,7 @@ class Group:
         try:
             yield True
         finally:
-            if not isinstance(lock, SoftFileLock):  # which is its own file
+            if isinstance(lock, FileLock):  # a soft one removes its file itself
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)  # while it is held: not another one's lock
             lock.release()
