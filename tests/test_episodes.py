@@ -26,7 +26,7 @@ from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import Sandbox, probe
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
-from gapft_harness.stages.generation.generation import Phase, greedy_phase
+from gapft_harness.stages.generation.generation import Phase, chunks_of, greedy_phase
 from gapft_harness.stages.generation.parts import Responses, StoredResponses, read_part
 from gapft_harness.stages.generation.sealing import write_responses
 from tests.generated import chunks_in, contents, generated, parts_in
@@ -162,7 +162,7 @@ def test_only_the_chunk_in_flight_is_repeated_and_of_the_others_no_feedback_is_a
         whole_chunks = stop // 3
         assert len(before) == 2 * whole_chunks, "a file a phase"
         assert again.calls == 6 - 3 * whole_chunks
-        done = {problem.id for problem in of[: 2 * whole_chunks]}
+        done = {problem.id for members in chunks_of(of, 2)[:whole_chunks] for problem in members}
         assert not done & {request.problem_id for request in again.seen}
         assert not [text for text in verifier.told if text[4:6] in done]
         assert contents(cut) == contents(tmp_path / "whole")

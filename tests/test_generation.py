@@ -240,12 +240,14 @@ def test_another_prompt_problem_list_or_model_has_files_of_its_own(
 
 
 def test_a_chunk_of_unchanged_problems_is_taken_from_the_store(tmp_path: Path) -> None:
-    """The last chunk has the shortest prompts: a new one among them leaves the others alone."""
-    of = [Problem(f"p{i}", "x" * (20 - i), "gold") for i in range(12)]
+    """A problem that comes after all others leaves their chunks as they were."""
+    of = problems(12)
     run(tmp_path, SeededSampler(), of)
+    names = (Problem(f"new{i}", "", "gold") for i in range(1000))
+    last = next(p for p in names if chunks_of([*of, p], 4)[:-1] == chunks_of(of, 4))
     sampler = SeededSampler()
-    run(tmp_path, sampler, [*of, Problem("new", "", "gold")])
-    assert sampler.calls == [["new"]]
+    run(tmp_path, sampler, [*of, last])
+    assert sampler.calls == [[last.id]]
 
 
 def test_another_seed_gives_other_samples(tmp_path: Path) -> None:

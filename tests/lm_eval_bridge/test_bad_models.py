@@ -20,7 +20,7 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.stages.generation.generation import greedy_phase
+from gapft_harness.stages.generation.generation import chunks_of, greedy_phase
 from gapft_harness.stages.generation.parts import StoredResponses
 from tests.asking import generate_all, request_for
 from tests.generated import generated, parts_in
@@ -115,5 +115,6 @@ def test_prompts_that_are_all_longer_than_the_context_are_one_error(tmp_path: Pa
     with pytest.raises(UserError, match=r"search\.max_gen_toks"):
         search("none")
     assert not parts_in(tmp_path / "none"), "nothing is kept of it"
-    entries = search("one", "p3").read([problem.id for problem in of])
+    fits = chunks_of(of, 8)[0][3].id
+    entries = search("one", fits).read([problem.id for problem in of])
     assert [len(entry.responses) for entry in entries] == [1] * 10, "one that fits is enough"
