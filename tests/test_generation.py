@@ -243,7 +243,7 @@ def test_a_chunk_of_unchanged_problems_is_taken_from_the_store(tmp_path: Path) -
     """A problem that comes after all others leaves their chunks as they were."""
     of = problems(12)
     run(tmp_path, SeededSampler(), of)
-    names = (Problem(f"new{i}", "", "gold") for i in range(1000))
+    names = (Problem(f"z{i}", "", "gold") for i in range(1000))
     last = next(p for p in names if chunks_of([*of, p], 4)[:-1] == chunks_of(of, 4))
     sampler = SeededSampler()
     run(tmp_path, sampler, [*of, last])

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -20,8 +19,8 @@ from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import FORMAT, PLACE, Group, Store
 
 
-def group_in(folder: Path, **made_from: Any) -> Group:
-    group = Store(folder).group("generate", 1, made_from or {"model": "a"})
+def group_in(folder: Path) -> Group:
+    group = Store(folder).group("generate", 1, {"model": "a"})
     group.open({"source": {"weights_sha256": "abc"}})
     return group
 
