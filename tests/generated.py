@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def chunks_in(
     phases: Sequence[Phase],
     chunk: int = 2,
     *,
+    streams: SampleStreams = STREAMS,
     episodes: Episodes | None = None,
     model: str = "",
 ) -> list[Chunk]:
@@ -30,8 +32,13 @@ def chunks_in(
     store = Store(folder)
     groups = {}
     for phase in phases:
-        told = {"model": model, "decoding": repr(phase.decoding), "unsolved": phase.unsolved}
-        groups[phase] = store.group("generate", 1, told)
+        made_from = {
+            "model": model,
+            "decoding": repr(phase.decoding),
+            "unsolved": phase.unsolved,
+            "streams": asdict(streams),
+        }
+        groups[phase] = store.group("generate", 1, made_from)
         groups[phase].open({})
     several = episodes is not None and episodes.attempts > 1
     return [Chunk.of(members, groups, several) for members in chunks_of(problems, chunk)]
@@ -52,7 +59,9 @@ def generated(
     share: tuple[int, int] = (0, 1),
 ) -> StoredResponses:
     """Generate what a folder lacks; give all of a split's responses, of a share those there are."""
-    chunks = chunks_in(folder, problems, phases, chunk, episodes=episodes, model=model)
+    chunks = chunks_in(
+        folder, problems, phases, chunk, streams=streams, episodes=episodes, model=model
+    )
     generate(
         chunks,
         lambda: Generator(sampler, streams, episodes, verifier),
@@ -71,3 +80,17 @@ def stored(chunks: Sequence[Chunk]) -> StoredResponses:
             if chunk.path(phase).exists():
                 responses.add(chunk.path(phase))
     return responses
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, by its path there."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def parts_in(folder: Path) -> dict[str, bytes]:
+    """The files of responses in a store's folder."""
+    return {name: data for name, data in contents(folder).items() if name.endswith(".jsonl")}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import CONTEXT, Decoding, Verdict
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, beyond_context
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import episodes_of
 from gapft_harness.stages.generation.sealing import write_responses
@@ -40,11 +38,8 @@ class Generous(Right):
 def test_a_prompt_without_room_fails_unasked_and_is_named_and_counted(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
     of, verifier = problems(script), Generous()
-    with contextlib.closing(Journal(tmp_path / "j")) as journal:
-        draw(of, Cramped(script), journal, recipe("never"), verifier)
-        facts = write_responses(
-            tmp_path / "r.parquet", journal, of, verifier, extra={}, executions=3
-        )
+    responses = draw(tmp_path / "store", of, Cramped(script), recipe("never"), verifier)
+    facts = write_responses(tmp_path / "r.parquet", responses, of, verifier, extra={}, executions=3)
     judged = dict(read_judged(tmp_path / "r.parquet"))
     assert {j.verdict.status for j in judged["p1"]} == {"pass"}
     assert {(j.verdict.status, j.verdict.reason) for j in judged["p0"]} == {
@@ -63,11 +58,10 @@ def test_a_conversation_without_room_ends_its_episode_as_failed(tmp_path: Path) 
     of, verifier = problems(script, "twice"), Right()
     episodes = episodes_of(verifier, 3, "right")
     sampler = Cramped(script)
-    with contextlib.closing(Journal(tmp_path / "j")) as journal:
-        draw(of, sampler, journal, recipe("never"), verifier, episodes)
-        facts = write_responses(
-            tmp_path / "r.parquet", journal, of, verifier, extra={}, episodes=episodes, executions=3
-        )
+    responses = draw(tmp_path / "store", of, sampler, recipe("never"), verifier, episodes)
+    facts = write_responses(
+        tmp_path / "r.parquet", responses, of, verifier, extra={}, episodes=episodes, executions=3
+    )
     judged = dict(read_judged(tmp_path / "r.parquet"))
     for j in judged["p1"]:
         assert j.response.finish_reason == CONTEXT

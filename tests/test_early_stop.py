@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem, Verdict
-from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -28,17 +27,19 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
 from gapft_harness.stages.generation.generation import (
+    Phase,
     check_early_stop,
-    generate,
+    chunks_of,
     search_phases,
 )
+from gapft_harness.stages.generation.parts import StoredResponses
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import partition
+from tests.generated import chunks_in, contents, generated, stored
 
 K = 5
 ONE = Decoding(do_sample=False, max_gen_toks=4)
@@ -112,20 +113,22 @@ def problems(script: Script, prompt: str = "ask") -> list[Problem]:
     return [Problem(f"p{i}", f"{prompt} {i}", "right") for i in range(len(script))]
 
 
+def phases(made_by: Recipe) -> list[Phase]:
+    return search_phases(ONE, made_by.search, made_by.search.stop == "first_pass")
+
+
 def draw(
+    folder: Path,
     of: Sequence[Problem],
     sampler: Scripted,
-    journal: Journal,
     made_by: Recipe,
     verifier: Right,
     episodes: Episodes | None = None,
     progress: ReportProgress = report_nothing,
-) -> None:
-    stop = made_by.search.stop == "first_pass"
-    generate(
-        of, search_phases(ONE, made_by.search, stop), sampler, journal,
-        streams=SampleStreams(0, "search", "pool"), source={}, chunk=2, progress=progress,
-        episodes=episodes, verifier=verifier,
+) -> StoredResponses:
+    return generated(
+        folder, of, phases(made_by), sampler, progress=progress, episodes=episodes,
+        verifier=verifier,
     )  # fmt: skip
 
 
@@ -137,11 +140,10 @@ def searched(
     run.update_manifest(lambda manifest: manifest.update(task={"keep": "first"}))
     sampler, verifier = Scripted(script), Right()
     episodes = episodes_of(verifier, attempts, "right")
-    with contextlib.closing(Journal(run.path / "pool/responses.jsonl")) as journal:
-        draw(of, sampler, journal, made_by, verifier, episodes)
-        write_responses(
-            run.path / "pool/responses.parquet", journal, of, verifier, extra={}, episodes=episodes
-        )
+    responses = draw(folder / "store", of, sampler, made_by, verifier, episodes)
+    write_responses(
+        run.path / "pool/responses.parquet", responses, of, verifier, extra={}, episodes=episodes
+    )
     run.seal("pool/responses.parquet")
     partition(str(run.path), "pool")
     return run, sampler, verifier
@@ -198,22 +200,19 @@ def test_states_and_evidence_are_those_of_the_full_search(
 def test_every_round_is_resumed_where_it_stopped(tmp_path: Path) -> None:
     script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
     of = problems(script)
-    whole = Journal(tmp_path / "whole")
     sampler = Scripted(script)
-    draw(of, sampler, whole, recipe("first_pass", 2), Right())
-    whole.close()
-    assert sampler.calls == 6, "two chunks greedily, then four rounds that somebody needed"
-    for stop in range(6):
-        journal = Journal(tmp_path / f"cut{stop}")
+    draw(tmp_path / "whole", of, sampler, recipe("first_pass", 2), Right())
+    rounds = {"p0": 1, "p1": 0, "p2": 3}
+    needed = [max(rounds[problem.id] for problem in chunk) for chunk in chunks_of(of, 2)]
+    assert sampler.calls == 2 + sum(needed), "greedily, then the rounds that somebody needed"
+    for stop in range(sampler.calls):
+        cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
-            draw(of, Scripted(script, stop), journal, recipe("first_pass", 2), Right())
-        journal.close()
-        journal = Journal(tmp_path / f"cut{stop}")
+            draw(cut, of, Scripted(script, stop), recipe("first_pass", 2), Right())
         again = Scripted(script)
-        draw(of, again, journal, recipe("first_pass", 2), Right())
-        journal.close()
-        assert again.calls == 6 - stop
-        assert (tmp_path / f"cut{stop}").read_bytes() == (tmp_path / "whole").read_bytes()
+        draw(cut, of, again, recipe("first_pass", 2), Right())
+        assert again.calls == sampler.calls - stop
+        assert contents(cut) == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("stop", range(7))
@@ -223,18 +222,16 @@ def test_progress_counts_responses_that_were_made_and_ends_complete(
     """Also after an interruption; what a solved problem no longer needs leaves the total."""
     script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
     seen: list[tuple[int, int]] = []
-    journal = Journal(tmp_path / "j")
+    of, made_by = problems(script), recipe("first_pass", 2)
     with contextlib.suppress(KeyboardInterrupt):
-        draw(problems(script), Scripted(script, stop), journal, recipe("first_pass", 2), Right())
-    journal.close()
-    journal = Journal(tmp_path / "j")
-    before = sum(len(entry.responses) for entry in journal.read(["p0", "p1", "p2"]))
-    draw(
-        problems(script), Scripted(script), journal, recipe("first_pass", 2), Right(),
+        draw(tmp_path, of, Scripted(script, stop), made_by, Right())
+    responses = stored(chunks_in(tmp_path, of, phases(made_by)))
+    before = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
+    responses = draw(
+        tmp_path, of, Scripted(script), made_by, Right(),
         progress=lambda done, total, tokens=0, note="": seen.append((done, total)),
     )  # fmt: skip
-    made = sum(len(entry.responses) for entry in journal.read(["p0", "p1", "p2"]))
-    journal.close()
+    made = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
     assert made == 3 + 2 + 0 + 5
     assert seen[0][0] == before
     assert seen[-1] == (made, made)
@@ -257,9 +254,8 @@ class Fickle(Right):
 def test_the_verdict_that_ended_a_problem_is_the_one_that_is_sealed(tmp_path: Path) -> None:
     script = [[False, True, False, False, False, False]]
     of, verifier = problems(script), Fickle()
-    with contextlib.closing(Journal(tmp_path / "j")) as journal:
-        draw(of, Scripted(script), journal, recipe("first_pass"), verifier)
-        facts = write_responses(tmp_path / "responses.parquet", journal, of, verifier, extra={})
+    responses = draw(tmp_path / "store", of, Scripted(script), recipe("first_pass"), verifier)
+    facts = write_responses(tmp_path / "responses.parquet", responses, of, verifier, extra={})
     assert facts["verdicts"] == {"fail": 1, "pass": 1}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,21 +14,22 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
-from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
     ReportGeneration,
+    ReportProgress,
     Request,
     report_nothing,
 )
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import Sandbox, probe
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
-from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.stages.generation.generation import Phase, chunks_of, greedy_phase
+from gapft_harness.stages.generation.parts import Responses, StoredResponses, read_part
 from gapft_harness.stages.generation.sealing import write_responses
+from tests.generated import chunks_in, contents, generated, parts_in
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
@@ -93,20 +94,21 @@ class Words:
 
 
 def run(
-    of: Sequence[Problem], sampler: Scripted, episodes: Episodes, journal: Journal, chunk: int = 2
-) -> None:
-    generate(
-        of, PHASES, sampler, journal, streams=SampleStreams(0, "search", "pool"), source={},
-        chunk=chunk, progress=report_nothing, episodes=episodes,
-    )  # fmt: skip
+    folder: Path,
+    of: Sequence[Problem],
+    sampler: Scripted,
+    episodes: Episodes,
+    progress: ReportProgress = report_nothing,
+) -> StoredResponses:
+    return generated(folder, of, PHASES, sampler, episodes=episodes, progress=progress)
 
 
 def of_problems(count: int) -> list[Problem]:
     return [Problem(f"p{i}", f"ask {i} ", "good") for i in range(count)]
 
 
-def responses(journal: Journal, of: Sequence[Problem]) -> dict[tuple[str, int], Response]:
-    entries = journal.read([problem.id for problem in of])
+def by_index(responses: Responses, of: Sequence[Problem]) -> dict[tuple[str, int], Response]:
+    entries = responses.read([problem.id for problem in of])
     return {(e.problem_id, r.index): r for e in entries for r in e.responses}
 
 
@@ -124,12 +126,10 @@ scripts = st.lists(attempts_of_one, min_size=12, max_size=12).map(
 def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, limit: int) -> None:
     of = of_problems(3)
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder) / "j")
         verifier = Words()
-        run(of, Scripted(script), episodes_of(verifier, limit, "words"), journal)
-        found = responses(journal, of)
-        prompts = {e.problem_id: e.prompt_ids for e in journal.read([p.id for p in of])}
-        journal.close()
+        responses = run(Path(folder), of, Scripted(script), episodes_of(verifier, limit, "words"))
+        found = by_index(responses, of)
+        prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in of])}
     assert set(found) == set(script)
     assert len(verifier.told) == len(set(verifier.told)), "an attempt was judged twice"
     for key, response in found.items():
@@ -143,55 +143,73 @@ def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, l
         assert response.context_ids == (tuple(conversation.encode()) if wanted[1:] else ())
 
 
-def test_every_round_is_resumed_where_it_stopped_and_no_feedback_is_asked_twice(
+def test_only_the_chunk_in_flight_is_repeated_and_of_the_others_no_feedback_is_asked(
     tmp_path: Path,
 ) -> None:
     of = of_problems(3)
     bad = {(p.id, i): [f"bad {p.id}{i}{n}" for n in range(3)] for p in of for i in range(-1, 3)}
     bad["p0", GREEDY][1] = bad["p2", 1][0] = "good"
-    whole = Journal(tmp_path / "whole")
     sampler = Scripted(bad)
-    run(of, sampler, episodes_of(Words(), 3, "words"), whole)
-    whole.close()
-    # Two chunks in two phases, three rounds each.
-    assert sampler.calls == 12
-    for stop in range(12):
-        journal = Journal(tmp_path / f"cut{stop}")
+    run(tmp_path / "whole", of, sampler, episodes_of(Words(), 3, "words"))
+    assert sampler.calls == 6, "two chunks of three attempts each"
+    for stop in range(6):
+        cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
-            run(of, Scripted(bad, fail_after=stop), episodes_of(Words(), 3, "words"), journal)
-        journal.close()
-        journal = Journal(tmp_path / f"cut{stop}")
+            run(cut, of, Scripted(bad, fail_after=stop), episodes_of(Words(), 3, "words"))
+        before = parts_in(cut)
         verifier, again = Words(), Scripted(bad)
-        run(of, again, episodes_of(verifier, 3, "words"), journal)
-        journal.close()
-        assert again.calls == 12 - stop
-        assert (tmp_path / f"cut{stop}").read_bytes() == (tmp_path / "whole").read_bytes()
+        run(cut, of, again, episodes_of(verifier, 3, "words"))
+        whole_chunks = stop // 3
+        assert len(before) == 2 * whole_chunks, "a file a phase"
+        assert again.calls == 6 - 3 * whole_chunks
+        done = {problem.id for members in chunks_of(of, 2)[:whole_chunks] for problem in members}
+        assert not done & {request.problem_id for request in again.seen}
+        assert not [text for text in verifier.told if text[4:6] in done]
+        assert contents(cut) == contents(tmp_path / "whole")
     verifier, again = Words(), Scripted(bad)
-    journal = Journal(tmp_path / "whole")
-    run(of, again, episodes_of(verifier, 3, "words"), journal)
-    journal.close()
+    run(tmp_path / "whole", of, again, episodes_of(verifier, 3, "words"))
     assert (again.calls, verifier.told) == (0, [])
 
 
-def test_a_round_that_nobody_needs_is_committed_without_a_call(tmp_path: Path) -> None:
+@given(script=scripts, limit=st.integers(1, 3), cut=st.integers(0, 5))
+@settings(max_examples=30, deadline=None)
+def test_progress_counts_attempts_that_were_made_and_ends_complete(
+    script: Script, limit: int, cut: int
+) -> None:
+    """What an episode that ended no longer needs leaves the total."""
+    of, episodes = of_problems(3), episodes_of(Words(), limit, "words")
+    seen: list[tuple[int, int]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.suppress(KeyboardInterrupt):
+            run(Path(folder), of, Scripted(script, fail_after=cut), episodes)
+        responses = run(
+            Path(folder), of, Scripted(script), episodes,
+            progress=lambda done, total, *_, **__: seen.append((done, total)),
+        )  # fmt: skip
+        made = sum(1 + len(r.attempts) for r in by_index(responses, of).values())
+    assert seen[-1] == (made, made)
+    dones, totals = zip(*seen, strict=True)
+    assert list(dones) == sorted(dones)
+    assert list(totals) == sorted(totals, reverse=True)
+
+
+def test_an_attempt_that_nobody_needs_is_not_asked_for(tmp_path: Path) -> None:
     of = of_problems(2)
     script = {(p.id, index): ["good"] for p in of for index in range(-1, 3)}
-    sampler = Scripted(script)
-    journal = Journal(tmp_path / "j")
-    run(of, sampler, episodes_of(Words(), 3, "words"), journal)
-    journal.close()
-    assert sampler.calls == 2
-    assert len(Journal(tmp_path / "j").committed) == 6
+    sampler, episodes = Scripted(script), episodes_of(Words(), 3, "words")
+    run(tmp_path, of, sampler, episodes)
+    assert sampler.calls == 1
+    assert not [c for c in chunks_in(tmp_path, of, PHASES, episodes=episodes) if c.missing()]
 
 
 def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
     of = of_problems(1)
     script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
-    journal = Journal(tmp_path / "j")
-    run(of, Scripted(script), episodes_of(Words(), 3, "words"), journal)
-    journal.close()
-    lines = map(json.loads, (tmp_path / "j").read_text().splitlines())
-    responses = [response for line in lines for response in line.get("responses", ())]
+    episodes = episodes_of(Words(), 3, "words")
+    run(tmp_path, of, Scripted(script), episodes)
+    [chunk] = chunks_in(tmp_path, of, PHASES, episodes=episodes)
+    lines = [line for phase in PHASES for line in read_part(chunk.path(phase))]
+    responses = [response for line in lines for response in line["responses"]]
     seeds = [seed for index, seed, *_ in responses if index >= 0]
     assert len(set(seeds)) == len(seeds) == 9
 
@@ -199,10 +217,9 @@ def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
 def test_a_sampler_that_does_not_listen_is_named(tmp_path: Path) -> None:
     of = of_problems(1)
     script = {("p0", index): ["bad", "bad"] for index in range(-1, 3)}
-    journal = Journal(tmp_path / "j")
     with pytest.raises(PluginError, match=r"attempt 2 at problem p0 on the problem's prompt alone"):
-        run(of, Scripted(script, deaf=True), episodes_of(Words(), 2, "words"), journal)
-    journal.close()
+        run(tmp_path, of, Scripted(script, deaf=True), episodes_of(Words(), 2, "words"))
+    assert not parts_in(tmp_path), "nothing of it is stored"
 
 
 class Mute:
@@ -299,11 +316,9 @@ def test_no_hidden_test_is_ever_shown(programs: ProgramTests, tmp_path: Path) ->
         for i, program in enumerate(WRONG)
         for index in range(-1, 3)
     }
-    sampler, journal = Scripted(script), Journal(tmp_path / "j")
-    episodes = episodes_of(programs, 3, "program_tests")
-    run(of, sampler, episodes, journal)
-    write_responses(tmp_path / "r", journal, of, programs, extra={}, episodes=episodes)
-    journal.close()
+    sampler, episodes = Scripted(script), episodes_of(programs, 3, "program_tests")
+    responses = run(tmp_path / "store", of, sampler, episodes)
+    write_responses(tmp_path / "r", responses, of, programs, extra={}, episodes=episodes)
     later = [request for request in sampler.seen if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
@@ -327,21 +342,19 @@ def test_hidden_tests_never_decide_whether_an_episode_goes_on(
         ("p0", 2): [GOOD],
     }
     seen, verdicts = [], []
-    for number, hidden in enumerate((f"{SECRET_OUT}\n", "0\n", None)):
+    for hidden in (f"{SECRET_OUT}\n", "0\n", None):
         tests = DOUBLE["tests"][:2] + (
             [{"input": f"{SECRET_IN}\n", "output": hidden}] if hidden else []
         )
         of = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
-        sampler, journal = Scripted(script), Journal(tmp_path / f"j{number}")
-        episodes = episodes_of(programs, 3, "program_tests")
-        run(of, sampler, episodes, journal)
-        write_responses(tmp_path / "r", journal, of, programs, extra={}, episodes=episodes)
-        journal.close()
+        sampler, episodes = Scripted(script), episodes_of(programs, 3, "program_tests")
+        responses = run(tmp_path / "store", of, sampler, episodes)
+        write_responses(tmp_path / "r", responses, of, programs, extra={}, episodes=episodes)
         seen.append(sampler.seen)
         judged = next(read_judged(tmp_path / "r"))[1]
         verdicts.append([j.verdict.passed for j in judged])
         assert [len(j.response.attempts) for j in judged] == [0, 1, 2, 0]
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1] == seen[2] != [], "other golds: nothing was reused"
     assert verdicts == [[False, False, True, True], [False] * 4, [True] * 4]
 
 

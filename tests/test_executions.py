@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
+from gapft_harness.stages.generation.parts import Draft, generated_records
 from gapft_harness.stages.generation.sealing import Executions, majority, write_responses
 from tests.asking import request_for
 
@@ -106,14 +106,13 @@ def test_greedy_responses_are_relabelled_and_samples_are_not(
     tmp_path: Path, executions: int
 ) -> None:
     of = [Problem(name, "?", "g") for name in ("p", "q")]
-    journal = Journal(tmp_path / "j")
+    responses = Draft()
     for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
         requests = [request_for(p.id, p.prompt, (index,)) for p in of]
         answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
-        journal.append(str(index), requests, answers)
+        responses.add(generated_records(requests, answers))
     verifier = Flaky({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    write_responses(tmp_path / "r", journal, of, verifier, extra={}, executions=executions)
-    journal.close()
+    write_responses(tmp_path / "r", responses, of, verifier, extra={}, executions=executions)
     found = {
         (name, j.response.index): j.verdict.passed
         for name, judged in read_judged(tmp_path / "r")

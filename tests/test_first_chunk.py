@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Problem, Verdict
-from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import Generated, Generation
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
-from gapft_harness.stages.generation.generation import generate, greedy_phase
+from gapft_harness.stages.generation.generation import greedy_phase
+from tests.generated import chunks_in, generated
 from tests.test_generation import SeededSampler
 
 LIMITED = Decoding(do_sample=False, max_gen_toks=77, until=("\n\n",))
@@ -114,6 +113,7 @@ def test_of_any_other_verifier_white_space_is_no_answer() -> None:
 
 def test_it_is_said_once_and_right_after_the_first_chunk(tmp_path: Path) -> None:
     of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
+    phase = greedy_phase(LIMITED)
     seen: list[tuple[int, str]] = []
 
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
@@ -121,15 +121,13 @@ def test_it_is_said_once_and_right_after_the_first_chunk(tmp_path: Path) -> None
             seen.append((done, note))
 
     def search() -> None:
-        journal = Journal(tmp_path / "journal")
-        generate(
-            of, [greedy_phase(LIMITED)], SeededSampler(), journal,
-            streams=SampleStreams(0, "search", "pool"), source={}, chunk=4, progress=progress,
-            verifier=Boxes(),
-        )  # fmt: skip
-        journal.close()
+        generated(
+            tmp_path, of, [phase], SeededSampler(), chunk=4, progress=progress, verifier=Boxes()
+        )
 
     search()
     assert [done for done, _ in seen] == [4]
+    search()
+    chunks_in(tmp_path, of, [phase], 4)[1].path(phase).unlink()
     search()
     assert len(seen) == 1, "a run that goes on has no first chunk"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem, Verdict
 from gapft_harness.core.streams import SampleStreams, derive
@@ -24,10 +24,11 @@ from gapft_harness.hooks.protocols import (
     Request,
     report_nothing,
 )
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.stages.generation.generation import Phase, chunks_of, greedy_phase
+from gapft_harness.stages.generation.parts import StoredResponses
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.verdicts.copies import AlikeWatch
+from tests.generated import chunks_in, contents, generated, parts_in
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
@@ -39,6 +40,7 @@ class SeededSampler:
 
     def __init__(self, fail_after: int | None = None) -> None:
         self.calls: list[list[str]] = []
+        self.indices: set[int] = set()
         self._left = fail_after
 
     def generate(
@@ -47,6 +49,7 @@ class SeededSampler:
         if self._left is not None and len(self.calls) >= self._left:
             raise KeyboardInterrupt
         self.calls.append([request.problem_id for request in requests])
+        self.indices.update(index for request in requests for index in request.indices)
         answers = []
         for number, request in enumerate(requests, start=1):
             texts = [str(random.Random(seed).randrange(10**9)) for seed in request.seeds]
@@ -74,136 +77,235 @@ def problems(count: int) -> list[Problem]:
 
 
 def run(
+    folder: Path,
     sampler: SeededSampler,
     of: Sequence[Problem],
-    journal: Journal,
+    *,
     seed: int = 0,
-    source: Mapping[str, Any] | None = None,
+    model: str = "",
     progress: ReportProgress = report_nothing,
-) -> None:
-    generate(
-        of, PHASES, sampler, journal, streams=SampleStreams(seed, "search", "pool"),
-        source=source or {}, chunk=4, progress=progress,
+    share: tuple[int, int] = (0, 1),
+) -> StoredResponses:
+    return generated(
+        folder, of, PHASES, sampler, streams=SampleStreams(seed, "search", "pool"), chunk=4,
+        progress=progress, model=model, share=share,
     )  # fmt: skip
 
 
-def sealed(folder: Path, of: Sequence[Problem], journal: Journal) -> bytes:
+def sealed(folder: Path, of: Sequence[Problem], responses: StoredResponses) -> bytes:
     path = folder / "responses.parquet"
-    write_responses(path, journal, of, Odd(), extra={})
-    journal.close()
+    write_responses(path, responses, of, Odd(), extra={})
     return path.read_bytes()
 
 
 def test_progress_counts_every_response_and_ends_complete(tmp_path: Path) -> None:
+    of = problems(10)
     seen: list[tuple[int, int, int]] = []
-    journal = Journal(tmp_path / "j")
+    stored: list[int] = []
 
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
         seen.append((done, total, tokens))
+        stored.append(len(parts_in(tmp_path)))
 
-    run(SeededSampler(), problems(10), journal, progress=progress)
-    journal.close()
+    run(tmp_path, SeededSampler(), of, progress=progress)
     assert seen[0] == (0, 40, 0)
     assert seen[-1] == (40, 40, 40)
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
-    assert {1, 2, 3} <= {done for done, _, _ in seen}, "within the first chunk, too"
-    assert [done for done, _, _ in seen].count(40) == 1, "complete only when it is journalled"
+    assert {4, 8, 12} <= {done for done, _, _ in seen}, "within the first chunk, too"
+    assert [done for done, _, _ in seen].count(40) == 1
+    assert stored[-1] == 3 * len(PHASES), "complete only when it is stored"
 
 
-@pytest.mark.parametrize("calls", range(6))
+def test_progress_ends_complete_where_another_command_did_the_work(tmp_path: Path) -> None:
+    of = problems(10)
+    seen: list[tuple[int, int]] = []
+
+    class Overtaken(SeededSampler):
+        """Another command makes all the rest while this one answers its first request."""
+
+        def generate(self, *given: Any) -> list[Generated]:
+            if not self.calls:
+                run(tmp_path, SeededSampler(), of, share=(1, 2))
+                run(tmp_path, SeededSampler(), of, share=(2, 3))
+            return super().generate(*given)
+
+    sampler = Overtaken()
+    run(tmp_path, sampler, of, progress=lambda done, total, *_, **__: seen.append((done, total)))
+    assert len(sampler.calls) == 1
+    assert seen[-1] == (40, 40)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_a_chunk_that_another_command_works_on_is_left_to_the_end(
+    tmp_path: Path, is_made: bool
+) -> None:
+    """And then made here only if the other one ended without it."""
+    of = problems(10)
+    expected = [[problem.id for problem in members] for members in chunks_of(of, 4)]
+    run(tmp_path / "other", SeededSampler(), of)
+    chunks = chunks_in(tmp_path / "here", of, PHASES, 4)
+    other = contextlib.ExitStack()
+
+    class Awaited(SeededSampler):
+        def generate(self, *given: Any) -> list[Generated]:
+            if len(self.calls) == 1:
+                assert chunks[0].missing(), "passed over"
+                if is_made:
+                    made = chunks_in(tmp_path / "other", of, PHASES, 4)[0]
+                    for phase in PHASES:
+                        group, name = chunks[0].places[phase]
+                        group.commit(name, made.path(phase).read_bytes())
+                other.close()
+            return super().generate(*given)
+
+    sampler = Awaited()
+    seen: list[tuple[int, int]] = []
+    with other:
+        assert other.enter_context(chunks[0].claim(wait=False))
+        run(
+            tmp_path / "here", sampler, of,
+            progress=lambda done, total, *_, **__: seen.append((done, total)),
+        )  # fmt: skip
+    assert sampler.calls == [*expected[1:], *([] if is_made else expected[:1])]
+    assert contents(tmp_path / "here") == contents(tmp_path / "other")
+    assert seen[-1] == (40, 40)
+
+
+@pytest.mark.parametrize("calls", range(3))
 def test_an_interrupted_run_repeats_only_what_was_in_flight(tmp_path: Path, calls: int) -> None:
     of = problems(10)
-    whole = Journal(tmp_path / "whole")
-    run(SeededSampler(), of, whole)
-    expected = sealed(tmp_path, of, whole)
+    expected = sealed(tmp_path, of, run(tmp_path / "whole", SeededSampler(), of))
 
-    journal = Journal(tmp_path / "cut")
     with pytest.raises(KeyboardInterrupt):
-        run(SeededSampler(fail_after=calls), of, journal)
-    journal.close()
-    journal = Journal(tmp_path / "cut")
+        run(tmp_path / "cut", SeededSampler(fail_after=calls), of)
     again = SeededSampler()
-    run(again, of, journal)
-    assert len(again.calls) == 6 - calls
-    assert sealed(tmp_path, of, journal) == expected
+    responses = run(tmp_path / "cut", again, of)
+    assert len(again.calls) == 3 - calls
+    assert sealed(tmp_path, of, responses) == expected
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("lost", PHASES, ids=lambda phase: phase.name)
+def test_a_chunk_with_one_phase_is_asked_for_the_other_alone(tmp_path: Path, lost: Phase) -> None:
+    """As after a kill between its two files."""
+    of = problems(10)
+    run(tmp_path, SeededSampler(), of)
+    whole = contents(tmp_path)
+    chunk = chunks_in(tmp_path, of, PHASES, 4)[1]
+    chunk.path(lost).unlink()
+    again = SeededSampler()
+    run(tmp_path, again, of)
+    assert again.calls == [[problem.id for problem in chunk.members]]
+    assert again.indices == set(lost.indices)
+    assert contents(tmp_path) == whole
 
 
 def test_the_order_of_the_problems_changes_nothing(tmp_path: Path) -> None:
     of = problems(13)
     results = []
     for turn in range(3):
-        journal = Journal(tmp_path / f"j{turn}")
         shuffled = random.Random(turn).sample(of, len(of))
-        run(SeededSampler(), shuffled, journal)
-        results.append(sealed(tmp_path, shuffled, journal))
+        responses = run(tmp_path / str(turn), SeededSampler(), shuffled)
+        results.append(sealed(tmp_path, shuffled, responses))
     assert results[0] == results[1] == results[2]
+    assert contents(tmp_path / "0") == contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
-@pytest.mark.parametrize("what", ["prompt", "problem", "weights"])
-def test_a_journal_of_other_prompts_problems_or_weights_is_refused(
+@pytest.mark.parametrize("what", ["prompt", "problem", "fewer problems", "model"])
+def test_another_prompt_problem_list_or_model_has_files_of_its_own(
     tmp_path: Path, what: str
 ) -> None:
-    of = problems(6)
-    journal = Journal(tmp_path / "j")
-    run(SeededSampler(), of, journal)
-    source = {}
+    """Those of the others stay as they are, and what is asked again is what changed."""
+    of, model = problems(13), ""
+    run(tmp_path, SeededSampler(), of)
+    before, known = contents(tmp_path), chunks_of(of, 4)
+    place = of.index(known[1][2])
     if what == "prompt":
-        of[3] = Problem(of[3].id, of[3].prompt + "!", of[3].gold)
+        of[place] = Problem(of[place].id, of[place].prompt + "!", of[place].gold)
     elif what == "problem":
         of.append(Problem("new", "", "gold"))
+    elif what == "fewer problems":
+        del of[place]
     else:
-        source = {"weights_sha256": "other"}
-    before = (tmp_path / "j").read_bytes()
-    with pytest.raises(UserError, match="other problems or prompts, or of other weights"):
-        run(SeededSampler(), of, journal, source=source)
-    journal.close()
-    assert (tmp_path / "j").read_bytes() == before
+        model, known = "other", []
+    sampler = SeededSampler()
+    responses = run(tmp_path, sampler, of, model=model)
+    after = contents(tmp_path)
+    assert before.items() < after.items()
+    changed = [members for members in chunks_of(of, 4) if members not in known]
+    assert sampler.calls == [[problem.id for problem in members] for members in changed] != []
+    found = sealed(tmp_path, of, responses)
+    assert found == sealed(tmp_path, of, run(tmp_path / "alone", SeededSampler(), of))
+
+
+def test_a_chunk_of_unchanged_problems_is_taken_from_the_store(tmp_path: Path) -> None:
+    """A problem that comes after all others leaves their chunks as they were."""
+    of = problems(12)
+    run(tmp_path, SeededSampler(), of)
+    names = (Problem(f"z{i}", "", "gold") for i in range(1000))
+    last = next(p for p in names if chunks_of([*of, p], 4)[:-1] == chunks_of(of, 4))
+    sampler = SeededSampler()
+    run(tmp_path, sampler, [*of, last])
+    assert sampler.calls == [[last.id]]
 
 
 def test_another_seed_gives_other_samples(tmp_path: Path) -> None:
     of = problems(13)
-    results = []
-    for seed in (0, 1):
-        journal = Journal(tmp_path / f"j{seed}")
-        run(SeededSampler(), of, journal, seed)
-        results.append(sealed(tmp_path, of, journal))
+    results = [
+        sealed(tmp_path, of, run(tmp_path, SeededSampler(), of, seed=seed)) for seed in (0, 1)
+    ]
     assert results[0] != results[1]
 
 
 def drawn(
-    folder: Path, parts: Sequence[Sequence[Problem]], chunk: int, rounds: Sequence[Sequence[int]]
+    folder: Path,
+    parts: Sequence[Sequence[Problem]],
+    chunk: int,
+    rounds: Sequence[Sequence[int]],
+    workers: int = 1,
 ) -> dict[tuple[str, int], str]:
     """Every response's text of a search that is divided so."""
     found = {}
     phases = [Phase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
-    for number, part in enumerate(parts):
-        journal = Journal(folder / f"{number}.jsonl")
-        generate(
-            part, [greedy_phase(GREEDY), *phases], SeededSampler(), journal,
-            streams=SampleStreams(3, "search", "pool"), source={}, chunk=chunk,
-            progress=report_nothing,
-        )  # fmt: skip
-        for entry in journal.read([p.id for p in part]):
+    for part in parts:
+        for number in range(workers):
+            responses = generated(
+                folder, part, [greedy_phase(GREEDY), *phases], SeededSampler(),
+                streams=SampleStreams(3, "search", "pool"), chunk=chunk, share=(number, workers),
+            )  # fmt: skip
+        for entry in responses.read([p.id for p in part]):
             for response in entry.responses:
                 found[entry.problem_id, response.index] = response.text
     return found
 
 
 @given(st.data())
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_no_division_changes_a_sample(data: st.DataObject) -> None:
-    """Parts, chunks and rounds of any size: each sample has a stream of its own."""
+    """Parts, chunks, rounds and workers of any number: each sample has a stream of its own."""
     of, k = problems(9), 4
     part = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
     parts = [[p for p, s in zip(of, part, strict=True) if s == number] for number in range(3)]
     size, chunk = data.draw(st.integers(1, k)), data.draw(st.integers(1, 9))
     rounds = [range(start, min(start + size, k)) for start in range(0, k, size)]
-    divided = [part for part in parts if part]
+    divided, workers = [part for part in parts if part], data.draw(st.integers(1, 3))
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         alone = drawn(Path(one), [of], 9, [range(k)])
-        assert drawn(Path(other), divided, chunk, rounds) == alone
+        assert drawn(Path(other), divided, chunk, rounds, workers) == alone
     sampled = [text for (_, index), text in alone.items() if index >= 0]
     assert len(set(sampled)) == len(sampled) == 9 * k, "each of its own"
+
+
+def test_a_worker_generates_its_share_alone(tmp_path: Path) -> None:
+    of = problems(18)
+    asked = []
+    for number in range(3):
+        sampler = SeededSampler()
+        run(tmp_path, sampler, of, share=(number, 3))
+        asked.append(sampler.calls)
+    expected = [[problem.id for problem in members] for members in chunks_of(of, 4)]
+    assert asked == [expected[number::3] for number in range(3)]
 
 
 NAMED = (7, "search", "pool", None, "p", 1, 0)

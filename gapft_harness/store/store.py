@@ -108,9 +108,12 @@ class Group:
         """
         path = self.folder / _MADE_FROM
         content = read_json(path)
+        facts: dict[str, Any] = content.get("facts", {})
         if content_hash(content.get("key")) != self.key:
             raise damaged(path, "its content does not give the key that its folder is named after")
-        return dict(content.get("facts", {}))
+        if content_hash(facts) != content.get("facts_sha256"):
+            raise damaged(path, "the hash of its facts is another")
+        return facts
 
     def exists(self) -> bool:
         """Whether something was stored in it."""
@@ -133,7 +136,9 @@ class Group:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not about.exists():
                 replace_file(about, lambda new: new.write_text(json_text({"format": FORMAT})))
-            content = json_text({"key": self.made_from, "facts": facts})
+            content = json_text(
+                {"key": self.made_from, "facts": facts, "facts_sha256": content_hash(facts)}
+            )
             replace_file(self.folder / _MADE_FROM, lambda new: new.write_text(content, "utf-8"))
         except OSError as error:
             raise self._unwritable(error) from error
@@ -163,7 +168,8 @@ class Group:
             except OSError as error:  # a file system without hard links
                 if is_full(error):
                     raise
-                beside.replace(path)
+                if not path.exists():
+                    beside.replace(path)
             sync_folder(self.folder)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -200,9 +206,10 @@ class Group:
         try:
             yield True
         finally:
+            if isinstance(lock, FileLock):  # a soft one removes its file itself
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)  # while it is held: not another one's lock
             lock.release()
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
 
     def _unwritable(self, error: OSError) -> GapftError:
         if is_full(error):

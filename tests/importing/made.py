@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.journal import Journal
 from gapft_harness.run_directory.tables import read_states
+from gapft_harness.stages.generation.parts import Draft
 from gapft_harness.stages.pipeline import run_stages
 from tests.recording_run import Letters
 
@@ -84,12 +83,10 @@ def states_of(run: RunDirectory, split: str = "pool") -> dict[str, str]:
 
 def gather(
     tokenizer: Retokenizer,
-    folder: Path,
     choice: ImportChoice,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Gathers files for the problems of ``VERDICTS``, of which K is 2."""
     prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
-    with closing(Journal(folder / "journal.jsonl")) as journal:
-        Gathering(choice, problems, "pool", 2).gather(journal, tokenizer, progress)
+    Gathering(choice, problems, "pool", 2).gather(Draft().add, tokenizer, progress)

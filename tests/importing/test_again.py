@@ -11,6 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.importing.job import require_free
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.run_directory import layout
 from gapft_harness.stages.pipeline import run_stages
 from tests.importing.made import VERDICTS, gather, imported, plain, write
 from tests.recording_run import Letters, letters
@@ -40,17 +41,13 @@ def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
     for files in ([other], [file, other]):
         with pytest.raises(UserError, match="pool was imported from other files already"):
             require_free(str(run.path), "pool", ImportChoice(files))
-    (run.path / "audit").mkdir()
-    (run.path / "audit/responses.jsonl").touch()
-    with pytest.raises(UserError, match="a search of the audit is under way"):
-        require_free(str(run.path), "audit", ImportChoice([file]))
 
 
 def test_a_search_takes_away_what_a_killed_import_left(made: Letters, model: Path) -> None:
     run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
-    left = run.path / "audit/imported.jsonl"
-    left.parent.mkdir()
-    left.touch()
+    left = run.path / layout.imported("audit")
+    left.mkdir(parents=True)
+    (left / "0.jsonl").touch()
     run_stages(made.context(run, ("audit",)), ["search"], lambda stage: None)
     assert (run.path / "audit/responses.parquet").exists()
     assert not left.exists()
@@ -61,7 +58,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     file = write(tmp_path / "r.jsonl", plain(VERDICTS))
     with pytest.raises(UserError, match=f"{file}: was changed while it was read"):
-        gather(tokenizer, tmp_path, ImportChoice([file]), lambda done: _append(file))
+        gather(tokenizer, ImportChoice([file]), lambda done: _append(file))
 
 
 def _append(file: str) -> None:

@@ -157,7 +157,7 @@ def test_what_is_damaged_is_refused_by_file_and_line(
 ) -> None:
     file = write(tmp_path / "r.jsonl", change(plain(VERDICTS)))
     with pytest.raises(UserError) as refused:
-        gather(tokenizer, tmp_path, ImportChoice([file]))
+        gather(tokenizer, ImportChoice([file]))
     assert str(refused.value).startswith(file)
     assert said.replace("{file}", file) in str(refused.value)
 
@@ -232,4 +232,4 @@ def test_an_option_without_use_is_refused(
 ) -> None:
     file = write(tmp_path / "r.jsonl", plain(VERDICTS))
     with pytest.raises(UserError, match=said):
-        gather(tokenizer, tmp_path, ImportChoice([file], **choice))
+        gather(tokenizer, ImportChoice([file], **choice))

@@ -12,7 +12,6 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Decoding, Problem
-from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import (
     Generated,
     ReportGeneration,
@@ -21,9 +20,10 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.generation import generate, greedy_phase
+from gapft_harness.stages.generation.generation import chunks_of, greedy_phase
+from gapft_harness.stages.generation.parts import StoredResponses
 from tests.asking import generate_all, request_for
+from tests.generated import generated, parts_in
 from tests.test_generation import SeededSampler
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
@@ -109,19 +109,12 @@ class Narrow(SeededSampler):
 def test_prompts_that_are_all_longer_than_the_context_are_one_error(tmp_path: Path) -> None:
     of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
 
-    def search(name: str, *fits: str) -> dict[str, int]:
-        journal = Journal(tmp_path / name)
-        try:
-            generate(
-                of, [greedy_phase(SHORT)], Narrow(fits), journal,
-                streams=SampleStreams(0, "search", "pool"), source={}, chunk=8,
-                progress=lambda *seen, **named: None,
-            )  # fmt: skip
-        finally:
-            journal.close()
-        return journal.committed
+    def search(name: str, *fits: str) -> StoredResponses:
+        return generated(tmp_path / name, of, [greedy_phase(SHORT)], Narrow(fits), chunk=8)
 
     with pytest.raises(UserError, match=r"search\.max_gen_toks"):
         search("none")
-    assert not (tmp_path / "none").read_bytes(), "nothing is kept of it"
-    assert sum(search("one", "p3").values()) == 10, "one that fits is enough"
+    assert not parts_in(tmp_path / "none"), "nothing is kept of it"
+    fits = chunks_of(of, 8)[0][3].id
+    entries = search("one", fits).read([problem.id for problem in of])
+    assert [len(entry.responses) for entry in entries] == [1] * 10, "one that fits is enough"

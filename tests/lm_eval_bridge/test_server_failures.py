@@ -12,19 +12,18 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Decoding, Problem
-from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
-    report_nothing,
 )
 from gapft_harness.lm_eval_bridge.samplers.server.client import Patience, find_proxy
 from gapft_harness.lm_eval_bridge.samplers.server.replies import retry_after
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.generation import Phase, generate
+from gapft_harness.stages.generation.generation import Phase
+from gapft_harness.stages.generation.parts import StoredResponses, generated_records, part_of
 from tests import toy_server
 from tests.asking import generate_all, request_for
+from tests.generated import generated, parts_in
 from tests.toy_server import ToyServer, Ways
 
 SAMPLED = Decoding(do_sample=True, max_gen_toks=12, temperature=0.9)
@@ -200,15 +199,16 @@ def test_new_tokens_that_leave_no_room_for_any_prompt_are_a_mistake(server):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
-def test_half_of_a_surrogate_pair_is_replaced_and_can_be_journalled(server, tmp_path):
+def test_half_of_a_surrogate_pair_is_replaced_and_can_be_stored(server, tmp_path):
     sampler = sampler_of(server, num_concurrent=1)
     server.ways.faults.append(toy_server.half_a_pair)
     found = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert found[0].generations[0].text == "hi \ufffd"
-    journal = Journal(tmp_path / "responses.jsonl")
-    journal.append("chunk", REQUESTS, found)
-    [entry] = journal.read(["p0"])
-    journal.close()
+    path = tmp_path / "part.jsonl"
+    path.write_bytes(part_of(generated_records(REQUESTS, found)))
+    responses = StoredResponses()
+    responses.add(path)
+    [entry] = responses.read(["p0"])
     assert entry.responses[0].text == "hi \ufffd"
 
 
@@ -231,40 +231,25 @@ def test_reasoning_kept_apart_is_refused(server):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
-def test_journalled_chunks_survive_a_failure_and_are_not_generated_again(server, tmp_path):
+def test_stored_chunks_survive_a_failure_and_are_not_generated_again(server, tmp_path):
     problems = [Problem(f"p{i}", "x" * (9 - i), "gold", {}) for i in range(6)]
     phases = [Phase("samples", SAMPLED, (0, 1, 2))]
 
-    def run() -> None:
-        journal = Journal(tmp_path / "responses.jsonl")
-        sampler = sampler_of(server)
-        try:
-            generate(
-                problems,
-                phases,
-                sampler,
-                journal,
-                streams=SampleStreams(0, "search", "pool"),
-                source=sampler.describe(),
-                chunk=2,
-                progress=report_nothing,
-            )
-        finally:
-            journal.close()
+    def run() -> StoredResponses:
+        return generated(tmp_path, problems, phases, sampler_of(server))
 
     down = [toy_server.status(500)] * 100
     checks, two_chunks = [toy_server.answer] * 2, [toy_server.answer] * 12
     server.ways.faults.extend(checks + two_chunks + down)
     with pytest.raises(GapftError, match="All earlier chunks are kept"):
         run()
-    kept = (tmp_path / "responses.jsonl").read_text()
+    kept = parts_in(tmp_path)
+    assert len(kept) == 2
     server.ways.faults.clear()
-    run()
+    responses = run()
     assert len(server.requests) == 2 * 3
-    assert (tmp_path / "responses.jsonl").read_text().startswith(kept)
-    journal = Journal(tmp_path / "responses.jsonl")
-    entries = journal.read([problem.id for problem in problems])
-    journal.close()
+    assert kept.items() <= parts_in(tmp_path).items()
+    entries = responses.read([problem.id for problem in problems])
     assert [len(entry.responses) for entry in entries] == [3] * 6
 
 

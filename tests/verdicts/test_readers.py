@@ -6,7 +6,6 @@ import csv
 import json
 import re
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
-from gapft_harness.run_directory.journal import Journal
+from gapft_harness.stages.generation.parts import Draft
 from gapft_harness.verdicts.places import log_at
 from gapft_harness.verdicts.sample_logs import Criterion, LogRow, log_rows, seekable
 from tests.tiny_models import byte_llama
@@ -90,13 +89,13 @@ def test_a_plugins_logs_are_imported(answers: str, tmp_path: Path, tokenizer: Re
     ]
     choice = ImportChoice(samples, greedy, on=[("question", "q")])
     gathering = Gathering(choice, problems, "pool", 2, [answers])
-    with closing(Journal(tmp_path / "journal.jsonl")) as journal:
-        gathering.gather(journal, tokenizer, lambda done: None)
-        passed = {
-            (entry.problem_id, index): verdict.passed
-            for entry in journal.read([problem.id for problem in problems])
-            for index, verdict in entry.verdicts.items()
-        }
+    responses = Draft()
+    gathering.gather(responses.add, tokenizer, lambda done: None)
+    passed = {
+        (entry.problem_id, index): verdict.passed
+        for entry in responses.read([problem.id for problem in problems])
+        for index, verdict in entry.verdicts.items()
+    }
     assert set(gathering.formats.values()) == {"answers"}
     assert gathering.told_by.keys() == {"its verdicts"}
     assert passed == {

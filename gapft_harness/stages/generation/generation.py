@@ -300,6 +300,7 @@ class Generator:
             records = self._answer(chunk.members, indices, decoding, report, first)
             for phase in together:
                 self._store(chunk, phase, only(records, phase.indices))
+            report.tell()
         if len(together) == len(missing):
             return
         assert self.verifier is not None
@@ -311,6 +312,7 @@ class Generator:
                 report.expect_fewer(skipped * len(phase.indices) * self._attempts)
                 records = self._answer(members, phase.indices, phase.decoding, report, first=False)
                 self._store(chunk, phase, [*records, *judged_records(judged)])
+                report.tell()
             draft.add(read_part(chunk.path(phase)))
 
     @property
@@ -385,6 +387,7 @@ class _Report:
     def __init__(self, progress: ReportProgress, problems: int, done: int, total: int) -> None:
         self.problems = problems
         self._progress, self._done, self._total, self._tokens = progress, done, total, 0
+        self._notes: list[str] = []
         progress(done, total)
 
     def within(self, finished: int, tokens: int, /, note: str = "") -> None:
@@ -392,19 +395,25 @@ class _Report:
         done = min(self._done + finished, self._total - 1)
         self._progress(done, self._total, self._tokens + tokens, note)
 
-    def add(self, made: int, tokens: int) -> None:
-        """So many responses were generated."""
+    def add(self, made: int, tokens: int = 0) -> None:
+        """Count responses that were made; ``tell`` reports them once they are stored."""
         self._done += made
         self._tokens += tokens
-        self._progress(self._done, self._total, self._tokens)
 
     def expect_fewer(self, count: int) -> None:
         """So many responses are not wanted after all."""
         self._total -= count
 
     def say(self, note: str) -> None:
-        """Pass a sentence on."""
-        self._progress(self._done, self._total, self._tokens, note)
+        """Keep a sentence on the responses that ``tell`` reports next."""
+        self._notes.append(note)
+
+    def tell(self) -> None:
+        """Report what is stored, and the sentences on it."""
+        self._progress(self._done, self._total, self._tokens)
+        for note in self._notes:
+            self._progress(self._done, self._total, self._tokens, note)
+        self._notes.clear()
 
 
 def generate(
@@ -429,24 +438,32 @@ def generate(
         UserError: no prompt of the first chunk fits the model's context, or the store cannot be
             written.
     """
-    own = chunks[share[0] :: share[1]]
+    left: list[tuple[Chunk, list[Phase]]] = []
     done = total = 0
-    for chunk in own:
+    for chunk in chunks[share[0] :: share[1]]:
         lacking = chunk.missing()
         total += sum(len(chunk.members) * len(of.indices) * attempts for of in lacking)
         done += sum(read_head(chunk.path(of)).responses for of in chunk.places if of not in lacking)
+        if lacking:
+            left.append((chunk, lacking))
     report = _Report(progress, sum(len(of.members) for of in chunks), done, done + total)
-    left = [chunk for chunk in own if chunk.missing()]
     if not left:
         return
     made = generator()
     for wait in (False, True):
         postponed = []
-        for chunk in left:
+        for chunk, lacking in left:
             with chunk.claim(wait=wait) as held:
                 if not held:
-                    postponed.append(chunk)
+                    postponed.append((chunk, lacking))
                     continue
+                for phase in lacking:
+                    if not chunk.path(phase).exists():
+                        continue
+                    count = read_head(chunk.path(phase)).responses  # made by another command
+                    report.expect_fewer(len(chunk.members) * len(phase.indices) * attempts - count)
+                    report.add(count)
+                    report.tell()
                 made.complete(chunk, report, first=chunk is chunks[0])
         left = postponed
 

@@ -142,7 +142,7 @@ def read_head(path: Path) -> Head:
     try:
         with path.open("rb") as file:
             return _head(json.loads(file.readline()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise damaged(path, str(error)) from error
 
 
@@ -226,12 +226,11 @@ def _checked(path: Path) -> tuple[Head, int]:
             found = hashlib.sha256(_dump(said))
             while block := file.read(1 << 20):
                 found.update(block)
-        head = _head(said)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, str(error)) from error
     if found.hexdigest() != expected:
         raise damaged(path, "its hash is another")
-    return head, len(first)
+    return _head(said), len(first)
 
 
 def _head(said: Mapping[str, Any]) -> Head:

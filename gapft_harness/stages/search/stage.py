@@ -9,6 +9,7 @@ prompt, without feedback).
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -82,6 +83,7 @@ def search(
     run = RunDirectory.open(run_path, recipe)
     if (found := finished(run.path, split)) is not None:
         return found
+    shutil.rmtree(run.path / layout.imported(split), ignore_errors=True)  # of a killed import
     progress(0, 0)
     plugins = load_plugins(plugin_files)
     problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)

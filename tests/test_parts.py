@@ -1,0 +1,209 @@
+"""A file of responses is read as it was stored, or refused; lines of several files are joined."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.records import GREEDY, Attempt, Verdict
+from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.stages.generation.parts import (
+    Draft,
+    Entry,
+    Head,
+    Record,
+    StoredResponses,
+    generated_records,
+    judged_records,
+    only,
+    part_of,
+    read_head,
+    read_part,
+)
+from tests.asking import request_for
+
+RUN = "/runs/pasta"
+
+
+def answer(*texts: str) -> Generated:
+    return Generated((1, 2, 3), tuple(Generation(text, (4, 5), "stop") for text in texts))
+
+
+def records_of(problems: Sequence[str], indices: Sequence[int], *texts: str) -> list[Record]:
+    """The lines of one call: each problem gets the same responses."""
+    requests = [request_for(name, "?", indices) for name in problems]
+    return list(generated_records(requests, [answer(*texts)] * len(problems)))
+
+
+SAMPLES = [
+    *records_of("ab", (0, 1), "p", "ü\n"),
+    *judged_records({"a": {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}}),
+]
+PART = part_of(SAMPLES, RUN)
+
+
+@contextmanager
+def stored(*contents: bytes) -> Iterator[list[Path]]:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{number}.jsonl" for number in range(len(contents))]
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content)
+        yield paths
+
+
+def entries(paths: Sequence[Path]) -> list[Entry]:
+    responses = StoredResponses()
+    for path in paths:
+        responses.add(path)
+    return list(responses.read(["a", "b"]))
+
+
+def test_responses_of_several_files_are_merged_in_order_of_index() -> None:
+    greedy = part_of(records_of("ab", (GREEDY,), "x"))
+    late = part_of(records_of("b", (2,), "q"))
+    with stored(late, PART, greedy) as paths:
+        a, b = entries(paths)
+    assert [(r.index, r.text) for r in a.responses] == [(GREEDY, "x"), (0, "p"), (1, "ü\n")]
+    assert [(r.index, r.text) for r in b.responses] == [
+        (GREEDY, "x"), (0, "p"), (1, "ü\n"), (2, "q"),
+    ]  # fmt: skip
+    assert [r.seed for r in a.responses] == list(request_for("a", "?", (GREEDY, 0, 1)).seeds)
+    assert a.prompt_ids == (1, 2, 3)
+    assert a.verdicts == {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}
+    assert b.verdicts == {}
+
+
+def test_the_attempts_of_an_episode_are_one_response_in_memory_and_from_a_file() -> None:
+    first = records_of("a", (0, 1), "bad", "good")
+    so_far = [Attempt("bad", (4, 5), "stop", "no")]
+    again = generated_records([request_for("a", "?", (0,), so_far)], [answer("better")])
+    draft = Draft()
+    draft.add([*first, *again])
+    [entry] = draft.read(["a"])
+    assert [(r.text, [*r.attempts]) for r in entry.responses] == [("better", so_far), ("good", [])]
+    with stored(part_of([*first, *again])) as paths:
+        assert entries(paths)[0] == entry
+        assert read_head(paths[0]).responses == 3, "attempts are counted one by one"
+
+
+def test_a_file_says_for_which_run_it_was_made_and_how_much_it_holds() -> None:
+    with stored(PART, part_of([])) as (path, empty):
+        head = StoredResponses().add(path)
+        assert head == read_head(path)
+        assert (head.run, head.responses) == (RUN, 4)
+        assert [problem_id for problem_id, _ in head.places] == ["a", "b", "a"]
+        assert read_part(path) == [_as_json(record) for record in SAMPLES]
+        assert StoredResponses().add(empty) == Head("", 0, ())
+        assert read_part(empty) == []
+
+
+def _as_json(record: Record) -> dict[str, object]:
+    """Tuples as lists."""
+    content: dict[str, object] = json.loads(json.dumps(record))
+    return content
+
+
+@given(place=st.integers(0, len(PART) - 1), mask=st.integers(1, 255))
+def test_a_changed_byte_is_refused_or_changes_nothing(place: int, mask: int) -> None:
+    changed = bytearray(PART)
+    changed[place] ^= mask
+    require_refused_or_same(bytes(changed))
+
+
+@given(cut=st.integers(0, len(PART) - 1))
+def test_a_cut_is_refused(cut: int) -> None:
+    with stored(PART[:cut]) as (path,), pytest.raises(UserError, match=r"0\.jsonl"):
+        StoredResponses().add(path)
+
+
+@given(st.data())
+def test_lost_or_doubled_bytes_are_refused_or_change_nothing(data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(PART) - 1))
+    end = data.draw(st.integers(start + 1, len(PART)))
+    require_refused_or_same(PART[:start] + PART[end:])
+    require_refused_or_same(PART[:end] + PART[start:])
+
+
+def require_refused_or_same(content: bytes) -> None:
+    """By each of the ways in which a file is read as a whole."""
+    for read in (StoredResponses().add, read_part, lambda path: entries([path])):
+        with stored(content, PART) as (path, whole):
+            found, message = None, ""
+            try:
+                found = read(path)
+            except UserError as error:
+                message = str(error)
+            assert found == read(whole) or "0.jsonl" in message
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"", b"null", b"[]", b'"text"', b"{}", b'{"sha256":"0"}', b"\xff",
+        b'{"run":"","responses":1e999,"problems":[],"sha256":"0"}',
+        b'{"run":"","responses":0,"problems":[["a",1e999]],"sha256":"0"}',
+        b'{"run":"\\ud800","responses":0,"problems":[],"sha256":"0"}',
+    ],
+)  # fmt: skip
+def test_a_file_of_another_kind_is_refused(head: bytes) -> None:
+    with stored(head + b"\n") as (path,):
+        for read in (StoredResponses().add, read_part):
+            with pytest.raises(UserError, match=r"0\.jsonl"):
+                read(path)
+        if b'"run"' not in head or b"1e999" in head:
+            with pytest.raises(UserError, match=r"0\.jsonl"):
+                read_head(path)
+
+
+def test_a_file_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+    for read in (StoredResponses().add, read_part, read_head):
+        with pytest.raises(UserError, match=r"lost\.jsonl"):
+            read(tmp_path / "lost.jsonl")
+
+
+@pytest.mark.parametrize("given_texts", [[], ["one"], ["one", "two", "three"]])
+def test_a_sampler_that_gives_another_number_of_responses_is_caught(given_texts: list[str]) -> None:
+    with pytest.raises(GapftError, match="problem a, expected 2"):
+        generated_records([request_for("a", "?", (0, 1))], [answer(*given_texts)])
+
+
+calls = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sets(st.integers(GREEDY, 6), min_size=1).map(sorted)),
+    max_size=6,
+)
+
+
+@given(calls, st.lists(st.sampled_from([0, 1, 2]), min_size=8, max_size=8))
+def test_lines_are_split_by_index_without_losing_one(
+    of: list[tuple[str, list[int]]], phase_of: list[int]
+) -> None:
+    """Each response is in the part of its index, and all parts together have all of them."""
+    records = [
+        record
+        for name, indices in of
+        for record in records_of([name], indices, *(f"{name}{index}" for index in indices))
+    ]
+    parts = [
+        only(records, [i for i in range(GREEDY, 7) if phase_of[i + 1] == part]) for part in range(3)
+    ]
+    for number, part in enumerate(parts):
+        assert all(record["responses"] for record in part)
+        assert {phase_of[r[0] + 1] for record in part for r in record["responses"]} <= {number}
+
+    def flat(of: Sequence[Record]) -> list[tuple[str, list[object], tuple[int, ...]]]:
+        return sorted(
+            (record["problem_id"], response, record["prompt_ids"])
+            for record in of
+            for response in record["responses"]
+        )
+
+    assert flat([record for part in parts for record in part]) == flat(records)
+    assert only(records, range(GREEDY, 7)) == records

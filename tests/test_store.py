@@ -1,0 +1,265 @@
+"""The store keeps each file as it was first stored, and shares work between processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from gapft_harness.core import files
+from gapft_harness.core.errors import UserError
+from gapft_harness.store import digests
+from gapft_harness.store.digests import Digests
+from gapft_harness.store.store import FORMAT, PLACE, Group, Store
+
+
+def group_in(folder: Path) -> Group:
+    group = Store(folder).group("generate", 1, {"model": "a"})
+    group.open({"source": {"weights_sha256": "abc"}})
+    return group
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_first_content_of_a_name_is_kept(tmp_path: Path) -> None:
+    group = group_in(tmp_path)
+    path = group.commit("a.jsonl", b"first")
+    assert group.commit("a.jsonl", b"second") == path
+    assert path.read_bytes() == b"first"
+    assert names(group.folder) == {"a.jsonl", "made_from.json"}, "nothing partial is left"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_it_is_kept_without_hard_links_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    def link(source: Path, place: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    group = group_in(tmp_path)
+    path = group.commit("a.jsonl", b"first")
+    if again:
+        group.commit("a.jsonl", b"second")
+    assert path.read_bytes() == b"first"
+    assert names(group.folder) == {"a.jsonl", "made_from.json"}
+
+
+def test_a_commit_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = group_in(tmp_path)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(UserError, match=PLACE):
+        group.commit("a.jsonl", b"first")
+    assert names(group.folder) == {"made_from.json"}
+
+
+def test_the_key_is_of_the_step_its_version_and_all_that_it_is_made_from(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    made_from = {"model": {"files": {"a": "1"}}, "decoding": {"until": ["\n"]}}
+    group = store.group("generate", 1, made_from)
+    turned = dict(reversed(made_from.items()))
+    assert store.group("generate", 1, turned).folder == group.folder
+    others = [
+        store.group("other", 1, made_from),
+        store.group("generate", 2, made_from),
+        store.group("generate", 1, {**made_from, "model": {"files": {"a": "2"}}}),
+        store.group("generate", 1, {**made_from, "more": None}),
+    ]
+    assert len({of.folder for of in (group, *others)}) == 5
+    assert not any(of.exists() for of in others)
+
+
+#: Holds a claim, says so, and lets it go when a line is read (or when it is killed).
+HOLDER = """
+import sys
+from pathlib import Path
+from gapft_harness.store.store import Store
+group = Store(Path(sys.argv[1])).group("generate", 1, {"model": "a"})
+with group.claim("a.jsonl", wait=False) as held:
+    print(held, flush=True)
+    sys.stdin.readline()
+    if sys.argv[2:]:
+        group.commit("a.jsonl", b"of the holder")
+"""
+
+
+def start_holder(folder: Path, *more: str) -> subprocess.Popen[str]:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder), *more],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "True\n"
+    return holder
+
+
+def test_a_claim_excludes_another_process_and_can_be_waited_for(tmp_path: Path) -> None:
+    group = group_in(tmp_path)
+    with start_holder(tmp_path, "commit") as holder:
+        with group.claim("a.jsonl", wait=False) as held:
+            assert not held
+        with group.claim("b.jsonl", wait=False) as held:
+            assert held, "of another file"
+        assert holder.stdin is not None
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        with group.claim("a.jsonl", wait=True) as held:
+            assert held
+            assert (group.folder / "a.jsonl").read_bytes() == b"of the holder"
+            waiting = subprocess.run(
+                [sys.executable, "-c", HOLDER, str(tmp_path)],
+                input="\n", capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            assert waiting.stdout == "False\n", "and the other one is excluded now"
+    assert holder.returncode == 0
+    assert names(group.folder) == {"a.jsonl", "made_from.json"}, "no lock is left"
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    group = group_in(tmp_path)
+    with start_holder(tmp_path) as holder:
+        holder.kill()
+        holder.wait()
+        with group.claim("a.jsonl", wait=False) as held:
+            assert held
+
+
+def test_a_claim_ends_with_an_error_in_its_block(tmp_path: Path) -> None:
+    group = group_in(tmp_path)
+    with pytest.raises(KeyboardInterrupt), group.claim("a.jsonl", wait=False):
+        raise KeyboardInterrupt
+    with group.claim("a.jsonl", wait=False) as held:
+        assert held
+
+
+def test_who_takes_a_claim_right_after_another_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one's lock file is not taken away from under the second one."""
+    group = group_in(tmp_path)
+    second = FileLock(group.folder / ".a.jsonl.lock")
+    release = FileLock.release
+
+    def release_and_acquire(lock: FileLock, force: bool = False) -> None:
+        release(lock, force)
+        if lock is not second:
+            second.acquire(timeout=0)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(FileLock, "release", release_and_acquire)
+        with group.claim("a.jsonl", wait=False) as held:
+            assert held
+    with group.claim("a.jsonl", wait=False) as held:
+        assert not held
+    second.release()
+
+
+@pytest.mark.parametrize("content", [{"format": FORMAT + 1}, {}])
+def test_a_store_of_another_format_is_refused(tmp_path: Path, content: dict[str, int]) -> None:
+    (tmp_path / "store.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"store\.json.*format"):
+        Store(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "store.json").write_text(content)
+    with pytest.raises(UserError, match=r"store\.json"):
+        Store(tmp_path)
+
+
+def test_a_store_that_was_written_is_opened_again(tmp_path: Path) -> None:
+    facts = group_in(tmp_path).facts()
+    again = Store(tmp_path).group("generate", 1, {"model": "a"})
+    assert again.facts() == facts == {"source": {"weights_sha256": "abc"}}
+    again.open({"source": "another"})
+    assert again.facts() == facts, "the first ones stay"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda group: group.open({}),
+        lambda group: group.commit("a.jsonl", b""),
+        lambda group: group.claim("a.jsonl", wait=True).__enter__(),
+    ],
+    ids=["open", "commit", "claim"],
+)
+def test_a_place_that_cannot_be_written_is_named_with_its_setting(
+    tmp_path: Path, use: Callable[[Group], object]
+) -> None:
+    """A file stands in the folder's place, where no rights help."""
+    (tmp_path / "file").write_text("")
+    group = Store(tmp_path / "file").group("generate", 1, {})
+    with pytest.raises(UserError, match=PLACE):
+        use(group)
+
+
+@pytest.mark.parametrize("inside", ["", "store", "pool/store", "../run/store"])
+def test_a_store_inside_a_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    monkeypatch.setenv(PLACE, str(tmp_path / "run" / inside))
+    with pytest.raises(UserError, match=PLACE):
+        Store.beside(tmp_path / "run")
+
+
+def test_the_store_is_beside_its_runs_or_where_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PLACE, raising=False)
+    assert Store.beside(tmp_path / "run").root == Store.beside(tmp_path / "other").root
+    assert Store.beside(tmp_path / "run").root.parent == tmp_path
+    monkeypatch.setenv(PLACE, str(tmp_path / "run-store"))
+    assert Store.beside(tmp_path / "run").root == tmp_path / "run-store"
+
+
+@pytest.mark.parametrize("edited", ["model", "step", "facts", "source", "no key", "no JSON"])
+def test_an_edited_description_is_refused(tmp_path: Path, edited: str) -> None:
+    group = group_in(tmp_path)
+    path = group.folder / "made_from.json"
+    content = json.loads(path.read_text())
+    if edited in ("model", "step"):
+        content["key"][edited] = "b"
+    elif edited == "facts":
+        content["facts"] = 1
+    elif edited == "source":
+        content["facts"]["source"]["weights_sha256"] = "abd"
+    elif edited == "no key":
+        del content["key"]
+    path.write_text("{" if edited == "no JSON" else json.dumps(content))
+    with pytest.raises(UserError, match=r"made_from\.json"):
+        group.facts()
+
+
+def test_a_large_file_is_hashed_again_only_if_it_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"a" * (1 << 20))
+    expected, hashed = files.sha256(weights), []
+    monkeypatch.setattr(digests, "sha256", lambda path: hashed.append(path) or files.sha256(path))
+    of = Digests(tmp_path / "store").of
+    assert of(weights) == of(weights) == expected
+    assert len(hashed) == 2, "it was written just now"
+    monkeypatch.setattr(digests, "SETTLED_NS", -(10**12))
+    assert of(weights) == of(weights) == Digests(tmp_path / "store").of(weights) == expected
+    assert len(hashed) == 3
+    weights.write_bytes(b"b" * (1 << 20))
+    assert of(weights) == files.sha256(weights) != expected
+    (tmp_path / "store" / "digests.json").write_text("{")
+    assert of(weights) == files.sha256(weights)
