@@ -22,6 +22,9 @@ from gapft_harness.store.store import Store, read_json
 #: Libraries whose minor versions may change what a model generates.
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
 
+#: Environment variables that decide how vLLM computes.
+_VLLM = ("VLLM_ATTENTION_BACKEND", "VLLM_BATCH_INVARIANT", "VLLM_ENABLE_V1_MULTIPROCESSING")
+
 #: Keys of an adapter's config that say where its base is, not what it computes.
 _PLACES = ("base_model_name_or_path", "revision")
 
@@ -63,6 +66,7 @@ def describe_sampler(
         "adapter": put_on,
         "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
         "accelerators": describe_accelerators(),
+        "environment": {name: os.environ[name] for name in _VLLM if name in os.environ},
     }, is_known
 
 
