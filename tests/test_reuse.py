@@ -280,3 +280,10 @@ def test_what_no_run_uses_is_listed_and_removed(task: Letters, tmp_path: Path) -
     assert asked(task, "r2") == []
     task.run("r3", at="runs/r3", search={**SEARCH, "temperature": 0.9})
     assert {index for _, index in asked(task, "r3")} == set(range(4))
+
+
+def test_weights_that_only_the_sampler_knows_are_part_of_the_key(task: Letters) -> None:
+    search(task, "first")
+    (task.folder / "weights").write_text("others")
+    search(task, "second")
+    assert {index for _, index in asked(task, "second")} == {GREEDY, *range(4)}

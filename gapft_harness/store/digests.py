@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import uuid
 from pathlib import Path
 
-from gapft_harness.core.errors import GapftError
-from gapft_harness.core.files import SETTLED_NS, replace_file, sha256
+from gapft_harness.core.files import PARTIAL, SETTLED_NS, sha256
 
 #: Files below this are always hashed.
 _SMALL = 1 << 20
@@ -42,8 +42,11 @@ class Digests:
         found = sha256(place)
         if state.st_ctime_ns < start - SETTLED_NS:
             content = json.dumps({**self._read(), str(place): [*look, found]}, indent=1)
-            with contextlib.suppress(GapftError):  # then it is hashed again next time
-                replace_file(self._path, lambda new: new.write_text(content, "utf-8"))
+            beside = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}{PARTIAL}")
+            with contextlib.suppress(OSError):  # then it is hashed again next time
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                beside.write_text(content, encoding="utf-8")
+                beside.replace(self._path)
         return found
 
     def _read(self) -> dict[str, list[object]]:

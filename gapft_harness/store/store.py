@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from filelock import FileLock, SoftFileLock, Timeout
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import is_full, json_text, replace_file, sync_folder, unwritable
+from gapft_harness.core.files import PARTIAL, is_full, json_text, sync_folder, unwritable
 from gapft_harness.core.identities import content_hash
 
 #: The environment variable that names the store's folder.
@@ -132,16 +133,12 @@ class Group:
         if self.exists():
             return
         try:
-            about = self.store.root / _ABOUT
             self.folder.mkdir(parents=True, exist_ok=True)
-            if not about.exists():
-                replace_file(about, lambda new: new.write_text(json_text({"format": FORMAT})))
-            content = json_text(
-                {"key": self.made_from, "facts": facts, "facts_sha256": content_hash(facts)}
-            )
-            replace_file(self.folder / _MADE_FROM, lambda new: new.write_text(content, "utf-8"))
         except OSError as error:
             raise self._unwritable(error) from error
+        content = {"key": self.made_from, "facts": facts, "facts_sha256": content_hash(facts)}
+        self._write(self.store.root / _ABOUT, json_text({"format": FORMAT}).encode())
+        self._write(self.folder / _MADE_FROM, json_text(content).encode())
 
     def commit(self, name: str, content: bytes) -> Path:
         """Store a file, unless one of its name is there.
@@ -153,8 +150,14 @@ class Group:
             UserError: the store cannot be written.
             GapftError: the disk is full.
         """
-        path = self.folder / name
-        beside = self.folder / f".{name}.{os.getpid()}.partial"
+        self._write(self.folder / name, content)
+        return self.folder / name
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Write a file that is whole or absent; of two at once the first one stays."""
+        if path.exists():
+            return
+        beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
         try:
             with beside.open("wb") as file:
                 file.write(content)
@@ -170,13 +173,12 @@ class Group:
                     raise
                 if not path.exists():
                     beside.replace(path)
-            sync_folder(self.folder)
+            sync_folder(path.parent)
         except OSError as error:
             raise self._unwritable(error) from error
         finally:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
-        return path
 
     @contextlib.contextmanager
     def claim(self, name: str, *, wait: bool) -> Iterator[bool]:

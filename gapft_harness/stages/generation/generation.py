@@ -48,7 +48,11 @@ from gapft_harness.stages.generation.episodes import (
     episodes_of,
 )
 from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_room
-from gapft_harness.stages.generation.made_from import describe_sampler, describe_verifier
+from gapft_harness.stages.generation.made_from import (
+    SAID_OF_MODELS,
+    describe_sampler,
+    describe_verifier,
+)
 from gapft_harness.stages.generation.parts import (
     Draft,
     Judgements,
@@ -543,8 +547,10 @@ def answer(
         store = Store.beside(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter, store)
         if not is_known:
-            lazy.get()  # downloads the model
-            model, _ = describe_sampler(settings, plugins, adapter, store)
+            said = lazy.describe()  # a model of the hub is downloaded by now
+            model, is_known = describe_sampler(settings, plugins, adapter, store)
+            if not is_known:
+                model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
         size = chunk_size(run.recipe.search, phases)
         judge = partial(describe_verifier, task, plugins, verifier)
         groups = {

@@ -22,6 +22,9 @@ from gapft_harness.store.store import Store, read_json
 #: Libraries whose minor versions may change what a model generates.
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
 
+#: What a sampler says of a model whose files are not known here, as far as it tells models apart.
+SAID_OF_MODELS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
+
 #: Environment variables that decide how vLLM computes.
 _VLLM = ("VLLM_ATTENTION_BACKEND", "VLLM_BATCH_INVARIANT", "VLLM_ENABLE_V1_MULTIPROCESSING")
 
