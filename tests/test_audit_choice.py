@@ -9,8 +9,6 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.shards import Shard
-from gapft_harness.stages.search.stage import merge_all
 from gapft_harness.stages.verify.files import check_tables, check_task
 from tests.recording_run import Letters, letters
 from tests.verify.tampering import change_manifest
@@ -69,26 +67,3 @@ def test_verify_holds_the_choice_to_the_table_and_to_the_recipe(task: Letters) -
     table, recipe = found(run)
     assert f"{SPLIT}/responses.parquet, said: limit is 8, manifest.json, audits has 3" in table
     assert "manifest.json, audit/other, said: limit is 3, the recipe has 8" in recipe
-
-
-def merged(task: Letters, parts: list[RunDirectory]) -> RunDirectory:
-    run = RunDirectory.create_or_open(task.folder / "merged", parts[0].recipe)
-    merge_all(task.context(run, [SPLIT]), parts)
-    return run
-
-
-def parts_of(task: Letters, *others: dict[str, Any]) -> list[RunDirectory]:
-    shards = zip(Shard.all(len(others)), others, strict=True)
-    return [search(task, of, shard=str(shard), at=f"p{shard.number}") for shard, of in shards]
-
-
-def test_shards_judged_by_different_verifiers_are_not_merged(task: Letters) -> None:
-    parts = parts_of(task, {}, {"verifier": NOTHING})
-    with pytest.raises(UserError, match=r"is of another choice than shard 1/2 .*'nothing'"):
-        merged(task, parts)
-
-
-def test_shards_of_one_choice_are_merged_with_it(task: Letters) -> None:
-    run = merged(task, parts_of(task, {"limit": 8}, {"limit": 8}))
-    assert run.manifest()["audits"]["other"]["said"] == LIMIT
-    assert found(run) == []

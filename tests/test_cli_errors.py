@@ -117,10 +117,9 @@ PATHS = {
     "run --include-path": ["run", "demo", "--dry-run", "--include-path", "?"],
     **{
         f"run --only {stage}": ["run", "?", "--only", stage]
-        for stage in ("search", "merge", "states", "select", "train", "scale", "audit", "report")
+        for stage in ("search", "states", "select", "train", "scale", "audit", "report")
     },
     "run --run-dir --only": ["run", "--run-dir", "?", "--only", "states"],
-    "merge, a shard": ["run", "--run-dir", "R", "--only", "merge", "--shards-of", "?"],
     "demo --plugin": ["demo", "--plugin", "?"],
     "verify": ["verify", "?"],
     "gap": ["gap", "?"],

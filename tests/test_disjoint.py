@@ -15,7 +15,6 @@ from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.integrity.disjoint import Known, nearly, require_disjoint
 from gapft_harness.stages.pipeline import STAGES
-from gapft_harness.stages.search.stage import merge_all
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
@@ -164,27 +163,6 @@ def test_a_run_whose_sealed_splits_share_a_problem_is_found(task: Letters) -> No
     assert [said in line for line in verify(run.path, task.plugins).differences] == [True]
     with pytest.raises(UserError, match=said):
         STAGES["search"](task.context(run))
-
-
-def test_shards_of_data_that_overlap_are_not_merged_into_a_whole_split(task: Letters) -> None:
-    """Each machine's data were good by themselves."""
-    first = task.run("r", splits=("audit",))
-    (task.folder / "tasks" / "audit.jsonl").rename(task.folder / "audit.kept")
-    task.write("pool", range(3))
-    text = (task.folder / "audit.kept").read_text().splitlines()
-    (task.folder / "tasks" / "pool.jsonl").write_text("\n".join(text[:3]) + "\n")
-    task.write("audit", range(20, 24))
-    runs = [
-        task.run(
-            "r", shard=f"{n}/2", at=f"shard{n}", model={"args": {"log": str(first.path) + ".log"}}
-        )
-        for n in (1, 2)
-    ]
-    for run in (first, *runs):  # its data are those of one split alone
-        run.update_manifest(lambda manifest: manifest["rests_on"]["data"].clear())
-    with pytest.raises(UserError, match=r"3 of 3 pool problems are also in the audit"):
-        merge_all(task.context(first), runs)
-    assert "pool/problems.parquet" not in first.manifest()["files"]
 
 
 def test_a_difference_in_case_alone_is_told_once(task: Letters) -> None:

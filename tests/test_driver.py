@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import merge_shards, resolve_recipe, run_stages_alone
+from gapft_harness.cli.runs import resolve_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
@@ -25,14 +25,12 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture(params=["a recipe alone", "an empty journal", "half a table"])
+@pytest.fixture(params=["a recipe alone", "an empty folder", "half a table"])
 def early(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run that was interrupted before anything was generated."""
     path = RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Options("demo"))).path
     if request.param != "a recipe alone":
         (path / "pool").mkdir()
-    if request.param == "an empty journal":
-        (path / "pool" / "responses.jsonl").touch()
     if request.param == "half a table":
         (path / "pool" / ".problems.parquet.partial").write_text("half")
     return path
@@ -46,12 +44,10 @@ def test_a_stage_that_fails_takes_nothing_of_an_early_run_away(early: Path, stag
     assert files(early) == before
 
 
-def test_nor_does_a_search_or_a_merge_or_a_run_that_fails(early: Path) -> None:
+def test_nor_does_a_search_or_a_run_that_fails(early: Path) -> None:
     before = files(early)
     with pytest.raises(UserError, match="--split calibration"):
         run_stages_alone(["search"], str(early), Options(splits=["calibration"]))
-    with pytest.raises(UserError, match="no shards"):
-        merge_shards(str(early), [])
     done = gapft("run", "demo", "--set", NO_SUCH_SPLIT, "--run-dir", early)
     assert (done.returncode, "no validation_split" in done.stderr) == (2, True)
     assert files(early) == before

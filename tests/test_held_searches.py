@@ -1,4 +1,4 @@
-"""A task that is edited between two searches, or on another machine that searches a shard."""
+"""A task that is edited between two searches, or between two jobs of one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import hashlib
 import importlib
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.loading import registrations
 from gapft_harness.hooks.manager import _load, load_plugins
+from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import FORMAT
 from gapft_harness.stages.integrity.rests_on import SECTION, searched_in
-from gapft_harness.stages.search.stage import merge_all
+from gapft_harness.stages.search.stage import search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
-from tests.recording_run import Letters, letters
+from tests.recording_run import Here, Letters, letters
 
 RECIPE = (
     "name: r\ndata: {task: letters}\n"
@@ -76,23 +80,28 @@ def test_a_run_in_which_nothing_was_generated_takes_the_task_as_it_is(task: Lett
     assert again.manifest()[SECTION]["data"]["pool"]["problems"] == 8
 
 
-def test_shards_whose_golds_differ_are_not_merged(task: Letters) -> None:
-    """The ids are the same: a problem's content is its question."""
-    first = task.run("r", shard="1/2", at="one")
-    file = task.folder / "tasks" / "audit.jsonl"
-    file.write_text(file.read_text().replace('"answer": "a"', '"answer": "e"'))
-    log = {"args": {"log": f"{task.folder / 'r'}.log"}}
-    second = task.run("r", shard="2/2", at="two", model=log)
-    with pytest.raises(UserError, match=r"other grounds than .*data, audit: 6 problems"):
-        merge_all(task.context(first), [second])
-    assert "pool/problems.parquet" not in first.manifest()["files"]
+class Between(Here):
+    """Edits a file once the first job of a search has ended."""
+
+    def __init__(self, file: Path, old: str, new: str) -> None:
+        self._file, self._edit = file, (old, new)
+
+    def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+        results = []
+        for job in jobs:
+            results += super().run([job], progress)
+            if job.label == "search pool, 1 of 2":
+                self._file.write_text(self._file.read_text().replace(*self._edit))
+        return results
 
 
-def test_a_merged_run_rests_on_what_its_shards_do(task: Letters) -> None:
-    runs = [task.run("r", shard=f"{n}/2", at=f"part{n}") for n in (1, 2)]
-    whole = RunDirectory.create_or_open(task.folder / "whole", runs[0].recipe)
-    merge_all(task.context(whole, splits=("pool",)), runs)
-    assert whole.manifest()[SECTION] == runs[0].manifest()[SECTION]
+def test_a_gold_that_is_edited_between_two_jobs_of_a_search_is_noticed(task: Letters) -> None:
+    """The id is the same: a problem's content is its question."""
+    run = task.run("r", splits=(), executor={"workers": 2}, search={"chunk": 1})
+    edits = Between(task.folder / "tasks/pool.jsonl", '"answer": "a"', '"answer": "e"')
+    with pytest.raises(UserError, match=r"data, pool: 8 problems"):
+        search_stage(replace(task.context(run, ("pool",)), executor=edits))
+    assert not (run.path / "pool/responses.parquet").exists()
 
 
 PLUGIN = """
@@ -144,12 +153,3 @@ def test_what_a_package_defines_in_another_module_is_noticed(
     edited = code()
     registering.write_text(registering.read_text() + "\n")
     assert len({before, edited, code()}) == 3
-
-
-def test_a_run_of_which_only_a_shard_is_searched_is_verified_so_far(tmp_path: Path) -> None:
-    task = letters(tmp_path, pool=8, audit=8)
-    run = task.run("r", splits=("pool",), shard="1/2")
-    done = succeed("verify", run.path, "--plugin", task.plugins[0])
-    assert "not yet: the pool is not searched" in done.stdout
-    assert "verified so far: " in done.stdout
-    assert "verified: the arms" not in done.stdout

@@ -28,11 +28,6 @@ places: st.SearchStrategy[tuple[str, Place]] = st.one_of(
     splits.map(lambda s: (layout.responses(s), Place("responses", s))),
     splits.map(lambda s: (layout.states(s), Place("states", s))),
     st.builds(lambda s, w: (layout.states(s, w), Place("states", s, window=w)), splits, counts),
-    st.builds(
-        lambda s, n: (layout.responses(layout.shard(s, *n)), Place("responses", s, n)),
-        splits,
-        counts,
-    ),
     arms.map(lambda arm: (layout.selection(arm), Place("selections", arm=arm.original))),
     arms.map(lambda arm: (layout.adapter(arm), Place("adapters", arm=arm.original))),
     arms.map(lambda arm: (layout.of_arm("scaled", arm), Place("scaled", arm=arm))),
@@ -65,13 +60,13 @@ def test_what_has_which_path() -> None:
     arm = Arm("gapft", 13)
     assert arm.name == "gapft-seed13"
     assert layout.problems("pool") == "pool/problems.parquet"
-    assert layout.responses(layout.shard("audit", 1, 8)) == "audit/shards/1-of-8/responses.parquet"
+    assert layout.responses("audit/other") == "audit/other/responses.parquet"
     assert layout.states("audit") == "audit/states.parquet"
     assert layout.selection(arm) == "selections/gapft-seed13.parquet"
     assert layout.adapter(arm) == "adapters/gapft-seed13"
     assert layout.decisions(arm) == "decisions/gapft-seed13.parquet"
     assert layout.decisions(arm, "exposed") == "decisions/gapft-seed13.exposed.parquet"
-    assert layout.journal(layout.responses("pool")) == "pool/responses.jsonl"
+    assert layout.imported("pool") == "pool/.imported.partial"
 
 
 def test_the_variant_of_an_arm_stands_behind_an_at() -> None:

@@ -280,21 +280,6 @@ RECIPE = (
 )
 
 
-def test_a_search_that_is_merged_of_shards_is_held_too(tmp_path: Path) -> None:
-    write_letters(tmp_path, {"pool": 6, "audit": 9})
-    (tmp_path / "contains.py").write_text(CONTAINS)
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    asked = ("recipe.yaml", "--include-path", "tasks", "--plugin", "contains.py")
-    part = succeed(
-        *("run", *asked, "--run-dir", "run", "--only", "search", "--shard", "1/1"), cwd=tmp_path
-    )
-    assert "in the paper" not in part.stdout + part.stderr, "a part is not the paper's pool"
-    whole = succeed("run", "run", "--only", "merge", "--plugin", "contains.py", cwd=tmp_path)
-    said = " ".join((whole.stdout + whole.stderr).split())
-    assert "pool: recovered within 8 samples: 0 here, 3 in the paper (Table 1); OFF by 2.4" in said
-    assert "warning: the source differs from the paper's by more than chance explains" in said
-
-
 def test_a_search_a_dry_run_and_a_report_say_it(tmp_path: Path) -> None:
     """The dummy sampler recovers none of 6 in place of 3, and solves 2 of 9 in place of 95%."""
     write_letters(tmp_path, {"pool": 6, "audit": 9})

@@ -214,7 +214,7 @@ def test_identity_is_what_the_search_was_made_by() -> None:
         "notes", "statistics", "evidence", "training", "audits", "paper",
     }  # fmt: skip
     assert set(recipe.trained_by()) == {"evidence", "training"}
-    assert check_recipe(recipe.identity(), "as shards keep it").identity() == recipe.identity()
+    assert check_recipe(recipe.identity(), "again").identity() == recipe.identity()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.recording import record_search, require_same_model
-from gapft_harness.stages.search.stage import merge_all
 from tests.recording_run import Letters, letters
 
 A, B = "a" * 64, "b" * 64
@@ -38,18 +37,6 @@ def test_a_split_of_other_weights_is_refused_before_anything_is_generated(task: 
     task.run("r", splits=("pool", "audit"))
     assert run.manifest()["source"]["weights_sha256"] == A
     assert "audit/responses.parquet" in run.manifest()["files"]
-
-
-def test_merged_shards_of_other_weights_than_the_pool_are_not_sealed(task: Letters) -> None:
-    weigh(task, B)
-    for number in (1, 2):
-        run = task.run("r", splits=("audit",), shard=f"{number}/2")
-    weigh(task, A)
-    task.run("r")
-    with pytest.raises(UserError, match=f"weights_sha256 {B} here, {A} there"):
-        merge_all(task.context(run), [])
-    assert run.manifest()["source"]["weights_sha256"] == A
-    assert "audit/responses.parquet" not in run.manifest()["files"]
 
 
 @pytest.mark.parametrize(

@@ -94,20 +94,14 @@ def test_jobs_are_told_at_once_how_to_run_and_how_to_ask_the_model(tmp_path: Pat
     assert run.manifest()["recipe"] == now.model_dump(mode="json"), "as gapft verify compares them"
 
 
-def test_a_run_with_nothing_in_it_is_taken_away_and_one_with_a_response_is_kept(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "run"
-    for journalled in ("", "{}\n"):
-        run = RunDirectory.create_or_open(path, recipe())
-        (path / "pool").mkdir()
-        (path / "pool" / "responses.jsonl").write_text(journalled)
-        run.discard_if_empty()
-        assert (path / "recipe.yaml").exists() == bool(journalled)
-        assert (path / "pool").exists() == bool(journalled)
+def test_a_run_with_nothing_in_it_is_taken_away(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    (run.path / "pool").mkdir()
+    run.discard_if_empty()
+    assert list(run.path.iterdir()) == []
 
 
-@pytest.mark.parametrize("file", ["pool/responses.parquet", "pool/shards/1-of-2/problems.parquet"])
+@pytest.mark.parametrize("file", ["pool/responses.parquet", "audit/other/problems.parquet"])
 def test_a_run_with_a_finished_table_is_kept_though_nothing_is_sealed(
     tmp_path: Path, file: str
 ) -> None:
@@ -120,7 +114,8 @@ def test_a_run_with_a_finished_table_is_kept_though_nothing_is_sealed(
 
 def test_what_a_kill_left_before_anything_was_generated_is_taken_away(tmp_path: Path) -> None:
     run = RunDirectory.create_or_open(tmp_path / "run", recipe())
-    (run.path / "pool" / "shards" / "1-of-2").mkdir(parents=True)
+    (run.path / "pool" / ".imported.partial").mkdir(parents=True)
+    (run.path / "pool" / ".imported.partial" / "0.jsonl").write_text("half")
     (run.path / "pool" / ".problems.parquet.partial").write_text("half")
     run.discard_if_empty()
     assert list(run.path.iterdir()) == []
@@ -195,7 +190,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return sha256(path)
 
     monkeypatch.setattr(files, "sha256", counted)
-    monkeypatch.setattr(files, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(files, "SETTLED_NS", -(10**18))
     return found
 
 

@@ -120,14 +120,15 @@ def train(job):
 
     job.output.mkdir(parents=True)
     (job.output / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    ones = {f"q.lora_{x}.weight": torch.ones(2, 2) for x in "AB"}
+    ones = {f"{m}.lora_{x}.weight": torch.ones(2, 2) for x in "AB" for m in "qv"}
+    ones["v.lora_A.weight"] *= share(job.arm.name)  # no two arms have one adapter
     save_file(ones, job.output / "adapter_model.safetensors")
     return {"seconds": 0.0}
 
 
 @hookimpl
 def register_samplers(register):
-    register("by_scale", ByScale)
+    register("by_scale", ByScale, operational=["log"])
 
 
 @hookimpl
@@ -398,9 +399,9 @@ def hashes(run: RunDirectory) -> dict[str, str]:
 def test_stopped_anywhere_it_goes_on_and_ends_the_same(
     task: ScaledLetters, run: RunDirectory
 ) -> None:
-    """A call that fails ends the command as a kill would: with the journal as it was committed."""
+    """A call that fails ends the command as a kill would: with what was stored."""
     fuse = task.folder / "fuse"
-    half = task.scale("stopped", STAGES[:3])
+    half = task.scale("stopped", STAGES[:3], at="elsewhere/stopped")
 
     def go_on() -> None:
         context = task.context(half, SPLITS)  # type: ignore[arg-type]
@@ -501,10 +502,12 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
         pool_scaling([str(run.path)])
 
 
-def test_a_calibration_split_in_shards_is_merged_to_the_same_decisions(
+def test_a_calibration_split_that_several_workers_search_has_the_same_decisions(
     task: ScaledLetters, run: RunDirectory
 ) -> None:
-    divided = task.scale("divided", (), executor={"shards": 3})
+    keys: dict[str, Any] = {"executor": {"workers": 9}, "search": {"k": 2, "chunk": 1}}
+    divided = task.scale("divided", (), at="elsewhere/divided", **keys)
+    assert divided.manifest()["reused"]["calibration"] == {}
     assert ids(divided, "calibration") == ids(run, "calibration")
     one, other = (
         pq.read_table(of.path / "calibration/responses.parquet", columns=["problem_id", "status"])

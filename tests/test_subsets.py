@@ -245,7 +245,7 @@ def test_the_audit_of_a_subset_is_compared_where_its_ids_are_not_here(
     ("setting", "said"),
     [
         ("audits.a/b={of: audit, items: [x]}", "'a/b' cannot name an audit"),
-        ("audits.shards={of: audit, items: [x]}", "'shards' cannot name an audit"),
+        ("audits.states={of: audit, items: [x]}", "'states' cannot name an audit"),
         ("audits.x={of: pool, items: [x]}", "'x' is of 'pool', which is no audit; known: audit"),
         ("audits.x={of: audit, items: []}", "names no problem"),
         ("audits.x={of: audit, items: [y, y]}", "names 'y' twice"),

@@ -8,18 +8,17 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import GREEDY, Decoding
-from gapft_harness.core.streams import SampleStreams
+from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import SamplerSettings, report_nothing
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe, resolve_model
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.generation import Phase, generate
+from gapft_harness.stages.generation.generation import greedy_phase, sample_phases
 from gapft_harness.stages.search.stage import search
 from tests.benchmarks.measure import Figure, in_turn
+from tests.generated import generated
 
 K, CHUNK, ROUNDS = 8, 200, 5
 
@@ -44,21 +43,11 @@ def measure(folder: Path) -> list[Figure]:
     number = itertools.count()
 
     def our_generation() -> None:
-        journal = Journal(folder / f"{next(number)}.jsonl")
-        generate(
-            problems,
-            [Phase("search", sampled, (GREEDY, *range(K)))],
-            sampler,
-            journal,
-            streams=SampleStreams(0, "search", "pool"),
-            source={},
-            chunk=CHUNK,
-            progress=report_nothing,
-        )
-        journal.close()
+        phases = [greedy_phase(greedy), *sample_phases(sampled, K)]
+        generated(folder / f"store{next(number)}", problems, phases, sampler, chunk=CHUNK)
 
     def our_search() -> None:
-        run = folder / f"run{next(number)}"
+        run = folder / f"{next(number)}" / "run"  # beside it, a store of its own
         RunDirectory.create_or_open(run, _recipe(arguments))
         search(str(run), "pool")
 
@@ -76,7 +65,7 @@ def measure(folder: Path) -> list[Figure]:
     warm = in_turn(our_generation, lambda: _bare(lm, prompts, greedy), ROUNDS)
     return [
         Figure(
-            "generate(): warm model, journal and token ids / bare generate_until",
+            "generate(): warm model, store and token ids / bare generate_until",
             warm[0],
             1.10,
             detail=_detail(warm, len(problems)),

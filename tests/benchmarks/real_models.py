@@ -12,18 +12,18 @@ import contextlib
 import io
 import os
 import random
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import GREEDY, Decoding, Problem
-from gapft_harness.core.streams import SampleStreams
+from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import SamplerSettings, report_nothing
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.stages.generation.generation import Phase, greedy_phase, sample_phases
 from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
+from tests.generated import generated
 
 K, CHUNK, BATCH, ROUNDS = 8, 16, 64, 3
 #: Problems of a search, and greedy decodes of different lengths.
@@ -83,10 +83,9 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
         _theirs(lm, chunk, greedy, 1)
         _theirs(lm, chunk, sampled, K)
 
+    phases = [greedy_phase(greedy), *sample_phases(sampled, K)]
     search = in_turn(
-        lambda: _ours(
-            folder, next(of_ours), Phase("search", sampled, (GREEDY, *range(K))), sampler
-        ),
+        lambda: _ours(folder, next(of_ours), phases, sampler),
         search_as_lm_eval,
         rounds=len(chunks),
         clock=time.process_time,
@@ -97,7 +96,7 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
     yield Figure(f"{name}: search / lm-eval's hf", search[0], 1 / goal, detail=detail)
     mixed, long = _mixed_requests(lm), Decoding(False, 200)
     alone = in_turn(
-        lambda: _ours(folder, mixed, greedy_phase(long), sampler),
+        lambda: _ours(folder, mixed, [greedy_phase(long)], sampler),
         lambda: _theirs(lm, mixed, long, 1),
         rounds=ROUNDS,
         clock=time.process_time,
@@ -106,14 +105,9 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
     yield Figure(f"{name}: greedy, mixed lengths / lm-eval's hf", alone[0], 1 / 1.5, detail=detail)
 
 
-def _ours(folder: Path, problems: list[Problem], phase: Phase, sampler: Any) -> None:
-    path = folder / "responses.jsonl"
-    path.unlink(missing_ok=True)
-    with contextlib.closing(Journal(path)) as journal:
-        generate(
-            problems, [phase], sampler, journal, streams=SampleStreams(0, "search", "pool"),
-            source={}, chunk=CHUNK, progress=report_nothing,
-        )  # fmt: skip
+def _ours(folder: Path, problems: list[Problem], phases: list[Phase], sampler: Any) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as store:
+        generated(Path(store), problems, phases, sampler, chunk=CHUNK)
 
 
 def _theirs(lm: Any, problems: list[Problem], decoding: Decoding, repeats: int) -> None:

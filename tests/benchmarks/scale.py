@@ -1,20 +1,21 @@
-"""Responses by the 100,000 and the million: journalled and sealed in shards, merged, partitioned.
+"""Responses by the 100,000 and the million: stored by two workers, sealed, partitioned.
 
 Generation and verification cost next to nothing here, so what is measured is the harness's own.
-Each size runs in a process of its own, for its peak memory.
+Each size runs in processes of its own; the peak memory is that of the largest one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Decoding, Problem, Verdict
-from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -24,18 +25,22 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.run_directory.shards import Shard, part_of, take_part
 from gapft_harness.run_directory.tables import write_problems
-from gapft_harness.stages.generation.generation import generate, search_phases
+from gapft_harness.stages.generation.generation import (
+    Generator,
+    generate,
+    greedy_phase,
+    sample_phases,
+)
 from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.stages.search.merging import merge_split
 from gapft_harness.stages.search.states import partition
 from tests.benchmarks.measure import Figure, process
+from tests.generated import STREAMS, chunks_in, stored
 
-K, SHARDS = 9, 2
+K, CHUNK, WORKERS = 9, 16, 2
 TASK = {"name": "none", "fingerprint": "none", "keep": "shortest", "dropped": []}
 SMALL, LARGE = 100_000, 1_000_000
+PHASES = [greedy_phase(Decoding(False, 64)), *sample_phases(Decoding(True, 64), K)]
 
 #: A text of about 240 characters, and 60 ids: what a short worked solution takes.
 _TEXT = "First, the shop sells twelve boxes of pens and each box holds eight of them. " * 3
@@ -93,54 +98,60 @@ class LastWord:
 
 
 def work(path: Path, responses: int) -> None:
-    """Searches a pool in shards, merges and partitions it; writes wall and processor seconds."""
+    """Searches a pool by workers, seals and partitions it; writes wall and processor seconds."""
     recipe = check_recipe(
         {
             "name": "scale",
             "data": {"task": "none"},
             "model": {"args": {"pretrained": "none"}},
-            "search": {"k": K},
+            "search": {"k": K, "chunk": CHUNK},
         },
         "scale",
     )
     run = RunDirectory.create_or_open(path, recipe)
     run.update_manifest(lambda manifest: manifest.update(task=TASK))
-    problems = [
-        Problem(f"p{i}", f"What is {i} times {i}?", "right") for i in range(responses // 10)
-    ]
-    decoding = Decoding(False, 64)
+    store = path.with_suffix(".store")
     start, marks = time.perf_counter(), Marks()
-    for shard in Shard.all(SHARDS):
-        members, division = take_part(problems, shard, recipe.search.chunk, recipe.identity())
-        part = part_of("pool", shard)
-        folder = path / part
-        with contextlib.closing(Journal(folder / "responses.jsonl")) as journal:
-            generate(
-                members,
-                search_phases(decoding, recipe.search, stop=False),
-                FromMemory(),
-                journal,
-                streams=SampleStreams(0, "search", "pool"),
-                source={},
-                chunk=recipe.search.chunk,
-                progress=report_nothing,
-            )
-            marks.add("journal")
-            write_problems(folder / "problems.parquet", members, journal.prompt_ids)
-            extra = {"task": TASK, "source": {"weights_sha256": "none"}, **division}
-            write_responses(folder / "responses.parquet", journal, members, LastWord(), extra=extra)
-        for file in ("problems", "responses"):
-            run.seal(f"{part}/{file}.parquet")
-        marks.add("seal")
-    merge_split(run, "pool", [run])
-    run.seal("pool/responses.parquet")
-    marks.add("merge")
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        marks.seconds["generate"] = sum(
+            pool.map(partial(work_share, store, responses), range(WORKERS))
+        )
+    problems = problems_of(responses)
+    stored_responses = stored(chunks_in(store, problems, PHASES, CHUNK))
+    (path / "pool").mkdir()
+    write_problems(path / "pool/problems.parquet", problems, stored_responses.prompt_ids)
+    extra = {"task": TASK, "source": {"weights_sha256": "none"}}
+    write_responses(
+        path / "pool/responses.parquet", stored_responses, problems, LastWord(), extra=extra
+    )
+    for file in ("problems", "responses"):
+        run.seal(f"pool/{file}.parquet")
+    marks.add("seal")
     facts = partition(str(path), "pool")
     marks.add("partition")
     assert sum(facts["states"].values()) == len(problems)
     (path / "detail").write_text(", ".join(f"{n} {s:.1f} s" for n, s in marks.seconds.items()))
     total = sum(marks.seconds.values())
     (path / "seconds").write_text(f"{time.perf_counter() - start} {total}")
+
+
+def work_share(store: Path, responses: int, number: int) -> float:
+    """Generates one worker's chunks; gives its processor seconds."""
+    start = time.process_time()
+    generate(
+        chunks_in(store, problems_of(responses), PHASES, CHUNK),
+        lambda: Generator(FromMemory(), STREAMS),
+        report_nothing,
+        share=(number, WORKERS),
+    )
+    return time.process_time() - start
+
+
+def problems_of(responses: int) -> list[Problem]:
+    """So many problems that each has 1 + K responses."""
+    return [
+        Problem(f"p{i}", f"What is {i} times {i}?", "right") for i in range(responses // (1 + K))
+    ]
 
 
 class Marks:

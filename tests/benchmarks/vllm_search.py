@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Decoding, Problem
-from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Sampler, SamplerSettings, report_nothing
+from gapft_harness.hooks.protocols import Sampler, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.run_directory.journal import Journal
-from gapft_harness.stages.generation.generation import Phase, generate, greedy_phase
+from gapft_harness.stages.generation.generation import Phase, greedy_phase, sample_phases
 from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
+from tests.generated import generated
 from tests.tiny_models import byte_llama
 
 K, ROUNDS = 8, 3
@@ -45,7 +44,7 @@ def _against_bare(folder: Path) -> Figure:
     greedy = task.decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     sampler: Any = load_plugins().sampler(_settings("vllm", resolve_model("bundled:demo")), None)
-    work = _Work(folder / "demo", problems, [greedy_phase(greedy), _samples(sampled)])
+    work = _Work(folder / "demo", problems, [greedy_phase(greedy), *sample_phases(sampled, K)])
     engine = sampler._sampler._lm.model
     prompts = [problem.prompt for problem in problems]
 
@@ -66,7 +65,7 @@ def _against_bare(folder: Path) -> Figure:
     ratio, ours, theirs = in_turn(lambda: work.run(sampler), bare, ROUNDS)
     sampler.close()
     return Figure(
-        "generate(): warm engine, journal and token ids / bare LLM.generate",
+        "generate(): warm engine, store and token ids / bare LLM.generate",
         ratio,
         1.10,
         detail=f"{ours:.2f} s against {theirs:.2f} s; {len(problems)} problems x (1 + {K})",
@@ -82,7 +81,7 @@ def _against_hf(folder: Path) -> list[Figure]:
         for i in range(PROBLEMS)
     ]
     long = Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0)
-    work = _Work(folder / "long", problems, [_samples(long)])
+    work = _Work(folder / "long", problems, sample_phases(long, K))
     samplers = [
         load_plugins().sampler(_settings(backend, model, device="cpu"), None)
         for backend in ("hf", "vllm")
@@ -110,7 +109,11 @@ def _top_p(folder: Path, model: Path) -> Figure:
     sampler = load_plugins().sampler(_settings("vllm", str(model), **arguments), None)
     problems = [Problem(f"p{i}", f"Write a story about the number {i}.", "") for i in range(8)]
     top_p, plain = (
-        _Work(folder / f"{model.name} {p}", problems, [_samples(Decoding(True, 32, (), 0.7, p, 0))])
+        _Work(
+            folder / f"{model.name} {p}",
+            problems,
+            sample_phases(Decoding(True, 32, (), 0.7, p, 0), K),
+        )
         for p in (0.95, 1.0)
     )
     plain.run(sampler)
@@ -136,22 +139,8 @@ class _Work:
         self._number = itertools.count()
 
     def run(self, sampler: Sampler) -> None:
-        journal = Journal(self._folder / f"{next(self._number)}.jsonl")
-        generate(
-            self._problems,
-            self._phases,
-            sampler,
-            journal,
-            streams=SampleStreams(0, "search", "pool"),
-            source={},
-            chunk=200,
-            progress=report_nothing,
-        )
-        journal.close()
-
-
-def _samples(decoding: Decoding) -> Phase:
-    return Phase("samples", decoding, tuple(range(K)))
+        place = self._folder / f"{next(self._number)}"
+        generated(place, self._problems, self._phases, sampler, chunk=200)
 
 
 def _settings(backend: str, model: str, **args: Any) -> SamplerSettings:

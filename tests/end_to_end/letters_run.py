@@ -168,8 +168,10 @@ class Letters:
         ]  # fmt: skip
 
     def environment(self, run: Path) -> dict[str, str]:
-        """One thread, and the log of calls that belongs to the run directory's name."""
-        return {**os.environ, "OMP_NUM_THREADS": "1", "CALLS": str(self.folder / f"{run.name}.log")}
+        """One thread; a store and the log of calls that belong to the run directory's name."""
+        calls = str(self.folder / f"{run.name}.log")
+        store = str(store_of(run))
+        return {**os.environ, "OMP_NUM_THREADS": "1", "CALLS": calls, "GAPFT_STORE": store}
 
     def start(self, run: Path) -> Child:
         """Starts the command in a process group of its own."""
@@ -215,6 +217,11 @@ class Letters:
         ]
 
 
+def store_of(run: Path) -> Path:
+    """The folder of a run's own store, so that it reuses no other run's responses."""
+    return run.with_name(f"{run.name}.store")
+
+
 def result(run: Path) -> dict[str, bytes]:
     """All that a run ends with, by name: every file, but for measured times and the lock."""
     files = {
@@ -238,21 +245,21 @@ def result(run: Path) -> dict[str, bytes]:
     return files
 
 
-def journals(run: Path) -> dict[Path, bytes]:
-    """What every journal of a run has committed: up to its last commit line."""
-    return {path: committed(content(path)) for path in sorted(run.glob("*/*.jsonl"))}
+def stored(store: Path, **facts: Any) -> list[Path]:
+    """Files of responses in a store, of the groups whose keys have these values.
 
-
-def committed(journal: bytes) -> bytes:
-    """A journal up to its last commit line: what a resumed run must keep."""
-    whole = journal[: journal.rfind(b"\n") + 1]
-    last = whole.rfind(b'{"chunk"')
-    return whole[: whole.find(b"\n", last) + 1] if last >= 0 else b""
-
-
-def chunks(journal: bytes) -> int:
-    """How many chunks of a journal are committed."""
-    return sum(line.startswith(b'{"chunk"') for line in journal.split(b"\n")[:-1])
+    Args:
+        store: its folder.
+        facts: values by name: ``split`` and ``purpose`` of the samples' random streams, ``arm`` of
+            the sampler's adapter: True of any, False of none.
+    """
+    found = []
+    for group in sorted(store.glob("generate/*/made_from.json")):
+        key = json.loads(group.read_text())["key"]
+        values = {**key.get("streams", {}), "arm": key["sampler"]["adapter"] is not None}
+        if facts.items() <= values.items():
+            found += sorted(group.parent.glob("[!.]*.jsonl"))
+    return found
 
 
 def content(path: Path) -> bytes:

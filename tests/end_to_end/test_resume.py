@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -19,32 +19,30 @@ from tests.end_to_end.letters_run import (
     POOL,
     Call,
     Child,
+    K,
     Letters,
-    chunks,
-    committed,
-    content,
-    journals,
     result,
+    store_of,
+    stored,
 )
 
 pytestmark = pytest.mark.xdist_group("resume")
 
 KILLS = 10
-POOL_JOURNAL = "pool/responses.jsonl"
 #: The pool's problems by chunks.
 POOL_CHUNKS = -(-POOL // CHUNK)
 
 #: Moments at which a run is killed: a stage, and what must be there in it.
 Marker = tuple[str, Callable[[Path], bool]]
 MARKERS: list[Marker] = [
-    ("search", lambda run: chunks(content(run / POOL_JOURNAL)) >= 2),
-    ("search", lambda run: chunks(content(run / POOL_JOURNAL)) >= POOL_CHUNKS - 5),
-    ("search", lambda run: chunks(content(run / "audit/responses.jsonl")) >= 2),
+    ("search", lambda run: len(stored(store_of(run), split="pool")) >= 2),
+    ("search", lambda run: len(stored(store_of(run), split="pool")) >= POOL_CHUNKS - 5),
+    ("search", lambda run: len(stored(store_of(run), split="audit")) >= 2),
     ("states", lambda run: True),
     ("select", lambda run: True),
     ("train", lambda run: True),
     ("train", lambda run: any(run.glob("adapters/[!.]*"))),
-    ("audit", lambda run: any(chunks(content(p)) for p in run.glob("decisions/*.jsonl"))),
+    ("audit", lambda run: bool(stored(store_of(run), arm=True))),
     ("audit", lambda run: any(run.glob("decisions/[!.]*.parquet"))),
     ("report", lambda run: True),
 ]
@@ -71,9 +69,8 @@ class Sessions:
         self.stages.append(child.stage())
         self.calls.append(self._new_calls())
         for path, before in self.kept.items():
-            sealed = path.with_suffix(".parquet").exists()
-            assert sealed or content(path).startswith(before), f"{path} lost committed chunks"
-        self.kept = journals(self.run)
+            assert path.read_bytes() == before, f"{path} was stored, and changed"
+        self.kept = {path: path.read_bytes() for path in stored(store_of(self.run))}
         return True
 
     def _new_calls(self) -> list[Call]:
@@ -86,12 +83,17 @@ class Sessions:
         self.calls.append(self._new_calls())
         whole = result(self.letters.folder / "whole")
         assert result(self.run) == whole, f"killed in {self.stages}"
-        # A call is made again only if it was the one in flight when its session was killed.
-        again = Counter(call for session in self.calls for call in session)
-        in_flight = Counter(session[-1] for session in self.calls[:-1] if session)
-        assert set(again) == set(self.letters.whole_calls)
-        for call, times in again.items():
-            assert times <= 1 + in_flight[call], f"made {times} times: {call}"
+        # A decode is made again only if it was in flight when its session was killed.
+        again = decodes(call for session in self.calls for call in session)
+        in_flight = decodes(session[-1] for session in self.calls[:-1] if session)
+        assert set(again) == set(decodes(self.letters.whole_calls))
+        for decode, times in again.items():
+            assert times <= 1 + in_flight[decode], f"made {times} times: {decode}"
+
+
+def decodes(calls: Iterable[Call]) -> Counter[tuple[str | None, str, int]]:
+    """How often each response was asked for: by arm, problem and index."""
+    return Counter((arm, name, i) for arm, _, asked in calls for name, *of in asked for i in of)
 
 
 def wait_for(marker: Marker, child: Child, run: Path) -> None:
@@ -144,7 +146,7 @@ def test_kills_at_random_times_change_nothing(letters: Letters) -> None:
     sessions.finish()
 
 
-def test_a_killed_driver_leaves_no_worker_that_writes_and_a_torn_line_is_dropped(
+def test_a_killed_driver_leaves_no_worker_that_writes_and_a_torn_file_is_refused(
     letters: Letters,
 ) -> None:
     run = letters.folder / "orphan"
@@ -155,17 +157,25 @@ def test_a_killed_driver_leaves_no_worker_that_writes_and_a_torn_line_is_dropped
     child.process.kill()
     child.process.wait()
     assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with the driver"
-    before = content(run / POOL_JOURNAL)
-    assert 2 <= chunks(before) < POOL_CHUNKS
-    # Half of the last commit line is lost as well: that chunk is generated again, and no other.
-    journal = run / POOL_JOURNAL
-    whole = committed(content(journal))
-    journal.write_bytes(whole[:-7])
+    before = stored(store_of(run), split="pool")
+    assert 2 <= len(before) < POOL_CHUNKS
+    torn = before[0]
+    torn.chmod(0o644)
+    torn.write_bytes(torn.read_bytes()[:-7])
     calls = letters.calls("orphan")
+    refused = letters.try_(run)
+    assert refused.returncode == 2
+    assert str(torn) in refused.stderr
+    assert "Traceback" not in refused.stderr
+    torn.unlink()
     letters.finish(run)
     assert result(run) == result(letters.folder / "whole")
-    again = Counter(letters.calls("orphan"))
-    assert [call for call, times in again.items() if times > 1] == calls[chunks(whole) - 1 :]
+    lost = {json.loads(line)["problem_id"] for line in torn.read_bytes().splitlines()[1:]}
+    again = decodes(letters.calls("orphan"))
+    repeated = {(None, name, index) for name in lost for index in range(K)}
+    in_flight = set(decodes(calls[-1:]))
+    assert repeated <= {decode for decode, times in again.items() if times > 1}
+    assert {decode for decode, times in again.items() if times > 1} <= repeated | in_flight
 
 
 def test_a_finished_run_given_again_changes_nothing(letters: Letters) -> None:

@@ -19,13 +19,13 @@ POOL = SAID.format("pool", "dropped from the pool 1", "dropped from the pool 211
 AUDIT = SAID.format("audit", "audit 2", "audit 1,367")
 
 
-@pytest.mark.parametrize("shards", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", "4"])
 def test_a_run_on_other_files_warns_once_of_each_split(
-    data: Path, tmp_path: Path, shards: str
+    data: Path, tmp_path: Path, workers: str
 ) -> None:
     done = succeed(
         "run", "--task", "gapft_logiqa", "--condition", "gapft", "--run-dir", "run",
-        "--set", "model.backend=dummy", "--set", f"executor.shards={shards}",
+        "--set", "model.backend=dummy", "--set", f"executor.workers={workers}",
         "--model-args", "pretrained=none",
         cwd=tmp_path, env={"GAPFT_DATA_DIR": str(data)},
     )  # fmt: skip

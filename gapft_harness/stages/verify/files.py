@@ -109,7 +109,7 @@ def _lying_there(path: Path, folders: Sequence[str]) -> list[str]:
     return sorted(
         file.relative_to(path).as_posix()
         for file in (*tables, *sealed)
-        if not file.name.startswith(".")
+        if not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
 
 
