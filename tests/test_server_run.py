@@ -154,7 +154,7 @@ def result(run: Path) -> dict[str, bytes]:
     """What a search ends with, but for measured times."""
     files = {path.relative_to(run).as_posix(): path for path in run.rglob("*.parquet")}
     manifest = json.loads((run / "manifest.json").read_text())
-    del manifest["stages"]
+    del manifest["stages"], manifest["reused"]
     whole = {name: path.read_bytes() for name, path in files.items()}
     return whole | {"manifest.json": json.dumps(manifest).encode()}
 

@@ -122,7 +122,7 @@ def run(folder: Path, name: str, *more: str) -> dict[str, list[list[int]]]:
     log = folder / f"{name}.seen"
     succeed(
         "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--run-dir", name, *more,
-        cwd=folder, env={"SEEN": str(log)},
+        cwd=folder, env={"SEEN": str(log), "GAPFT_STORE": str(folder / f"{name}.store")},
     )  # fmt: skip
     seen: dict[str, list[list[int]]] = {}
     for line in log.read_text().splitlines():

@@ -216,11 +216,11 @@ def new_manifest(recipe: Recipe) -> Manifest:
 
 
 def reuses(manifest: Manifest) -> bool:
-    """Whether some responses of a run's search were generated for another run."""
+    """Whether responses of a run's search were generated for another run, or nobody knows."""
     splits = ("pool", layout.audit())
-    return any(
-        runs for name, runs in manifest.get("reused", {}).items() if name.split("/")[0] in splits
-    )
+    found = manifest.get("reused", {})
+    searched = [name for name in manifest["verdict_counts"] if name.split("/")[0] in splits]
+    return any(found.get(name, True) for name in searched)
 
 
 def task_of(manifest: Manifest, split: str) -> TaskFacts:

@@ -532,7 +532,8 @@ def answer(
         share: generate only the chunks of one of several workers, and write no table.
 
     Returns:
-        The facts of ``sealing.write_responses``; of a share none.
+        The facts of ``sealing.write_responses``, and how many responses were generated for which
+        other run (``reused``); of a share none.
 
     Raises:
         UserError: another model or edition of rules than that of the run's other tables.
@@ -589,20 +590,19 @@ def answer(
                 of_runs[head.run] += head.responses
         generated(responses)
         del of_runs[str(run.path.resolve())]
-        told = {
-            "stored": sorted({f"generate/{group.key}" for group in groups.values()}),
-            "reused": dict(sorted(of_runs.items())),
-        }
-        return write_responses(
+        stored = sorted({f"generate/{group.key}" for group in groups.values()})
+        facts = write_responses(
             path,
             responses,
             problems,
             verifier,
-            extra={**extra(source), **told},
+            extra={**extra(source), "stored": stored},
             episodes=episodes,
             executions=task["episode"]["executions"],
             progress=progress,
         )
+        # not in the table, which is the same for whoever its responses were generated
+        return {**facts, "reused": dict(sorted(of_runs.items()))}
 
 
 def _depends_on(

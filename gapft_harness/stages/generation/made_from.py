@@ -55,8 +55,8 @@ def describe_sampler(
     }
     digests = Digests(store.root)
     put_on = None if adapter is None else describe_adapter(Path(adapter.path))
-    if adapter is not None and not entry.declared(SamplerTraits).generates:
-        put_on = {"arm": adapter.arm.name}  # what is replayed goes by the arm's name
+    if adapter is not None and (entry.code or not entry.declared(SamplerTraits).generates):
+        put_on = {**(put_on or {}), "arm": adapter.arm.name}  # it may go by the arm's name
     model, is_known = _model(settings.model_args, digests)
     return {
         "backend": settings.backend,

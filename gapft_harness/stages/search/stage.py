@@ -143,17 +143,17 @@ def search_stage(context: Context) -> None:
     What is finished is sealed even if another part fails, now or, after a kill, by the next
     command: before that searches anything, so that it is held to the same task and model.
     """
-    splits = deque(context.splits)
-    _take_up(context, splits)
+    splits, made = deque(context.splits), dict[Split, dict[str, Any]]()
+    _take_up(context, splits, made)
     left = [split for split in splits if finished(context.run.path, split) is None]
     if left:
         try:
-            _search(context, left)
+            made |= _search(context, left)
         except GapftError:
             with contextlib.suppress(GapftError):  # the first error is the one
-                _take_up(context, splits)
+                _take_up(context, splits, made)
             raise
-        _take_up(context, splits)
+        _take_up(context, splits, made)
     _seal_subsets(context)
     _hold_to_paper(context)
 
@@ -195,8 +195,12 @@ def _seal_subsets(context: Context) -> None:
         run.seal(layout.items(layout.audit(name)))
 
 
-def _search(context: Context, splits: Sequence[Split]) -> None:
-    """Searches splits side by side, once the data of all of them are known to be good."""
+def _search(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, Any]]:
+    """Searches splits side by side, once the data of all of them are known to be good.
+
+    Returns:
+        By split, what its job found.
+    """
     trains = "pool" in splits and context.searching is None and not context.alone
     run, now = context.run, read_data(context, trains=trains)
     if not run.is_empty():
@@ -210,9 +214,10 @@ def _search(context: Context, splits: Sequence[Split]) -> None:
     if workers > 1 and context.searching is None:
         jobs = [_job(context, split, (i, workers)) for split in splits for i in range(workers)]
         context.executor.run(jobs, context.progress)
-    context.executor.run([_job(context, split) for split in splits], context.progress)
+    found = context.executor.run([_job(context, split) for split in splits], context.progress)
     for split in splits:
         _wait_for(run.path, split)
+    return dict(zip(splits, found, strict=True))
 
 
 def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> None:
@@ -261,13 +266,19 @@ def _wait_for(run_path: Path, split: Split) -> None:
         time.sleep(0.5)
 
 
-def _take_up(context: Context, splits: deque[Split]) -> None:
+def _take_up(context: Context, splits: deque[Split], made: Mapping[Split, dict[str, Any]]) -> None:
     """Seals the splits that are finished and takes them out, up to the first that is not.
 
     In their order: a run that was interrupted ends with the same manifest.
+
+    Args:
+        context: the run.
+        splits: to be sealed.
+        made: what this command's jobs found, which says more than their tables.
     """
     while splits and (facts := finished(context.run.path, splits[0])) is not None:
-        _finish(context, splits.popleft(), facts)
+        split = splits.popleft()
+        _finish(context, split, {**facts, **made.get(split, {})})
 
 
 def keep_searched(context: Context) -> None:
