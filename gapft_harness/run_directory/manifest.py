@@ -216,11 +216,10 @@ def new_manifest(recipe: Recipe) -> Manifest:
 
 
 def reuses(manifest: Manifest) -> bool:
-    """Whether responses of a run's search were generated for another run, or nobody knows."""
+    """Whether responses of a run's search were generated for another run."""
     splits = ("pool", layout.audit())
     found = manifest.get("reused", {})
-    searched = [name for name in manifest["verdict_counts"] if name.split("/")[0] in splits]
-    return any(found.get(name, True) for name in searched)
+    return any(runs for name, runs in found.items() if name.split("/")[0] in splits)
 
 
 def task_of(manifest: Manifest, split: str) -> TaskFacts:
