@@ -17,8 +17,8 @@ import pytest
 
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import chunks, content, killed, result, workers_of
-from tests.end_to_end.test_scaled_run import wait_for_chunk
+from tests.end_to_end.letters_run import killed, result, stored, workers_of
+from tests.end_to_end.test_scaled_run import wait_until
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, rows_of, seal_again, write_rows
 
@@ -264,34 +264,35 @@ def test_another_task_under_its_name_and_edited_data_are_refused(folder: Path) -
 
 def test_killed_while_it_decodes_it_goes_on_and_ends_with_the_same_bytes(folder: Path) -> None:
     arguments = [*RUN, "killed", *OPTIONS]
+    env = {"GAPFT_STORE": str(folder / "killed.store")}  # the other run's has all responses
     started = subprocess.Popen(
         [sys.executable, "-m", "gapft_harness.cli.main", *arguments],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    journal = folder / "killed/audit/other/responses.jsonl"
-    wait_for_chunk(journal, started)
+    wait_until(lambda: bool(stored(folder / "killed.store", split="audit/other")), started)
     assert killed(started, workers_of(started)), "it ended before it was killed"
-    kept = content(journal)
-    assert chunks(kept)
-    succeed(*arguments, cwd=folder)
+    succeed(*arguments, cwd=folder, env=env)
     after, whole = result(folder / "killed"), result(folder / "added")
     assert after.keys() == whole.keys()
     assert [name for name in after if after[name] != whole[name]] == []
 
 
-def test_it_is_searched_in_shards(folder: Path) -> None:
-    search = ("run", *RUN[1:-1], "--run-dir", "sharded", *OPTIONS, "--set", "executor.shards=2")
+def test_several_workers_search_it_alone(folder: Path) -> None:
+    search = ("run", *RUN[1:-1], "--run-dir", "divided", *OPTIONS, "--set", "executor.workers=2")
     search = tuple(each for each in search if each not in ("--seed", "13", "--condition", "gapft"))
-    succeed(*search, "--only", "search", "--split", "audit/other", cwd=folder)
-    run = folder / "sharded"
-    assert (run / "audit/other/shards/1-of-2/responses.parquet").exists()
-    problems = [folder / name / "audit/other/problems.parquet" for name in ("sharded", "added")]
-    ids = [[row["problem_id"] for row in rows_of(path)] for path in problems]
-    assert ids[0] == ids[1]
+    env = {"GAPFT_STORE": str(folder / "divided.store")}
+    succeed(*search, "--only", "search", "--split", "audit/other", cwd=folder, env=env)
+    run = folder / "divided"
+    columns = ["problem_id", "index", "text", "status"]
+    tables = [
+        pq.read_table(folder / name / "audit/other/responses.parquet", columns=columns)
+        for name in ("divided", "added")
+    ]
+    assert tables[0].equals(tables[1])
     assert "not yet: the pool is not searched" in succeed("verify", run, *PLUGIN, cwd=folder).stdout
 
 

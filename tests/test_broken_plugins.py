@@ -402,11 +402,12 @@ def test_a_run_stops_at_a_status_that_is_none_and_goes_on_once_the_verifier_is_m
     assert "the status 'maybe'; expected one of pass, fail, timeout, error" in stopped.stderr
     assert f"{path}, line " in stopped.stderr
     assert "Traceback" not in stopped.stderr
-    journal = tmp_path / "run/pool/responses.jsonl"
-    generated = journal.read_bytes()
+    stored = {path: path.read_bytes() for path in tmp_path.glob(".store/generate/*/*.jsonl")}
     assert not (tmp_path / "run/pool/responses.parquet").exists()
     path.write_text(path.read_text().replace("maybe", "fail"))
     succeed("run", *words, cwd=tmp_path)
     texts = columns(tmp_path / "run/pool/responses.parquet", ("text", "status"))
     assert texts["status"] == ["fail"] * 18
+    generated = b"".join(stored.values())
     assert all(f'"{text}"'.encode() in generated for text in texts["text"] if text.isalnum())
+    assert set(tmp_path.glob(".store/generate/*/*.jsonl")) == set(stored), "nothing is asked again"

@@ -54,14 +54,15 @@ def said(folder: Path) -> str:
 
 @pytest.mark.parametrize(
     ("moment", "times"),
-    [("search has begun", 1), ("a model loads", 3)],
+    [("search has begun", 1), ("a model loads", 3), ("responses are stored", 2)],
 )
 def test_an_interrupted_run_says_that_it_goes_on(tmp_path: Path, moment: str, times: int) -> None:
     command = start(tmp_path, "demo", "--set", "search.chunk=20")
-    journal = tmp_path / "runs/demo/pool/responses.jsonl"
+    manifest = tmp_path / "runs/demo/manifest.json"
     moments = {
         "search has begun": lambda: "search at" in said(tmp_path),
-        "a model loads": journal.exists,
+        "a model loads": lambda: manifest.exists() and '"rests_on"' in manifest.read_text(),
+        "responses are stored": lambda: any(tmp_path.glob("runs/.store/generate/*/[!.]*.jsonl")),
     }
     wait_until(moments[moment], command)
     workers = workers_of(command)

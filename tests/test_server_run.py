@@ -56,6 +56,11 @@ def search(run: Path, path: Path, *more: object):
     )
 
 
+def stored(folder: Path) -> dict[Path, bytes]:
+    """The files of responses in the store of a folder's runs."""
+    return {path: path.read_bytes() for path in folder.glob(".store/generate/*/[!.]*.jsonl")}
+
+
 def answered(*servers: ToyServer) -> collections.Counter[str]:
     """How often each request was answered, by all servers together; without the probes."""
     bodies = [body for server in servers for body in server.served if body["prompt"] != "Hello."]
@@ -86,18 +91,18 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["source"]["url"] == server.url()
     assert manifest["source"]["model"] == "toy"
-    for file in run.rglob("*"):
+    for file in (*run.rglob("*"), *(tmp_path / ".store").rglob("*")):
         assert file.is_dir() or KEY.encode() not in file.read_bytes(), file
     assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
 
 
-def test_shards_and_chunks_ask_for_the_same_samples(server, tmp_path):
+def test_workers_and_chunks_ask_for_the_same_samples(server, tmp_path):
     path = recipe(tmp_path, server.url())
     whole, divided = tmp_path / "whole", tmp_path / "divided"
     key = {"OPENAI_API_KEY": KEY}
     succeed("run", path, "--run-dir", whole, "--only", "search", "--split", "pool", env=key)
     asked = collections.Counter(json.dumps(body) for body in server.served)
-    options = ("--set", "executor.shards=3", "--set", "search.chunk=3")
+    options = ("--set", "executor.workers=3", "--set", "search.chunk=3")
     succeed(
         "run", path, "--run-dir", divided, "--only", "search", "--split", "pool", *options, env=key
     )
@@ -118,36 +123,35 @@ def test_a_run_goes_on_with_a_server_elsewhere_that_is_asked_otherwise(server, t
     probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * REQUESTS
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
     assert search(run, recipe(tmp_path, server.url()), *POOL).returncode == 1
-    journal = (run / "pool/responses.jsonl").read_bytes()
+    kept = stored(tmp_path)
+    assert kept
     with ToyServer(toy_server.Ways(key=KEY)) as other:
         path = recipe(tmp_path, other.url(), num_concurrent=2, max_retries=3, timeout=60)
         other.ways.models = [{"id": "another"}]
         refused = search(run, path, *POOL)
         assert refused.returncode == 2
         assert "serves no model 'toy'; known: another" in refused.stderr
-        assert (run / "pool/responses.jsonl").read_bytes() == journal
+        assert stored(tmp_path) == kept
         other.ways.models = [{"id": "toy"}]
         done = search(run, path, *POOL)
         assert done.returncode == 0, done.stderr
         served = answered(server, other)
         assert len(served) == PROBLEMS * (1 + K)
-        assert set(served.values()) == {1}, "what is journalled is not asked for again"
+        assert set(served.values()) == {1}, "what is stored is not asked for again"
         assert other.most <= 2
         assert len(answered(server)) == REQUESTS
         assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
 
 
-def test_shards_that_two_servers_answered_are_merged(server, tmp_path):
+def test_what_one_server_answered_is_reused_where_another_has_the_model(server, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert search(first, recipe(tmp_path, server.url()), *POOL).returncode == 0
     with ToyServer(toy_server.Ways(key=KEY)) as other:
-        for number, (each, tries) in enumerate([(server, 2), (other, 5)], start=1):
-            path = recipe(tmp_path, each.url(), max_retries=tries)
-            done = search(tmp_path / f"part{number}", path, *POOL, "--shard", f"{number}/2")
-            assert done.returncode == 0, done.stderr
-        parts = ("--shards-of", tmp_path / "part*")
-        succeed("run", "--run-dir", tmp_path / "run", "--only", "merge", *parts)
-        warnings = json.loads((tmp_path / "run/manifest.json").read_text())["warnings"]
-        said = f"source.url is {other.url()!r}, not {server.url()!r}"
-        assert len([line for line in warnings if line.endswith(said)]) == 1
+        done = search(second, recipe(tmp_path, other.url(), max_retries=5), *POOL)
+        assert done.returncode == 0, done.stderr
+        assert answered(other) == {}
+    reused = json.loads((second / "manifest.json").read_text())["reused"]
+    assert reused == {"pool": {str(first): PROBLEMS * (1 + K)}}
 
 
 def result(run: Path) -> dict[str, bytes]:
@@ -186,8 +190,9 @@ def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tm
     served = answered(server)
     assert len(served) == (PROBLEMS + AUDIT) * (1 + K)
     assert set(served.values()) == {1}
-    assert search(tmp_path / "whole", path).returncode == 0
-    assert result(run) == result(tmp_path / "whole")
+    whole = tmp_path / "elsewhere" / "whole"
+    assert search(whole, path).returncode == 0
+    assert result(run) == result(whole)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,8 @@ def require_free(folder: Path, names: Sequence[str], *, overwrite: bool = False)
 
 def is_full(error: Exception) -> bool:
     """Whether an error says that the disk has no room."""
-    return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
+    text = str(error)  # libraries in other languages give no number
+    return getattr(error, "errno", None) in _FULL or any(os.strerror(of) in text for of in _FULL)
 
 
 def unwritable(path: Path, error: Exception) -> GapftError:

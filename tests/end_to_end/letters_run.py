@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,11 @@ class Letters:
             (arm, do_sample, tuple(map(tuple, asked)))
             for arm, do_sample, asked in map(json.loads, lines)
         ]
+
+
+def decodes(calls: Iterable[Call]) -> Counter[tuple[str | None, str, int]]:
+    """How often each response was asked for: by arm, problem and index."""
+    return Counter((arm, name, i) for arm, _, asked in calls for name, *of in asked for i in of)
 
 
 def store_of(run: Path) -> Path:

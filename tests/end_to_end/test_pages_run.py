@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,12 +60,19 @@ def test_slurm_scripts(tmp_path: Path) -> None:
             (tmp_path / block.title).write_text(block.text)
     small = ["demo", "--set", "data.pool_limit=40", "--set", "data.audit_limit=20"]
     small += ["--set", "search.k=4", "--set", "training.repetitions=2"]
-    for part in ("2", "1"):
-        slurm = {"SLURM_ARRAY_TASK_ID": part, "SHARDS": "2"}
-        script("search.sbatch", small, tmp_path, **slurm)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(script, "search.sbatch", small, tmp_path, SLURM_ARRAY_TASK_ID=part)
+            for part in ("2", "1")
+        ]
+    for job in jobs:
+        job.result()
     for _ in range(2):  # and once more, as after a failure
         script("rest.sbatch", [*small, "--condition", "gapft", "--seed", "13"], tmp_path)
     check_results(json.loads((tmp_path / "runs/whole/report/results.json").read_text()))
+    reused = json.loads((tmp_path / "runs/whole/manifest.json").read_text())["reused"]
+    assert sum(reused["pool"].values()) == 40 * (1 + 4), "the array generated all of it"
+    assert reused["pool"].keys() <= {str(tmp_path / f"runs/part{part}") for part in "12"}
 
 
 def script(name: str, arguments: list[str], folder: Path, **variables: str) -> None:

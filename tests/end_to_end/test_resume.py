@@ -7,8 +7,7 @@ import random
 import shutil
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -21,6 +20,7 @@ from tests.end_to_end.letters_run import (
     Child,
     K,
     Letters,
+    decodes,
     result,
     store_of,
     stored,
@@ -89,11 +89,6 @@ class Sessions:
         assert set(again) == set(decodes(self.letters.whole_calls))
         for decode, times in again.items():
             assert times <= 1 + in_flight[decode], f"made {times} times: {decode}"
-
-
-def decodes(calls: Iterable[Call]) -> Counter[tuple[str | None, str, int]]:
-    """How often each response was asked for: by arm, problem and index."""
-    return Counter((arm, name, i) for arm, _, asked in calls for name, *of in asked for i in of)
 
 
 def wait_for(marker: Marker, child: Child, run: Path) -> None:

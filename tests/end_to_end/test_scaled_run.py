@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import chunks, content, killed, result, workers_of
+from tests.end_to_end.letters_run import killed, result, stored, workers_of
 from tests.training.letters import prepare
 
 pytestmark = pytest.mark.xdist_group("scaled_run")
@@ -36,10 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def wait_for_chunk(journal: Path, command: subprocess.Popen[bytes]) -> None:
-    """Until a chunk is committed, or the journal sealed already."""
+def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
+    """Until something holds that a command does."""
     deadline = time.monotonic() + 300
-    while not (chunks(content(journal)) or journal.with_suffix(".parquet").exists()):
+    while not holds():
         assert command.poll() is None, "it ended before it was killed"
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -48,26 +49,27 @@ def wait_for_chunk(journal: Path, command: subprocess.Popen[bytes]) -> None:
 def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: Path) -> None:
     command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
     arguments = [*command, "--run-dir", "killed", *OPTIONS]
+    env = {"GAPFT_STORE": str(folder / "killed.store")}  # the other run's has all responses
     started = subprocess.Popen(
         [sys.executable, "-m", "gapft_harness.cli.main", *arguments],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    earlier, journal = (
-        folder / f"killed/decisions/gapft-seed13.calibration-{scale}.jsonl" for scale in (0.25, 0.5)
+    earlier, later = (
+        folder / f"killed/decisions/gapft-seed13.calibration-{scale}.parquet"
+        for scale in (0.25, 0.5)
     )
-    wait_for_chunk(earlier, started)
+    wait_until(earlier.exists, started)
     workers = workers_of(started)
-    wait_for_chunk(journal, started)
+    kept = set(stored(folder / "killed.store", arm=True))
+    wait_until(lambda: set(stored(folder / "killed.store", arm=True)) > kept, started)
     assert killed(started, workers), "it ended before it was killed"
-    kept = content(journal)
-    assert journal.exists(), "it was killed before this scale was sealed"
-    assert chunks(kept)
+    assert not later.exists(), "it was killed before this scale was sealed"
     assert not (folder / "killed/scaled/gapft-seed13").exists()
-    succeed(*arguments, cwd=folder)
+    succeed(*arguments, cwd=folder, env=env)
     assert result(folder / "killed") == result(folder / "whole")
     assert [p.name for p in (folder / "killed/scaled").iterdir()] == ["gapft-seed13"]
 

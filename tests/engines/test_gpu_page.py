@@ -20,12 +20,12 @@ pytestmark = pytest.mark.xdist_group("vllm_serve")
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 
-#: What is not here: the model and data of the paper, GPUs, and work for so many shards.
+#: What is not here: the model and data of the paper, GPUs, and cores for so many workers.
 INSTEAD = {
     "paper/llama-logiqa": "demo",
     "executor.gpus=1": "executor.gpus=0",
-    "executor.shards=8": "executor.shards=2",
-    "executor.shards=32": "executor.shards=1",
+    "executor.workers=8": "executor.workers=2",
+    "executor.workers=32": "executor.workers=2",
 }
 SMALL = [
     *("--condition", "gapft", "--seed", 13, "--set", "data.pool_limit=40"),
@@ -67,9 +67,8 @@ def test_one_gpu(tmp_path: Path) -> None:
 
 
 def test_eight_gpus_of_one_machine(tmp_path: Path) -> None:
-    manifest = run(command("executor.shards=8"), tmp_path)
+    manifest = run(command("executor.workers=8"), tmp_path)
     assert manifest["source"]["backend"] == "vllm"
-    assert (tmp_path / "run/pool/shards/2-of-2/responses.parquet").exists()
 
 
 def test_a_ray_cluster(tmp_path: Path, cluster: str) -> None:

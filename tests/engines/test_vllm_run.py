@@ -88,9 +88,9 @@ def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
     assert [a.generations[0].text for a in drawn] == [row["text"] for row in samples]
 
 
-def test_shards_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) -> None:
-    """A search that stops early, in two shards of smaller chunks, draws a part of the whole one."""
-    divided = ("executor.shards=2", "search.chunk=9", "search.stop=first_pass", "search.round=3")
+def test_workers_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) -> None:
+    """A search that stops early, by two workers in smaller chunks, draws a part of the whole."""
+    divided = ("executor.workers=2", "search.chunk=9", "search.stop=first_pass", "search.round=3")
     settings = ("model.backend=vllm", "data.pool_limit=60", "evidence.keep=first", *divided)
     succeed(
         *("run", "demo", "--run-dir", tmp_path / "run", "--only", "search", "--split", "pool"),

@@ -95,7 +95,7 @@ def test_k_samples_repeat_for_a_seed_and_differ_for_another(
 def test_a_sample_depends_on_its_number_alone_not_on_the_company(
     sampler: VllmSampler, problems: list[Problem]
 ) -> None:
-    """Rounds, shards and any order give the same samples as one call for all."""
+    """Rounds, several calls and any order give the same samples as one call for all."""
     whole = ids(generate_all(sampler, asked(problems, tuple(range(8))), SAMPLED, 5))
     rounds = [
         ids(generate_all(sampler, asked(problems, (i, i + 1)), SAMPLED, 5)) for i in (6, 0, 2, 4)
@@ -103,8 +103,8 @@ def test_a_sample_depends_on_its_number_alone_not_on_the_company(
     assert whole == [
         [*one, *two, *three, *zero] for zero, one, two, three in zip(*rounds, strict=True)
     ]
-    shards = [problems[1::2][::-1], problems[0::2]]
-    odd, even = (ids(generate_all(sampler, asked(s, tuple(range(8))), SAMPLED, 5)) for s in shards)
+    halves = [problems[1::2][::-1], problems[0::2]]
+    odd, even = (ids(generate_all(sampler, asked(s, tuple(range(8))), SAMPLED, 5)) for s in halves)
     assert whole == [row for pair in zip(even, odd[::-1], strict=True) for row in pair]
 
 
@@ -205,7 +205,7 @@ def test_a_decoding_that_vllm_would_change_or_refuse(
         ({"device": "cuda:1"}, "device: found 'cuda:1', but vLLM runs on 'cpu' here"),
         ({"device": "cpu:1"}, "device: found 'cpu:1'; vLLM takes no number"),
         ({"batch_size": 0}, "batch_size: found 0"),
-        ({"data_parallel_size": 2}, "data_parallel_size: expected 1.* shards"),
+        ({"data_parallel_size": 2}, "data_parallel_size: expected 1.* executor.workers"),
         ({"lora_local_path": "x"}, "'lora_local_path' is not supported.* own training"),
         ({"seed": 3}, "'seed' is not supported.* search.seed"),
         ({"enable_chunked_prefill": True}, "enable_chunked_prefill: found True; expected False"),

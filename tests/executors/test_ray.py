@@ -27,6 +27,7 @@ from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.command import gapft, succeed
+from tests.end_to_end.letters_run import stored as stored_of
 from tests.executors import job_functions
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -292,7 +293,7 @@ def test_a_closed_executor_runs_nothing(executor: RayExecutor) -> None:
 DEMO = [
     "demo", "--condition", "gapft", "--condition", "replay", "--seed", 13,
     "--set", "data.pool_limit=60", "--set", "data.audit_limit=20", "--set", "search.k=4",
-    "--set", "search.chunk=8", "--set", "executor.shards=2", "--set", "training.repetitions=2",
+    "--set", "search.chunk=8", "--set", "executor.workers=4", "--set", "training.repetitions=2",
 ]  # fmt: skip
 
 
@@ -314,11 +315,11 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "local"
 
 
-def start(arguments: list[Any], folder: Path) -> subprocess.Popen[bytes]:
+def start(arguments: list[Any], folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "gapft_harness.cli.main", *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -342,20 +343,17 @@ def test_a_run_may_change_between_ray_and_local_and_lose_its_driver_in_both(
     """Begun with Ray, gone on with locally, ended with Ray: the bytes of one local run."""
     run = local.parent / "changing"
     arguments = [*DEMO, "--run-dir", run.name]
-    journal = run / "pool/shards/1-of-2/responses.jsonl"
-    kill_when(
-        start([*arguments, *on_ray(address)], local.parent),
-        lambda: journal.exists() and b'"chunk"' in journal.read_bytes(),
-    )
+    env = {"GAPFT_STORE": str(local.parent / "changing.store")}  # the other run's has everything
+
+    def stored(split: str) -> list[Path]:
+        return stored_of(Path(env["GAPFT_STORE"]), split=split)
+
+    kill_when(start([*arguments, *on_ray(address)], local.parent, env), lambda: stored("pool"))
     assert not (run / "pool/responses.parquet").exists()
-    kept = journal.read_bytes().rpartition(b'{"chunk"')[0]
-    kill_when(
-        start(arguments, local.parent),
-        lambda: (run / "audit/shards/2-of-2/responses.jsonl").exists(),
-    )
-    if journal.exists():
-        assert journal.read_bytes().startswith(kept), "nothing is generated twice"
-    done = succeed(*arguments, *on_ray(address), cwd=local.parent)
+    kept = {path: path.stat().st_mtime_ns for path in stored("pool")}
+    kill_when(start(arguments, local.parent, env), lambda: stored("audit"))
+    done = succeed(*arguments, *on_ray(address), cwd=local.parent, env=env)
+    assert kept.items() <= {path: path.stat().st_mtime_ns for path in stored("pool")}.items()
     assert fingerprint(run) == fingerprint(local)
     assert "train gapft-seed13" in done.stderr, "progress is shown"
 

@@ -29,7 +29,7 @@ from tests.recording_run import Here, Letters, letters
 pytestmark = pytest.mark.xdist_group("ray")
 
 PATIENCE_S = 120
-POOL, K, CHUNK, SHARDS = 24, 2, 4, 2
+POOL, K, CHUNK, WORKERS = 24, 2, 4, 2
 
 #: Tells what it is asked, and in its second chunk waits for the file ``go``.
 _PLUGIN = """
@@ -82,7 +82,7 @@ class Waiting:
 
 @hookimpl
 def register_samplers(register):
-    register("waiting", Waiting)
+    register("waiting", Waiting, operational=["folder"])
 """
 
 
@@ -110,7 +110,7 @@ def cluster() -> Iterator[Any]:
 
 
 def search(task: Letters, executor: Executor, name: str) -> RunDirectory:
-    """The pool in two shards; the folder ``name`` beside the run has the sampler's log."""
+    """The pool by two workers; the folder ``name`` has the run, its store and the sampler's log."""
     (task.folder / name).mkdir(exist_ok=True)
     plugin = task.folder / "waiting.py"
     plugin.write_text(_PLUGIN.replace("PATIENCE_S", str(PATIENCE_S)))
@@ -122,9 +122,9 @@ def search(task: Letters, executor: Executor, name: str) -> RunDirectory:
             "args": {"pretrained": "none", "folder": str(task.folder / name)},
         },
         "search": {"k": K, "chunk": CHUNK},
-        "executor": {"shards": SHARDS},
+        "executor": {"workers": WORKERS},
     }
-    run = RunDirectory.create_or_open(task.folder / f"run-{name}", check_recipe(content, "test"))
+    run = RunDirectory.create_or_open(task.folder / name / "run", check_recipe(content, "test"))
     here: Context = task.context(run, ("pool",))
     context = dataclasses.replace(
         here, executor=executor, plugin_files=[*here.plugin_files, str(plugin)]
@@ -159,7 +159,7 @@ def test_the_jobs_of_a_lost_node_are_done_on_another(cluster: Any, tmp_path: Pat
     [doomed] = cluster.worker_nodes
 
     def lose_a_node() -> None:
-        wait_until(lambda: len(list(folder.glob("on-*"))) == SHARDS)
+        wait_until(lambda: len(list(folder.glob("on-*"))) == WORKERS)
         kill(doomed)
         (folder / "go").touch()
 
@@ -172,7 +172,7 @@ def test_the_jobs_of_a_lost_node_are_done_on_another(cluster: Any, tmp_path: Pat
         executor.close()
         killer.join()
     nodes = {path.name.removeprefix("on-") for path in folder.glob("on-*")}
-    assert nodes == {cluster.head_node.node_id, doomed.node_id}, "each had a shard"
+    assert nodes == {cluster.head_node.node_id, doomed.node_id}, "each had a share"
 
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "go").touch()

@@ -85,7 +85,7 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     if _number(arguments.pop("data_parallel_size", 1), "data_parallel_size") != 1:
         raise UserError(
             "model.args: data_parallel_size: expected 1; lm_eval's parallel engines share one "
-            "seed, and deal the same samples twice; search in shards instead, a process each"
+            "seed, and deal the same samples twice; set executor.workers instead, a process each"
         )
     check_pretrained(arguments.get("pretrained"))
     check_dtype(arguments.get("dtype", "auto"))
