@@ -83,6 +83,8 @@ def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
         for key in sorted(arguments)
         if key != "run_path" and isinstance(arguments[key], str | int | float)
     ]
+    if share := arguments.get("share"):  # of a search whose chunks several jobs have
+        parts.append(f"share={[*share]}")
     arms = arguments.get("arms", [()])
     return sorted(derive(function, *parts, *arm) >> 2 for arm in arms)
 

@@ -54,6 +54,9 @@ def test_jobs_that_differ_in_one_argument_have_claims_of_their_own() -> None:
         for other in ({}, {"scale": 0.75}, {"seed": 21}, {"condition": "uniform"})
     ]
     assert len({tuple(place) for place in places}) == 8
+    shares = [_places("m:search", {**job, "share": (i, 3)}) for i in range(3)]
+    assert len({tuple(place) for place in shares}) == 3, "workers of one search do not wait"
+    assert _places("m:search", {**job, "share": [0, 3]}) == shares[0]
     assert _places("m:scaled", job) == _places("m:scaled", {**job, "run_path": "./run"})
 
 
