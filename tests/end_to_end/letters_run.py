@@ -229,14 +229,17 @@ def store_of(run: Path) -> Path:
 
 
 def result(run: Path) -> dict[str, bytes]:
-    """All that a run ends with, by name: every file, but for measured times and the lock."""
+    """All that a run ends with, by name: every file, but for how it came to be.
+
+    That is measured times, whose responses were reused, and the lock.
+    """
     files = {
         path.relative_to(run).as_posix(): path.read_bytes()
         for path in run.rglob("*")
         if path.is_file() and path.name != "run.lock"
     }
     manifest = json.loads(files["manifest.json"])
-    del manifest["stages"]
+    del manifest["stages"], manifest["reused"]
     for facts in manifest["training"].values():
         facts.pop("seconds", None)
     files["manifest.json"] = json.dumps(manifest).encode()
