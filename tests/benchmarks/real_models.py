@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.core.records import BLOCK, GREEDY, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings, report_nothing
@@ -112,7 +112,8 @@ def _ours(folder: Path, problems: list[Problem], phase: Phase, sampler: Any) -> 
     with contextlib.closing(Journal(path)) as journal:
         generate(
             problems, [phase], sampler, journal, streams=SampleStreams(0, "search", "pool"),
-            source={}, chunk=CHUNK, progress=report_nothing,
+            source={}, chunk=CHUNK if phase.decoding.do_sample else CHUNK * BLOCK,
+            progress=report_nothing,
         )  # fmt: skip
 
 
