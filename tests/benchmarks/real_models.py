@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Decoding, Problem
+from gapft_harness.core.records import BLOCK, Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.stages.generation.generation import Phase, greedy_phase, sample_phases
@@ -107,7 +107,8 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
 
 def _ours(folder: Path, problems: list[Problem], phases: list[Phase], sampler: Any) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as store:
-        generated(Path(store), problems, phases, sampler, chunk=CHUNK)
+        chunk = CHUNK if len(phases) > 1 else CHUNK * BLOCK
+        generated(Path(store), problems, phases, sampler, chunk=chunk)
 
 
 def _theirs(lm: Any, problems: list[Problem], decoding: Decoding, repeats: int) -> None:

@@ -148,7 +148,8 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
         raise UserError(
             f"condition {arm.condition!r} cannot fill the budget of {slots} examples: {error} "
             f"(to choose from: {len(pool.solved)} G, {len(pool.recovered)} S, {len(pool.missed)} "
-            "U). Enlarge the pool, or set budget.n or the condition's own n"
+            "U). Leave the condition out (--condition names those to keep), set budget.n or the "
+            "condition's own n, or enlarge the pool"
         ) from error
     known = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
     for example in returned:
