@@ -30,7 +30,7 @@ from gapft_harness.stages.selection.budgets import in_groups
 from gapft_harness.stages.selection.choosing import Pools, fill, slots_of, to_example
 from gapft_harness.stages.selection.taking import Taking
 from gapft_harness.stages.train.job import _check_folder
-from gapft_harness.stages.train.sharing import shared, stale
+from gapft_harness.stages.train.stored import groups_of, list_stale
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
@@ -115,8 +115,9 @@ def test_every_arm_is_trained_by_its_own_settings(folder: Path) -> None:
     same = {name for name, sha in adapters.items() if sha == adapters["gapft"]}
     assert {"gapft", "online", "again"} <= same, "the online trainer trains as the bundled one"
     assert not same & {"fast", "older", "uniform"}
-    assert facts(run, "again-seed13")["trained_as"] == "gapft-seed13"
-    assert "trained_as" not in facts(run, "online-seed13")
+    told = json.loads((run / "manifest.json").read_text())["training"]
+    assert told["again-seed13"]["trained_as"] == "gapft-seed13"
+    assert "trained_as" not in told["online-seed13"]
 
 
 def test_a_smaller_k_is_a_window_of_the_one_search(folder: Path) -> None:
@@ -262,7 +263,7 @@ def test_a_trained_condition_keeps_its_settings_and_the_others_their_adapters(
 
 
 def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_path: Path) -> None:
-    """Unsealed ones are removed; of one that is lost another is made, not another's copied."""
+    """Its key is another one; what is left unsealed of other settings is removed."""
     shutil.copytree(folder / "run", tmp_path / "run")
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     run = RunDirectory.open(tmp_path / "run")
@@ -272,22 +273,23 @@ def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_pat
         for arm in arms:
             del manifest["files"][layout.adapter(arm)]
 
-    again = Arm("again", 13)
-    assert shared(run, arms, plugins) == {}
-    shutil.rmtree(run.path / layout.adapter(again))
-    assert shared(run, arms, plugins) == {again: Arm("gapft", 13)}
-
     def own(name: str, training: dict[str, Any]) -> RunDirectory:
         content = run.recipe.model_dump(mode="json")
         content["conditions"][name]["training"] = training
         return RunDirectory(run.path, check_recipe(content, "test"))
 
-    assert again not in shared(own("again", {"learning_rate": 0.002}), arms, plugins)
+    def keys(of: RunDirectory) -> dict[Arm, Any]:
+        return groups_of(of, arms, plugins, lambda: pytest.fail("no trainer needs problems"))
+
+    said = {arm: group.key for arm, group in keys(run).items()}
+    again, gapft = Arm("again", 13), Arm("gapft", 13)
+    assert [arm for arm in arms if said[arm] == said[gapft]] == [gapft, again]
+    assert keys(own("again", {"learning_rate": 0.002}))[again].key not in said.values()
     change_manifest(run.path, unsealed)
     for name in ("fast", "online", "older"):
         now = own(name, {"rank": 4})
-        assert [*stale(now, arms, plugins)] == [Arm(name, 13)]
-    assert [*stale(run, arms, plugins)] == []
+        assert [*list_stale(now, keys(now))] == [Arm(name, 13)]
+    assert [*list_stale(run, keys(run))] == []
 
 
 def with_condition(run: RunDirectory, name: str, of: Condition) -> RunDirectory:
@@ -366,12 +368,12 @@ def test_what_a_trainer_says_of_its_settings_is_not_replaced(folder: Path, tmp_p
     for facts, written in (({}, said), (said, {})):
         (out / "training.json").write_text(json.dumps({"steps": 1, **written}))
         given = dict(facts)
-        _check_folder(entry, job, given)
+        _check_folder(entry, job, given, 1)
         told = json.loads((out / "training.json").read_text())
         for key, value in said.items():
             assert told[key] == given[key] == value
     (out / "training.json").unlink()
-    _check_folder(entry, job, given := {})
+    _check_folder(entry, job, given := {}, 1)
     assert given["settings"] == settings, "one that says nothing is known by what it was given"
 
 

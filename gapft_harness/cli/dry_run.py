@@ -44,8 +44,8 @@ from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.stage import arms, replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.online import reward_warnings
-from gapft_harness.stages.train.sharing import foresee_shared
 from gapft_harness.stages.train.stage import find_end_tokens, refused_kernels
+from gapft_harness.stages.train.stored import foresee_shared
 
 #: What a dry run ends with where the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"

@@ -28,7 +28,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.stages.experiment import Decodes, Experiment
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.sharing import foresee_shared
+from gapft_harness.stages.train.stored import foresee_shared
 from gapft_harness.training.plan import Fitted, count_steps
 
 if TYPE_CHECKING:

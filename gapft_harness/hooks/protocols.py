@@ -482,6 +482,7 @@ class TrainingJob:
         searched: for trainers that are registered with ``needs_problems=True``; else None.
         chat_template: whether prompts were rendered through the tokenizer's chat template; a
             response then ends with the token that the template ends an assistant's turn with.
+        stored: the adapter's name in the store; belongs into ``training.json`` and the facts.
     """
 
     arm: Arm
@@ -497,6 +498,7 @@ class TrainingJob:
     tracking: Tracking = field(default_factory=Tracking)
     searched: SearchedPool | None = None
     chat_template: bool = False
+    stored: str = ""
 
 
 Trainer = Callable[[TrainingJob], dict[str, Any]]

@@ -32,8 +32,8 @@ from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import search_stage
 from gapft_harness.stages.search.states import Window, partition
 from gapft_harness.stages.selection.stage import replicate_warnings, select
-from gapft_harness.stages.train.sharing import take_decisions, takers
 from gapft_harness.stages.train.stage import train_stage
+from gapft_harness.stages.train.stored import originals
 
 
 def states_stage(context: Context) -> None:
@@ -135,30 +135,27 @@ def audit_stage(context: Context) -> None:
         keep(context, experiment)
         run.unseal(experiment.stale(context))
     arms, audits = context.arms(), ("", *run.recipe.further)
-    taken = takers(run, arms)
-    # who took an adapter has its answers too: also where the arm that it is of was not asked for
-    decoding = dict.fromkeys([*(arm for arm in arms if arm not in taken), *taken.values()])
-    jobs = [
-        (
-            layout.decisions_on(arm, audit),
-            context.arm_job(
-                f"audit {audit}," if audit else "audit", partial(audit_arm, audit=audit), arm
-            ),
-        )
-        for audit in audits
-        for arm in decoding
-    ]
-    for experiment in experiments_of(context):
-        jobs += experiment.audits(context)
-    names = [layout.name_of(file) for file, _ in jobs]
-    results = context.executor.run([job for _, job in jobs], context.progress)
-    for (file, _), name, facts in zip(jobs, names, results, strict=True):
-        _judged(context, file, name, facts)
-    for audit in audits:
-        for arm, other in taken.items():
-            on = partial(layout.decisions_on, audit=audit)
-            facts = take_decisions(run, arm, other, on)
-            _judged(context, on(arm), layout.name_of(on(arm)), facts)
+    taken = originals(run.manifest())
+    further = [job for experiment in experiments_of(context) for job in experiment.audits(context)]
+    # who has another's adapter comes after it, and finds its responses in the store
+    for decoded in (
+        [arm for arm in arms if arm not in taken],
+        [arm for arm in arms if arm in taken],
+    ):
+        jobs = [
+            (
+                layout.decisions_on(arm, audit),
+                context.arm_job(
+                    f"audit {audit}," if audit else "audit", partial(audit_arm, audit=audit), arm
+                ),
+            )
+            for audit in audits
+            for arm in decoded
+        ]
+        jobs, further = jobs + further, []
+        results = context.executor.run([job for _, job in jobs], context.progress)
+        for (file, _), facts in zip(jobs, results, strict=True):
+            _judged(context, file, layout.name_of(file), facts)
 
 
 def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> None:

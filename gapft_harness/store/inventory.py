@@ -23,7 +23,7 @@ class StoredGroup:
     Attributes:
         folder: where it is.
         size: bytes of its files.
-        responses: how many it holds.
+        responses: how many it holds; of an adapter none.
         users: the names of runs that were made from it or that its files were generated for.
         made_from: the settings and inputs of its key.
     """
@@ -37,6 +37,8 @@ class StoredGroup:
     @property
     def what(self) -> str:
         """In a few words, what its files are."""
+        if "trainer" in self.made_from:
+            return f"adapter of {self.made_from['trainer']['name']}, seed {self.made_from['seed']}"
         decoding = self.made_from.get("decoding", {})
         streams = self.made_from.get("streams")
         if streams is None:
@@ -56,22 +58,27 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[StoredGroup]:
     there = {}
     for run in runs:
         there[str(run.resolve())] = run.name
-        for keys in _read(run / _MANIFEST).get("stored", {}).values():
-            for key in keys:
-                used.setdefault(key, set()).add(run.name)
+        manifest = _read(run / _MANIFEST)
+        keys = [key for keys in manifest.get("stored", {}).values() for key in keys]
+        keys += [facts.get("stored", "") for facts in manifest.get("training", {}).values()]
+        for key in keys:
+            used.setdefault(key, set()).add(run.name)
     found = []
     for folder in sorted(path for path in store.root.glob("*/*") if path.is_dir()):
         files = [file for file in folder.iterdir() if file.is_file()]
         heads = [_head(file) for file in files if file.suffix == ".jsonl"]
         users = {there[head["run"]] for head in heads if head.get("run") in there}
         users |= used.get(f"{folder.parent.name}/{folder.name}", set())
+        made_from = _read(folder / "made_from.json")
+        if (run := made_from.get("facts", {}).get("run")) in there:  # not sealed yet
+            users.add(there[run])
         found.append(
             StoredGroup(
                 folder,
                 sum(file.stat().st_size for file in files),
                 sum(int(head.get("responses", 0)) for head in heads),
                 tuple(sorted(users)),
-                dict(_read(folder / "made_from.json").get("key", {})),
+                dict(made_from.get("key", {})),
             )
         )
     return sorted(found, key=lambda group: (-group.size, group.folder))

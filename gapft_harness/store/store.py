@@ -153,6 +153,31 @@ class Group:
         self._write(self.folder / name, content)
         return self.folder / name
 
+    def link(self, name: str, source: Path) -> bool:
+        """Store a file by a hard link, unless one of its name is there; it is read-only then.
+
+        Returns:
+            Whether it is stored; not where the file system has no links between the two places.
+
+        Raises:
+            UserError: the store cannot be written.
+            GapftError: the disk is full.
+        """
+        path = self.folder / name
+        try:
+            with source.open("rb") as file:
+                os.fsync(file.fileno())
+            os.link(source, path)
+            path.chmod(0o444)
+            sync_folder(self.folder)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if is_full(error):
+                raise self._unwritable(error) from error
+            return False
+        return True
+
     def _write(self, path: Path, content: bytes) -> None:
         """Write a file that is whole or absent; of two at once the first one stays."""
         if path.exists():

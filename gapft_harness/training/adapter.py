@@ -35,7 +35,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
             shutil.rmtree(partial)
         partial.mkdir(parents=True)
         yield partial
-        for file in partial.iterdir():
+        for file in filter(Path.is_file, partial.rglob("*")):
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
         partial.rename(output)

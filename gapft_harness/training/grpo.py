@@ -114,6 +114,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         "versions": {
             name: version(name) for name in ("torch", "transformers", "peft", "accelerate", "trl")
         },
+        "stored": job.stored,
     }
     if settings.grpo.beta:
         model.delete_adapter("ref")  # TRL's copy of the adapter before training

@@ -280,6 +280,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
         **({"fsdp": True} if devices.sharded else {}),
         "settings": settings.model_dump(mode="json"),
         "versions": {name: version(name) for name in _libraries(settings)},
+        "stored": job.stored,
     }
     checkpoint = Checkpoint.beside(job.output, identity, devices, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive(job.arm.seed, "train/init") >> 33)

@@ -27,7 +27,7 @@ def measure(folder: Path) -> list[Figure]:
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.recipe.sections import Training
     from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.stages.train.job import _job, _searched, tracking
+    from gapft_harness.stages.train.job import _job, searched_pool, tracking
     from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.model import add_lora, load_base
 
@@ -36,7 +36,7 @@ def measure(folder: Path) -> list[Figure]:
     run, plugins, arm = RunDirectory.open(folder / "run"), load_plugins(), Arm("grpo_masked", 13)
     job = _job(
         run, arm, lambda done, total: None, tracking(run, arm, plugins), False,
-        _searched(run, plugins, ()),
+        searched_pool(run, plugins, ()),
     )  # fmt: skip
     settings = Training.model_validate(
         {**job.settings, "learning_rate": 1e-12, "update_groups": UPDATES}

@@ -188,13 +188,13 @@ def test_a_killed_arm_starts_again_and_gives_the_same_bytes(
 
 def trained(run: Path, output: Path, **own: Any) -> list[dict[str, Any]]:
     """What an arm tells of its updates if it is trained by itself, without dropout."""
-    from gapft_harness.stages.train.job import _job, _searched, tracking
+    from gapft_harness.stages.train.job import _job, searched_pool, tracking
     from gapft_harness.training.grpo import train_grpo
 
     opened, plugins, arm = RunDirectory.open(run), load_plugins(), Arm("grpo_masked", 13)
     job = _job(
         opened, arm, lambda done, total: None, tracking(opened, arm, plugins), False,
-        _searched(opened, plugins, ()),
+        searched_pool(opened, plugins, ()),
     )  # fmt: skip
     settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **own}}
     train_grpo(replace(job, settings=settings, output=output))

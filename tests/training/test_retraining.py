@@ -76,7 +76,7 @@ def test_a_replicate_has_the_same_training_set_and_is_trained(made: Path) -> Non
     run = made / "run"
     selections = [run / layout.selection(arm) for arm in (GAPFT, AGAIN)]
     assert selections[0].read_bytes() == selections[1].read_bytes()
-    assert "trained_as" not in facts(run, AGAIN)
+    assert "trained_as" not in manifest(run)["training"][AGAIN.name]
     assert "seconds" in manifest(run)["training"][AGAIN.name], "an adapter that is shared has none"
 
 
@@ -86,7 +86,9 @@ def test_on_a_cpu_a_replicate_repeats_to_the_byte(made: Path) -> None:
     assert weights_hash(folders[0]) == weights_hash(folders[1])
     logs = [(folder / "training_log.jsonl").read_bytes() for folder in folders]
     assert logs[0] == logs[1]
-    assert facts(run, AGAIN) == {**facts(run, GAPFT), "condition": "again"}
+    own = {"condition": "again", "stored": facts(run, AGAIN)["stored"]}
+    assert facts(run, AGAIN) == {**facts(run, GAPFT), **own}
+    assert own["stored"] != facts(run, GAPFT)["stored"]
 
 
 def test_the_report_counts_no_change_where_training_repeats(made: Path) -> None:
@@ -112,7 +114,7 @@ def test_one_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
     before = weights_hash(run / layout.adapter(AGAIN))
     shutil.rmtree(run / layout.adapter(AGAIN))
     succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
-    assert "trained_as" not in facts(run, AGAIN)
+    assert "trained_as" not in manifest(run)["training"][AGAIN.name]
     assert weights_hash(run / layout.adapter(AGAIN)) == before
     assert differences(made, run) == []
 
@@ -144,8 +146,10 @@ def other_training_set(run: Path) -> None:
 
 
 def shared_adapter(run: Path) -> None:
-    """The replicate says that it took the adapter of the arm that it repeats."""
-    change_facts(run, AGAIN.name, lambda said: said.update(trained_as=GAPFT.name))
+    """The replicate says that it has the adapter of the arm that it repeats."""
+    key = facts(run, GAPFT)["stored"]
+    change_facts(run, AGAIN.name, lambda said: said.update(stored=key))
+    change_manifest(run, lambda m: m["training"][AGAIN.name].update(trained_as=GAPFT.name))
 
 
 def copied_folder(run: Path) -> None:

@@ -20,11 +20,11 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import copy_table, read_facts, write_batches
+from gapft_harness.run_directory.parquet import read_facts, write_batches
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import audit_stage
-from gapft_harness.stages.train.sharing import shared, takers
+from gapft_harness.stages.train.stored import groups_of, originals
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.recording_run import Here
@@ -59,15 +59,21 @@ def facts_of(run: Path, arm: Arm) -> dict[str, Any]:
     return dict(found)
 
 
+def told_of(run: Path, arm: Arm) -> dict[str, Any]:
+    """What the manifest says of an adapter."""
+    return dict(json.loads((run / "manifest.json").read_text())["training"][arm.name])
+
+
 def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: Path) -> None:
     run = made / "run"
     manifest = json.loads((run / "manifest.json").read_text())
-    assert takers(RunDirectory.open(run), [GAPFT, SAME, Arm("uniform", 13)]) == {SAME: GAPFT}
+    seeds = (13, 21)
+    assert originals(RunDirectory.open(run).manifest()) == {
+        Arm("same", seed): Arm("gapft", seed) for seed in seeds
+    }
     assert "seconds" in manifest["training"][GAPFT.name], "this one was trained"
     assert "seconds" not in manifest["training"][SAME.name], "this one was not"
-    assert facts_of(run, SAME) == {
-        **facts_of(run, GAPFT), "condition": "same", "trained_as": GAPFT.name
-    }  # fmt: skip
+    assert facts_of(run, SAME) == {**facts_of(run, GAPFT), "condition": "same"}
     assert "# same, seed 13" in (run / layout.adapter(SAME) / "README.md").read_text()
     folders = [run / layout.adapter(arm) for arm in (GAPFT, SAME)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
@@ -100,7 +106,7 @@ def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
     told = json.loads((run / "manifest.json").read_text())["training"]
     succeed("run", recipe, *arguments, cwd=made)
-    assert facts_of(run, LATER)["trained_as"] == GAPFT.name
+    assert told_of(run, LATER)["trained_as"] == GAPFT.name
     kept = json.loads((run / "manifest.json").read_text())["training"]
     assert {arm: kept[arm] for arm in told} == told, "what training took is told by nothing else"
     now = {name: sha256(run / layout.adapter(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
@@ -144,45 +150,95 @@ def test_an_adapter_that_a_kill_left_is_not_sealed_for_another_training_set(
     setting = ("--set", "conditions.uniform.selector=gapft")
     done = succeed("run", "recipe.yaml", *arguments, *setting, cwd=made)
     said = " ".join((done.stdout + done.stderr).split())
-    assert "adapters/uniform-seed13/training.json: sequences_sha256 is" in said
+    assert "adapters/uniform-seed13: was trained on or by something else" in said
     assert "so it was removed and is made anew" in said
-    assert facts_of(run, UNIFORM)["trained_as"] == GAPFT.name
+    assert told_of(run, UNIFORM)["trained_as"] == GAPFT.name
     assert differences(made, run) == []
 
 
-def test_an_original_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
-    before = sha256(run / layout.adapter(GAPFT))
-    shutil.rmtree(run / layout.adapter(GAPFT))
-    shutil.rmtree(run / layout.adapter(Arm("same", 21)))
-    succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
-    assert "trained_as" not in facts_of(run, GAPFT)
-    assert sha256(run / layout.adapter(GAPFT)) == before
-    assert differences(made, run) == []
+def test_what_was_lost_comes_from_the_store_or_is_trained_again(made: Path, run: Path) -> None:
+    """To the byte; a copy of the run elsewhere has a store of its own, with nothing in it."""
+    before = {arm: sha256(run / layout.adapter(arm)) for arm in (GAPFT, Arm("same", 21))}
+    for is_stored in (False, True):
+        for arm in before:
+            shutil.rmtree(run / layout.adapter(arm))
+        succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
+        assert {arm: sha256(run / layout.adapter(arm)) for arm in before} == before
+        assert "trained_as" not in told_of(run, GAPFT)
+        assert (run.parent / ".store" / facts_of(run, GAPFT)["stored"]).is_dir(), is_stored
+        assert differences(made, run) == []
 
 
-def test_who_took_an_adapter_has_its_answers_whatever_arms_are_asked_for(
-    made: Path, run: Path
-) -> None:
+def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> None:
     forgotten(run, GAPFT, SAME, adapters=False)
     recipe = RunDirectory.open(run).recipe
     asked = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
     context = Context(RunDirectory(run, asked), Here(), [str(made / "plugin.py")])
     assert {arm.condition for arm in context.arms()} == {"same"}
     audit_stage(context)
-    assert read_facts(run / layout.decisions(SAME))["trained_as"] == GAPFT.name
+    assert read_facts(run / layout.decisions(SAME))["adapter"]["arm"] == SAME.name
+    succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=made)
     assert differences(made, run) == []
 
 
+@pytest.mark.parametrize("changed", ["adapter_model.safetensors", "adapter.json", "made_from.json"])
+def test_an_edited_adapter_of_the_store_is_refused(made: Path, run: Path, changed: str) -> None:
+    shutil.copytree(made / ".store", run.parent / ".store")
+    stored = run.parent / ".store" / facts_of(run, GAPFT)["stored"]
+    index = json.loads((stored / "adapter.json").read_text())
+    file = stored / index.get(changed, changed)
+    file.chmod(0o644)
+    text = file.read_bytes()
+    file.write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
+    shutil.rmtree(run / layout.adapter(SAME))
+    shutil.rmtree(run / layout.adapter(GAPFT))
+    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
+    assert done.returncode == 2
+    assert str(file) in "".join(done.stderr.split("\n")), done.stderr
+    assert not (run / layout.adapter(GAPFT)).exists()
+
+
+def test_another_run_takes_adapters_and_answers_and_trains_nothing(
+    made: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(made, tmp_path / "moved")
+    place = tmp_path / "moved"
+    shutil.rmtree(place / "run")
+    arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "other")
+    done = succeed("run", "recipe.yaml", *arguments, cwd=place)
+    assert "train: 4 adapters reused from run" in " ".join((done.stdout + done.stderr).split())
+    for arm in (GAPFT, SAME, UNIFORM):
+        assert weights_hash(place / "other" / layout.adapter(arm)) == weights_hash(
+            made / "run" / layout.adapter(arm)
+        )
+        config = place / "other" / layout.adapter(arm) / "adapter_config.json"
+        assert json.loads(config.read_text())["base_model_name_or_path"] == str(place / "model")
+        one, other = (
+            read_judged(of / layout.decisions(arm)) for of in (made / "run", place / "other")
+        )
+        assert [*one] == [*other]
+    manifest = json.loads((place / "other/manifest.json").read_text())
+    assert not any("seconds" in of for of in manifest["training"].values())
+    assert manifest["training"][GAPFT.name]["reused"] == str(made / "run")
+    assert differences(place, place / "other") == []
+
+
 def say(key: str, value: Any) -> Any:
-    """Changes what an adapter says of itself, and what the manifest has of it."""
+    """Changes what the manifest says of an adapter, and its folder where that says it too."""
 
     def change(run: Path) -> None:
         path = run / layout.adapter(SAME) / "training.json"
-        change_json(path, lambda facts: facts.update({key: value}))
+        if key in facts_of(run, SAME):
+            change_json(path, lambda facts: facts.update({key: value}))
         change_manifest(run, lambda m: m["training"][SAME.name].update({key: value}))
         seal_again(run, layout.adapter(SAME))
 
     return change
+
+
+def unsaid(run: Path) -> None:
+    """The manifest does not say whose adapter it is."""
+    change_manifest(run, lambda m: m["training"][SAME.name].pop("trained_as"))
 
 
 def other_weights(run: Path) -> None:
@@ -193,7 +249,7 @@ def other_weights(run: Path) -> None:
 
 
 def other_answers(run: Path) -> None:
-    """Other answers under this arm's name, still said to be taken."""
+    """Other answers under this arm's name."""
     target = run / layout.decisions(SAME)
     table, facts = pq.read_table(target), read_facts(target)
     others = pa.array([f"{text}?" for text in table["text"].to_pylist()])
@@ -202,21 +258,9 @@ def other_answers(run: Path) -> None:
     seal_again(run, layout.decisions(SAME))
 
 
-def answers_of_its_own(run: Path) -> None:
-    """The same, and the table does not say that it was taken."""
-    other_answers(run)
-    target = run / layout.decisions(SAME)
-    aside = Path(shutil.move(target, target.with_suffix(".aside")))
-    facts = {key: of for key, of in read_facts(aside).items() if key != "trained_as"}
-    copy_table(aside, target, facts)
-    aside.unlink()
-    seal_again(run, layout.decisions(SAME))
-
-
 def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path) -> None:
-    answers_of_its_own(run)
+    other_answers(run)
     verified = verify(run, [str(made / "plugin.py")])
-    assert any("seed13.parquet: does not say trained_as" in of for of in verified.differences)
     assert any("and says something else" in line for line in verified.differences)
     assert [of for of in verified.checked if "arms have the adapter and" in of] == [
         "1 arms have the adapter and the answers of an arm with the same training set, which was "
@@ -227,12 +271,14 @@ def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path)
 @pytest.mark.parametrize(
     ("forge", "expected"),
     [
-        (say("trained_as", "uniform-seed13"), "uniform-seed13, from which it was taken, has"),
+        (say("trained_as", "uniform-seed13"), "uniform-seed13, whose adapter it has, says"),
         (say("trained_as", "uniform-seed77"), "of which no adapter is sealed"),
         (say("trained_as", "same-seed13"), "of which no adapter is sealed"),
         (say("trained_as", "somebody"), "same-seed13 was trained as 'somebody': no such arm"),
+        (say("stored", "train/0000"), "stored is 'train/0000'"),
+        (unsaid, "does not say trained_as"),
         (other_weights, "adapter_sha256 is"),
-        (other_answers, "was taken from decisions/gapft-seed13.parquet, and says something else"),
+        (other_answers, "decisions/gapft-seed13.parquet, and says something else"),
     ],
 )
 def test_what_was_not_taken_as_it_says_is_found(
@@ -251,13 +297,13 @@ def test_a_trainer_that_may_go_by_names_trains_every_arm(
         "@hookimpl\ndef register_trainers(register):\n    register('named', train_lora)\n"
     )
     opened = RunDirectory.open(run)
-    arms = [GAPFT, SAME]
-    for arm in arms:
-        shutil.rmtree(run / layout.adapter(arm))
-    assert shared(opened, arms, load_plugins([])) == {SAME: GAPFT}
     named = opened.recipe.training.model_copy(update={"trainer": "named"})
     other = RunDirectory(run, opened.recipe.model_copy(update={"training": named}))
-    assert shared(other, arms, load_plugins([str(plugin)])) == {}
+    for of, files, keys in ((opened, [], 1), (other, [str(plugin)], 2)):
+        groups = groups_of(
+            of, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
+        )
+        assert len({group.key for group in groups.values()}) == keys
 
 
 def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
@@ -275,4 +321,4 @@ def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
     assert (run / layout.adapter(GAPFT)).is_dir()
     assert not (run / layout.adapter(SAME)).exists()
     assert gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made).returncode == 0
-    assert facts_of(run, SAME)["trained_as"] == GAPFT.name
+    assert told_of(run, SAME)["trained_as"] == GAPFT.name

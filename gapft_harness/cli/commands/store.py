@@ -22,7 +22,7 @@ def command(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="prune without asking")] = False,
 ) -> None:
-    """List stored responses with the runs that use them; they can always be generated again."""
+    """List stored responses and adapters with the runs that use them; all can be made again."""
     from gapft_harness.cli.commands.list_ import columns
     from gapft_harness.store.inventory import list_groups, remove, runs_in
     from gapft_harness.store.store import Store
@@ -35,7 +35,12 @@ def command(
         typer.echo(f"{store.root}: nothing is stored")
         return
     rows = [
-        (of.what, f"{of.responses:,} responses", _size(of.size), ", ".join(of.users) or "no run")
+        (
+            of.what,
+            f"{of.responses:,} responses" if of.responses else "",
+            _size(of.size),
+            ", ".join(of.users) or "no run",
+        )
         for of in groups
     ]
     typer.echo(columns(rows))

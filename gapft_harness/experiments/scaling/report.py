@@ -30,7 +30,7 @@ from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.results import number
-from gapft_harness.stages.train.sharing import TRAINED_AS
+from gapft_harness.stages.train.stored import TRAINED_AS
 
 
 @dataclass(frozen=True, slots=True)

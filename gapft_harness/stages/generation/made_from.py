@@ -57,12 +57,12 @@ def describe_sampler(
     put_on = None if adapter is None else describe_adapter(Path(adapter.path))
     if adapter is not None and (entry.code or not entry.declared(SamplerTraits).generates):
         put_on = {**(put_on or {}), "arm": adapter.arm.name}  # it may go by the arm's name
-    model, is_known = _model(settings.model_args, digests)
+    model, is_known = describe_model(settings.model_args, digests)
     return {
         "backend": settings.backend,
         "code": entry.code,
         "model": model,
-        "arguments": {key: _content(value, digests) for key, value in arguments.items()},
+        "arguments": {key: describe_argument(value, digests) for key, value in arguments.items()},
         "chat_template": settings.chat_template,
         "system_instruction": settings.system_instruction,
         "start_tokens": settings.start_tokens,
@@ -114,8 +114,16 @@ def describe_accelerators() -> list[str]:
     return sorted(found)
 
 
-def _model(arguments: Mapping[str, Any], digests: Digests) -> tuple[Any, bool]:
-    """The hashes of a model's files by name; else its name."""
+def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict[str, Any], bool]:
+    """Describe a model by the hashes of its files, else by its name.
+
+    Args:
+        arguments: as a sampler takes them.
+        digests: remembers the hashes of large files.
+
+    Returns:
+        JSON values, and whether the files are known.
+    """
     try:
         folder = weights_folder(arguments)
     except (OSError, ValueError):  # not in the hub's cache, or no name of the hub
@@ -127,8 +135,8 @@ def _model(arguments: Mapping[str, Any], digests: Digests) -> tuple[Any, bool]:
     return {"files": {file.name: digests.of(file) for file in sorted(small | weights)}}, True
 
 
-def _content(value: Any, digests: Digests) -> Any:
-    """An argument's value; of one that names a file or folder, its content's hash."""
+def describe_argument(value: Any, digests: Digests) -> Any:
+    """Describe an argument by its value, or by the content of the file or folder it names."""
     if isinstance(value, str) and os.sep in value:
         path = Path(value)
         if path.is_file():

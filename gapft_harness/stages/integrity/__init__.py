@@ -20,7 +20,7 @@ for it may run on another machine. No problem of one split may be in another (``
 
 **When arms are made.** Budgets that must match are compared before anything is trained
 (``stages/selection/budgets.py``), and adapters that an interrupted command left are held to what
-would be trained now (``stages/train/sharing.py``).
+would be trained now (``stages/train/stored.py``).
 
 **``gapft verify``** believes nothing that was written about a run, and computes again what follows
 from the sealed tables:

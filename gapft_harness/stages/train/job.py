@@ -5,6 +5,7 @@ Reads sealed selections; writes ``adapters/ARM`` for each arm. A job's arms shar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -41,6 +42,17 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
 from gapft_harness.stages.generation.generation import decoding_from, sampled_decoding
 from gapft_harness.stages.integrity.rests_on import codes, require_same
+from gapft_harness.stages.train.stored import (
+    STORED,
+    as_trained,
+    claim,
+    groups_of,
+    is_stored,
+    name_of,
+    put_into_store,
+    take_from_store,
+)
+from gapft_harness.store.store import Group
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences, training_prompt
 
@@ -146,25 +158,52 @@ def train_arms(
     Raises:
         UserError: an arm's folder is there and incomplete.
     """
-    run = RunDirectory.open(run_path)
-    warnings: dict[str, list[str]] = {}
+    run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     wanted = [Arm(*named) for named in arms]
+    groups = groups_of(run, wanted, plugins, partial(searched_pool, run, plugins, plugin_files))
     found = finished(run, wanted)
-    missing = [arm for arm in wanted if arm.name not in found]
     steps = {name: int(of["steps"]) for name, of in run.manifest()["budgets"].items()}
     total = sum(steps[arm.name] for arm in wanted)
-    before = total - sum(steps[arm.name] for arm in missing)
-    progress(before, total)
+    done = sum(steps[name] for name in found)
+    progress(done, total)
 
-    def onward(done: int, _: int) -> None:
-        progress(before + done, total)
+    def onward(further: int, _: int) -> None:
+        progress(done + further, total)
 
+    left = [arm for arm in wanted if arm.name not in found]
+    for wait in (False, True):  # what another command trains is waited for at the end, one by one
+        for together in [[arm] for arm in left] if wait else [left]:
+            with contextlib.ExitStack() as claims:
+                mine = [a for a in together if claims.enter_context(claim(groups[a], wait=wait))]
+                new = _obtain(run, {arm: groups[arm] for arm in mine}, plugin_files, onward)
+            found |= new
+            done += sum(steps[name] for name in new)
+        left = [arm for arm in left if arm.name not in found]
+    return found
+
+
+def _obtain(
+    run: RunDirectory,
+    groups: Mapping[Arm, Group],
+    plugin_files: Sequence[str],
+    progress: Callable[[int, int], None],
+) -> dict[str, dict[str, Any]]:
+    """Take adapters from the store, train and store the others; their claims are held."""
+    found = {
+        arm.name: take_from_store(run, arm, group)
+        for arm, group in groups.items()
+        if is_stored(group)
+    }
+    missing = [arm for arm in groups if arm.name not in found]
+    warnings: dict[str, list[str]] = {}
     if missing and run.recipe.executor.processes > 1:
-        warnings = launch(run.path, missing, plugin_files, run.recipe.executor, onward)
+        warnings = launch(run.path, missing, plugin_files, run.recipe.executor, progress)
         found |= finished(run, missing)
     elif missing:
-        trained, warnings = train_here(run, missing, plugin_files, onward)
+        trained, warnings = train_here(run, missing, plugin_files, progress)
         found |= trained
+    for arm in missing:
+        put_into_store(groups[arm], run.path / layout.adapter(arm), run.path)
     for name, told in warnings.items():
         found[name] |= {TRACKING_WARNINGS: told}
     return found
@@ -250,18 +289,24 @@ def train_here(
     entries = {trainer: plugins.get("trainer", trainer) for trainer in named.values()}
     require_same(run, {"plugins": codes(plugins, [("trainer", name) for name in entries])})
     needed = any(entry.declared(TrainerTraits).needs_problems for entry in entries.values())
-    searched = _searched(run, plugins, plugin_files) if needed else None
+    searched = searched_pool(run, plugins, plugin_files) if needed else None
+    by = {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "fsdp": fsdp or run.recipe.executor.fsdp,
+    }
+    groups = groups_of(run, arms, plugins, lambda: searched_pool(run, plugins, plugin_files))
     together: dict[str, list[TrainingJob]] = {}  # a base is loaded once for all of one's settings
     for i, arm in enumerate(arms):
         own = searched if entries[named[arm]].declared(TrainerTraits).needs_problems else None
-        job = _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, own)
+        name = name_of(as_trained(groups[arm], by))
+        job = _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, own, name)
         together.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
     found, warnings = {}, {}
     for jobs in together.values():
         trainer = named[jobs[0].arm]
         for job, facts in _trained(entries[trainer], jobs):
             found[job.arm.name] = facts
-            _check_folder(entries[trainer], job, facts)
+            _check_folder(entries[trainer], job, facts, by["processes"])
             if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
                 warnings[job.arm.name] = told
     return found, warnings
@@ -274,6 +319,7 @@ def _job(
     followed: Tracking,
     fsdp: bool,
     searched: SearchedPool | None,
+    stored: str = "",
 ) -> TrainingJob:
     recipe, settings = run.recipe, run.recipe.training_of(arm.condition)
     examples = read_examples(run.sealed(layout.selection(arm)))
@@ -291,11 +337,12 @@ def _job(
         tracking=followed,
         searched=searched,
         chat_template=sampler_settings(recipe).chat_template,
+        stored=stored,
     )
 
 
-def _searched(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> SearchedPool:
-    """What the pool was searched with, read off the run."""
+def searched_pool(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> SearchedPool:
+    """Read off a run what its pool was searched with."""
     task = run.manifest()["task"]
     name, params = task["verifier"], task["verifier_params"]
     other = plugins.other_rule(name, params)
@@ -332,7 +379,9 @@ def _trained(
         raise entry.broke(f"gave facts of {more} arms that nobody asked for", together)
 
 
-def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) -> None:
+def _check_folder(
+    entry: Registered, job: TrainingJob, facts: dict[str, Any], processes: int
+) -> None:
     """Any trainer's folder gets a ``training.json`` with its weights' hash, written last.
 
     What a trainer itself says of settings and sequences stays: ``gapft verify`` holds it to that.
@@ -342,12 +391,15 @@ def _check_folder(entry: Registered, job: TrainingJob, facts: dict[str, Any]) ->
     settings = Training.model_validate(dict(job.settings))
     path = job.output / "training.json"
     written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    # by these a folder that is left unsealed is known again, whoever wrote it
+    # by the first a folder that is left unsealed is known again, whoever wrote it
     known = {
+        STORED: job.stored,
+        "processes": processes,
         "settings": dict(job.settings),
         "sequences_sha256": sequences_hash(sequences(job.examples, settings)),
     }
     told = {key: facts.get(key, written.get(key, value)) for key, value in known.items()}
+    told[STORED] = job.stored
     told["adapter_sha256"] = weights_hash(job.output)  # whatever a plugin made of the bundled one
     facts.update(told)
     if any(written.get(key) != value for key, value in told.items()):

@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import ERRORS, GapftError, UserError, did_you_mean
@@ -23,8 +24,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import MARK, finished, train_here
-from gapft_harness.stages.train.sharing import remove, shared, stale
+from gapft_harness.stages.train.job import MARK, finished, searched_pool, train_here
+from gapft_harness.stages.train.stored import groups_of, is_stored, list_stale, remove
 
 
 def main(arguments: list[str]) -> int:
@@ -64,15 +65,24 @@ def main(arguments: list[str]) -> int:
             known = _with_budget(run, chosen.arm)
             asked = [arm for name, arm in known.items() if name in (chosen.arm or known)]
             plugins = load_plugins(chosen.plugin)
+            pool = partial(searched_pool, run, plugins, chosen.plugin)
+            groups = groups_of(run, asked, plugins, pool)
             # every process leaves them out by itself, whether the first has removed them yet or not
-            old = stale(run, asked, plugins)
+            stale = list_stale(run, groups)
             if first:
-                remove(run, old, print)
-            if not chosen.arm:
-                taken = shared(run, asked, plugins, old)
-                asked = [arm for arm in asked if arm not in taken]
-            done = finished(run, [arm for arm in asked if arm not in old])
+                remove(run, stale, print)
+            done = finished(run, [arm for arm in asked if arm not in stale])
             wanted = [arm for arm in asked if arm.name not in done]
+            if not chosen.arm:  # what the run can take from the store or from another arm
+                trained = {group.key for arm, group in groups.items() if arm.name in done}
+                once = {groups[arm].key: arm for arm in reversed(wanted)}
+                wanted = [
+                    arm
+                    for arm in wanted
+                    if arm in once.values()
+                    and groups[arm].key not in trained
+                    and not is_stored(groups[arm])
+                ]
             if wanted:
                 _, warnings = train_here(run, wanted, chosen.plugin, progress, fsdp=fsdp)
                 if first:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
@@ -26,17 +28,32 @@ from gapft_harness.stages.train.job import (
     check_trackers,
     count_trainings_at_once,
     finished,
+    searched_pool,
     train_arms,
 )
 from gapft_harness.stages.train.online import reward_warnings
-from gapft_harness.stages.train.sharing import remove, shared, stale, take_adapter
+from gapft_harness.stages.train.stored import (
+    OF_THE_MANIFEST,
+    STORED,
+    TRAINED_AS,
+    as_trained,
+    find_original,
+    groups_of,
+    is_stored,
+    list_stale,
+    name_of,
+    put_into_store,
+    remove,
+    take_from_store,
+)
+from gapft_harness.store.store import Group
 
 if TYPE_CHECKING:
     from gapft_harness.training.model import EndToken
 
 
 def train_stage(context: Context) -> None:
-    """One LoRA adapter per condition and seed; what is the same for several is trained once.
+    """One LoRA adapter per condition and seed; what the store has is not trained again.
 
     Raises:
         UserError: nothing is selected yet, or a tracker cannot work here.
@@ -48,23 +65,31 @@ def train_stage(context: Context) -> None:
     run.update_manifest(partial(record_warnings, warnings=warnings))
     context.warn(warnings)
     run.update_manifest(partial(record_trainers, plugins=context.plugins, run=run))
-    remove(run, stale(run, arms, context.plugins), context.say)
-    train(context, arms, shared(run, arms, context.plugins))
+    pool = partial(searched_pool, run, context.plugins, context.plugin_files)
+    groups = groups_of(run, arms, context.plugins, pool)
+    remove(run, list_stale(run, groups), context.say)
+    train(context, groups)
 
 
-def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> None:
-    """Trains arms and seals their adapters.
+def train(context: Context, groups: Mapping[Arm, Group]) -> None:
+    """Trains arms, or takes their adapters from the store, and seals them.
 
     Args:
-        taken: of arms that are not to be trained, the arm whose adapter each takes.
+        groups: of each arm where the store has its adapter, or will have it.
     """
     run, manifest = context.run, context.run.manifest()
-    wanted = [arm for arm in arms if arm not in taken]
-    trained = finished(run, wanted)
+    trained = finished(run, groups)
     if trained:
-        done = [manifest["budgets"][arm.name] for arm in wanted if arm.name in trained]
-        steps = sum(budget["steps"] for budget in done)
+        steps = sum(manifest["budgets"][name]["steps"] for name in trained)
         context.progress(_label(list(trained)), steps, steps)  # is told as already there
+    places, left = dict(groups), [arm for arm in groups if arm.name not in trained]
+    for arm in groups.keys() - left:
+        # several processes may have trained it, as whoever started them chose
+        there = as_trained(groups[arm], trained[arm.name])
+        if trained[arm.name].get(STORED) == name_of(there):
+            put_into_store(there, run.path / layout.adapter(arm), run.path)
+            places |= {a: there for a in left if groups[a].key == groups[arm].key}
+    once = {places[arm].key: arm for arm in reversed(left) if not is_stored(places[arm])}
     jobs = [
         Job.of(
             _label([arm.name for arm in group]),
@@ -73,25 +98,29 @@ def train(context: Context, arms: Sequence[Arm], taken: Mapping[Arm, Arm]) -> No
             arms=[[arm.condition, arm.seed] for arm in group],
             plugin_files=list(context.plugin_files),
         )
-        for group in _even_groups(context, [arm for arm in wanted if arm.name not in trained])
+        for group in _even_groups(context, [arm for arm in left if arm in once.values()])
     ]
-    before = {
-        arm.name: manifest["training"].get(arm.name, {})
-        for arm in arms
-        if layout.adapter(arm) in manifest["files"]
-    }
     for found in context.executor.run(jobs, context.progress):
         trained |= found
-    for arm in sorted(arms, key=lambda arm: arm in taken):
-        # the other's adapter is sealed by now
-        facts = take_adapter(run, arm, taken[arm]) if arm in taken else trained[arm.name]
-        if "seconds" in (earlier := before.get(arm.name, {})):  # only the manifest has them
-            facts.setdefault("seconds", earlier["seconds"])
+    reused = Counter[str]()
+    for arm in sorted(groups, key=lambda arm: arm.name not in trained):
+        facts = trained.get(arm.name) or take_from_store(run, arm, places[arm])
         warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
+        if layout.adapter(arm) in manifest["files"]:
+            said = manifest["training"].get(arm.name, {})
+            facts.pop("reused", None)
+            facts = {key: said[key] for key in OF_THE_MANIFEST if key in said} | facts
+        elif other := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
+            facts[TRAINED_AS] = other
+        elif "reused" in facts:
+            reused[facts["reused"]] += 1
         run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))
         context.warn(warnings)
+    for folder, count in reused.items():
+        what = "adapter" if count == 1 else "adapters"
+        context.say(f"train: {count} {what} reused from {Path(folder).name}")
 
 
 def _label(names: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.stages.experiment import Answered, Experiment
 from gapft_harness.stages.integrity.differences import Differences, unequal, unequal_ids
 from gapft_harness.stages.train.online import check_groups
+from gapft_harness.stages.train.stored import OF_THE_MANIFEST
 from gapft_harness.stages.verify.judging import Rejudge
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
@@ -77,7 +78,8 @@ def check_adapter(
     else:  # another trainer says what it likes; what it says must hold
         expected = {key: value for key, value in expected.items() if key in facts}
     yield from unequal(f"{where}/training.json", facts, expected)
-    recorded = {k: v for k, v in manifest["training"].get(arm.name, {}).items() if k != "seconds"}
+    said = manifest["training"].get(arm.name, {})
+    recorded = {key: value for key, value in said.items() if key not in OF_THE_MANIFEST}
     yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
     if not recorded:
         yield f"manifest.json: holds nothing of the training of {arm.name}"

@@ -29,7 +29,7 @@ from gapft_harness.stages.integrity.disjoint import require_apart
 from gapft_harness.stages.integrity.rests_on import bound, hold, searched_in
 from gapft_harness.stages.integrity.subsets import check_subsets
 from gapft_harness.stages.search.data import check_splits, matched_ids
-from gapft_harness.stages.train.sharing import check_taken, takers
+from gapft_harness.stages.train.stored import check_original, check_sharing, originals
 from gapft_harness.stages.verify.arms import check_adapter, check_alike, check_decisions
 from gapft_harness.stages.verify.files import (
     check_files,
@@ -223,13 +223,16 @@ def _adapters(
 def _taken(
     run: RunDirectory, manifest: Manifest, trained: Sequence[Arm], findings: Differences
 ) -> None:
-    """What arms took of another; said of those alone of which it holds."""
+    """Arms that have another's adapter; said of those alone of which it holds."""
     files, audits = manifest["files"], ["", *manifest.get("audits", {})]
-    taken = findings.attempt("manifest.json, training", partial(takers, run, trained)) or {}
+    taken = findings.attempt("manifest.json, training", partial(originals, manifest)) or {}
+    findings.gather("manifest.json, training", partial(check_sharing, manifest))
     same: Counter[str] = Counter()
-    for arm, other in taken.items():
+    for arm, other in ((arm, taken[arm]) for arm in trained if arm in taken):
         before = len(findings.differences)
-        findings.gather(layout.adapter(arm), partial(check_taken, run, arm, other, files, audits))
+        findings.gather(
+            layout.adapter(arm), partial(check_original, run, arm, other, files, audits)
+        )
         if len(findings.differences) == before:
             audited = any(layout.decisions_on(arm, audit) in files for audit in audits)
             same["adapter and the answers" if audited else "adapter"] += 1

@@ -1,0 +1,397 @@
+"""Adapters in the store: what one is trained on and by gives its key, and it is trained once.
+
+Arms with the same key have the same adapter, in one run or in several. A trainer that is not as
+documented may go by an arm's name, so the name is in its keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.files import json_text, sha256, sha256_once, write_json
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.protocols import SearchedPool, TaskVerifier
+from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits, TrainerTraits
+from gapft_harness.recipe.recipe import Recipe, binding, model_args, sampler_settings
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import Manifest, condition_of
+from gapft_harness.run_directory.tables import read_examples, read_judged
+from gapft_harness.stages.generation.made_from import (
+    describe_accelerators,
+    describe_argument,
+    describe_libraries,
+    describe_model,
+)
+from gapft_harness.stages.integrity.differences import unequal
+from gapft_harness.store.digests import Digests
+from gapft_harness.store.store import Group, Store, damaged, read_json
+from gapft_harness.training.ledger import sequences_hash
+from gapft_harness.training.plan import sequences
+
+#: In an adapter's facts: where the store has it, ``train/KEY``.
+STORED: Final = "stored"
+
+#: In the manifest's facts of an adapter: the arm of this run that it was trained as.
+TRAINED_AS: Final = "trained_as"
+
+#: What the manifest alone says of an adapter: its folder does not.
+OF_THE_MANIFEST: Final = ("seconds", TRAINED_AS, "reused")
+
+#: The step's name in the store, and its version: raised when its adapters change meaning.
+_STEP, _VERSION = "train", 1
+
+#: Lists an adapter's files with their hashes; stored after all of them.
+_INDEX = "adapter.json"
+
+#: Libraries whose minor versions may change what is trained.
+_LIBRARIES = (
+    "torch", "transformers", "tokenizers", "peft", "accelerate", "bitsandbytes", "liger-kernel",
+    "trl",
+)  # fmt: skip
+
+#: Files from here on are linked into the store and out of it, where the file system can.
+_LINKED = 1 << 16
+
+#: Facts that arms with the same key have in common.
+_COMMON = (
+    "seed", "settings", "sequences_sha256", "plan_sha256", "base_sha256", "adapter_sha256",
+)  # fmt: skip
+
+
+def groups_of(
+    run: RunDirectory,
+    arms: Iterable[Arm],
+    plugins: Plugins,
+    searched: Callable[[], SearchedPool],
+) -> dict[Arm, Group]:
+    """Compute where the store has, or will have, the adapters of some arms.
+
+    Args:
+        run: the run; its selections are sealed.
+        arms: arms of its recipe.
+        plugins: those that are loaded.
+        searched: gives what the pool was searched with; called for trainers that need problems.
+    """
+    recipe, store = run.recipe, Store.beside(run.path)
+    digests, arguments = Digests(store.root), model_args(recipe)
+    base, is_known = describe_model(arguments, digests)
+    if not is_known:
+        base["weights_sha256"] = run.manifest()["source"].get("weights_sha256")
+    bound = binding(recipe.model.backend, arguments, plugins)
+    found: dict[Arm, Group] = {}
+    pool: str | None = None
+    for arm in arms:
+        settings = recipe.training_of(arm.condition)
+        trainer = plugins.get("trainer", settings.trainer)
+        traits = trainer.declared(TrainerTraits)
+        examples = read_examples(run.sealed(layout.selection(arm)))
+        made_from: dict[str, Any] = {
+            "trainer": {"name": settings.trainer, "code": trainer.code},
+            "settings": settings.model_dump(mode="json"),
+            "sequences": sequences_hash(sequences(examples, settings)),
+            "seed": arm.seed,
+            "replicate": condition_of(run.manifest(), arm).replicate,
+            "base": base,
+            "device": str(arguments.get("device", "")).partition(":")[0],
+            "chat_template": sampler_settings(recipe).chat_template,
+            "processes": recipe.executor.processes,
+            "fsdp": recipe.executor.fsdp,
+            "libraries": describe_libraries(_LIBRARIES),
+            "accelerators": describe_accelerators(),
+        }
+        if not traits.as_documented:
+            made_from["arm"] = arm.name
+            made_from["examples"] = content_hash([asdict(example) for example in examples])
+            made_from["arguments"] = {
+                key: describe_argument(value, digests)
+                for key, value in bound.items()
+                if key != "pretrained"
+            }
+        if traits.needs_problems:
+            pool = pool or _hash_pool(searched(), plugins)
+            made_from["searched"] = pool
+        found[arm] = store.group(_STEP, _VERSION, made_from)
+    return found
+
+
+def _hash_pool(searched: SearchedPool, plugins: Plugins) -> str:
+    """A hash of what a trainer is given of the pool."""
+    verifiers: list[Any] = []
+    rule: TaskVerifier | None = searched.verifier
+    while rule is not None:
+        code = plugins.get("verifier", rule.name).code
+        verifiers.append([rule.name, dict(rule.params), code])
+        rule = rule.permissive
+    problems = [
+        [of.id, of.prompt, of.gold, list(map(dict, of.turns)), list(searched.prompt_ids[of.id])]
+        for of in searched.problems
+    ]
+    return content_hash([problems, asdict(searched.decoding), verifiers, dict(searched.states)])
+
+
+def as_trained(group: Group, facts: Mapping[str, Any]) -> Group:
+    """The group of an adapter that may have been trained by other processes than the recipe says.
+
+    Args:
+        group: as ``groups_of`` gives it.
+        facts: ``processes`` and ``fsdp``, where they are known.
+    """
+    made_from = {key: of for key, of in group.made_from.items() if key not in ("step", "version")}
+    by = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
+    if facts.get("processes") and "fsdp" not in facts:
+        by["fsdp"] = False  # facts say it only where it was so
+    return group.store.group(_STEP, _VERSION, {**made_from, **by})
+
+
+def name_of(group: Group) -> str:
+    """A group as facts name it: ``train/KEY``."""
+    return f"{_STEP}/{group.key}"
+
+
+def is_stored(group: Group) -> bool:
+    """Whether the store has the whole adapter."""
+    return (group.folder / _INDEX).is_file()
+
+
+def claim(group: Group, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
+    """Hold the right to train an adapter, as ``Group.claim`` says."""
+    return group.claim(_INDEX, wait=wait)
+
+
+def put_into_store(group: Group, folder: Path, run: Path) -> None:
+    """Store an adapter's folder, unless the store has it.
+
+    Args:
+        group: what ``groups_of`` gave for it.
+        folder: it is whole.
+        run: the run folder that it was trained for.
+
+    Raises:
+        UserError: the store cannot be written.
+        GapftError: the disk is full.
+    """
+    if is_stored(group):
+        return
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    group.open({"run": str(run.resolve())})
+    index = {}
+    for file in files:
+        name = str(file.relative_to(folder))
+        index[name] = sha256(file)
+        stored = group.folder / index[name]
+        if file.stat().st_size < _LINKED or not group.link(index[name], file):
+            group.commit(stored.name, file.read_bytes())
+    group.commit(_INDEX, json_text(index).encode())
+
+
+def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]:
+    """Put a stored adapter into a run; its folder is whole or absent.
+
+    Args:
+        run: the run.
+        arm: the arm that it is put there for.
+        group: holds it. Unless its key names an arm, facts and card name this one.
+
+    Returns:
+        The facts of its ``training.json``, and under ``reused`` the run folder that it was trained
+        for, if that is another.
+
+    Raises:
+        UserError: a stored file was changed.
+    """
+    from gapft_harness.training.adapter import model_card, whole_folder
+
+    base = str(model_args(run.recipe)["pretrained"])
+    with whole_folder(run.path / layout.adapter(arm)) as partial:
+        for name, recorded in read_json(group.folder / _INDEX).items():
+            stored, file = group.folder / str(recorded), partial / name
+            if sha256_once(stored) != recorded:
+                raise damaged(stored, "its hash is another")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if stored.stat().st_size >= _LINKED:
+                with contextlib.suppress(OSError):  # another file system: copied
+                    os.link(stored, file)
+            if not file.exists():
+                shutil.copyfile(stored, file)
+        facts = read_json(partial / "training.json")
+        facts = {**facts, STORED: name_of(group)}
+        if "arm" not in group.made_from:
+            facts |= {"condition": arm.condition, "base_model": base}
+            _write_anew(partial / "README.md", model_card(facts))
+            config = read_json(partial / "adapter_config.json")
+            config["base_model_name_or_path"] = base
+            text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+            _write_anew(partial / "adapter_config.json", text)
+        (partial / "training.json").unlink()
+        write_json(partial / "training.json", facts)
+    trained_for = group.facts().get("run")
+    reused = {} if trained_for == str(run.path.resolve()) else {"reused": trained_for}
+    return {**facts, **reused}
+
+
+def _write_anew(path: Path, text: str) -> None:
+    """Write a file that may be linked with another."""
+    path.unlink(missing_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def list_stale(run: RunDirectory, groups: Mapping[Arm, Group]) -> dict[Arm, str]:
+    """List adapters that were left unsealed and were trained otherwise than they would be now.
+
+    Returns:
+        By arm, in words, what is wrong with its adapter. One that is not whole is not among them:
+        ``adapter_facts`` tells of it.
+    """
+    files, found = run.manifest()["files"], {}
+    for arm, group in groups.items():
+        where = layout.adapter(arm)
+        if where in files:
+            continue
+        try:
+            facts = json.loads((run.path / where / "training.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        key = facts.get(STORED) if isinstance(facts, dict) else None
+        if not isinstance(facts, dict) or key != name_of(as_trained(group, facts)):
+            differing = _differing(run, key, group)
+            found[arm] = f"{where}: was trained on or by something else{differing}"
+    return found
+
+
+def _differing(run: RunDirectory, key: str | None, group: Group) -> str:
+    """Which parts of a key differ, as far as the store knows what the other one was made from."""
+    path = Store.beside(run.path).root / str(key) / "made_from.json"
+    if not path.is_file():
+        return ""
+    other, mine = read_json(path).get("key", {}), group.made_from
+    keys = [name for name in mine if other.get(name) != mine[name]]
+    return f" ({', '.join(keys)})" if keys else ""
+
+
+def remove(run: RunDirectory, stale: Mapping[Arm, str], say: Callable[[str], None]) -> None:
+    """Remove adapters that ``list_stale`` found, and say of each why; the run's lock is held."""
+    for arm, why in stale.items():
+        run.unseal([layout.adapter(arm)])
+        say(f"{why}; an earlier command left it unsealed, so it was removed and is made anew")
+
+
+def originals(manifest: Manifest) -> dict[Arm, Arm]:
+    """The arms of a run that have another's adapter, each with the arm that it was trained as.
+
+    Raises:
+        GapftError: the manifest names no arm there.
+    """
+    found = {}
+    for name, facts in manifest["training"].items():
+        if (said := facts.get(TRAINED_AS)) is None:
+            continue
+        arm, other = layout.arm_of(name), layout.arm_of(str(said))
+        if arm is None or other is None:
+            raise GapftError(f"manifest.json: {name} was trained as {said!r}: no such arm")
+        found[arm] = other
+    return found
+
+
+def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plugins) -> str | None:
+    """Find the arm of a run that has an adapter's key already, and so the same answers.
+
+    Returns:
+        Its name; None: there is none, or the run's responses may go by an arm's name.
+    """
+    sampler = plugins.get("sampler", manifest["recipe"]["model"]["backend"])
+    if not sampler.declared(SamplerTraits).generates:
+        return None
+    for name, facts in manifest["training"].items():
+        if name != arm.name and stored and facts.get(STORED) == stored:
+            return str(facts.get(TRAINED_AS, name))
+    return None
+
+
+def check_sharing(manifest: Manifest) -> Iterator[str]:
+    """For ``gapft verify``: who has the key of an earlier arm's adapter says so."""
+    first: dict[str, str] = {}
+    for name, facts in manifest["training"].items():
+        other = first.setdefault(str(facts.get(STORED, name)), name)
+        if other != name and facts.get(TRAINED_AS) != other:
+            yield f"manifest.json: {name} has the adapter of {other}, and does not say {TRAINED_AS}"
+
+
+def check_original(
+    run: RunDirectory, arm: Arm, other: Arm, files: Collection[str], audits: Iterable[str] = ("",)
+) -> Iterator[str]:
+    """For ``gapft verify``: an adapter of another arm's key is that one's, and so are its answers.
+
+    Args:
+        run: the run.
+        arm: the arm whose facts say ``trained_as``.
+        other: the arm that they name.
+        files: the sealed files.
+        audits: the names of the further audits, and an empty one for the run's own.
+    """
+    where = f"{layout.adapter(arm)}/training.json"
+    manifest = run.manifest()
+    if other == arm or layout.adapter(other) not in files:
+        yield f"{where}: has the adapter of {other.name}, of which no adapter is sealed"
+        return
+    facts, original = (
+        json.loads((run.path / layout.adapter(of) / "training.json").read_text("utf-8"))
+        for of in (arm, other)
+    )
+    numbers = [condition_of(manifest, of).replicate for of in (arm, other)]
+    if numbers[0] != numbers[1]:
+        yield (
+            f"{where}: has the adapter of {other.name}, but {arm.name} is replicate {numbers[0]} "
+            f"of a training of which {other.name} is replicate {numbers[1]}, so it must be trained"
+        )
+    right = {key: original.get(key) for key in (STORED, *_COMMON)}
+    yield from unequal(where, facts, right, f"{other.name}, whose adapter it has, says")
+    for audit in audits:
+        mine, theirs = (layout.decisions_on(of, audit) for of in (arm, other))
+        if mine not in files:
+            continue
+        if theirs not in files:
+            yield f"{mine}: is of the adapter of {other.name}, and {theirs} is not sealed"
+            continue
+        pairs = zip_longest(read_judged(run.path / mine), read_judged(run.path / theirs))
+        if any(one != another for one, another in pairs):
+            yield f"{mine}: is of the same adapter as {theirs}, and says something else"
+
+
+def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
+    """Map each condition that will have an earlier one's adapters to that condition.
+
+    Known before selection, from the recipe and what selectors declare (``same_as``). Conditions
+    whose training sets merely turn out the same share adapters too and are not here.
+    """
+    if not plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).generates:
+        return {}
+    first: dict[str, str] = {}
+    found = {}
+    for name, condition in recipe.conditions.items():
+        training = recipe.training_of(name)
+        parts = ("selector", condition.selector), ("trainer", training.trainer)
+        if condition.run is not None or not all(plugins.has(*part) for part in parts):
+            continue
+        if not plugins.get("trainer", training.trainer).declared(TrainerTraits).as_documented:
+            continue
+        choice: tuple[str, Mapping[str, Any]] = condition.selector, condition.params
+        same_as = plugins.get("selector", condition.selector).declared(SelectorTraits).same_as
+        if same_as is not None:
+            choice = same_as(condition.params, recipe.k(name)) or choice
+        others = recipe.slots(name), recipe.k(name), condition.replicate
+        key = json.dumps([*choice, *others, training.model_dump(mode="json")], sort_keys=True)
+        if (other := first.setdefault(key, name)) != name:
+            found[name] = other
+    return found
