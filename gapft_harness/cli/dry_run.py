@@ -34,7 +34,7 @@ from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.integrity.rests_on import hold, searched_in
+from gapft_harness.stages.integrity.rests_on import Changed, hold, searched_in
 from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
@@ -86,7 +86,7 @@ def describe(choice: Options, run_dir: Path | None) -> str:
     missing += [*_sources(recipe, place), *filter(None, [refused_kernels(recipe, plugins)])]
     ends, untrainable = _end_tokens(recipe, plugins, config)
     missing += untrainable
-    run, with_trained, refused = _there(recipe, place, plugins, choice.include_paths)
+    run, with_trained, refused, changed = _there(recipe, place, plugins, choice.include_paths)
     missing += filter(None, [refused])
     lines = [
         "# resolved recipe",
@@ -97,7 +97,7 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         "",
         "# what it takes",
         *list_requirements(
-            with_trained, experiments, plugins, problems, task, size, place, run, refused
+            with_trained, experiments, plugins, problems, task, size, place, run, refused, changed
         ),
         *(["", "# warnings", *warnings] if warnings else []),
         *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
@@ -110,23 +110,39 @@ def describe(choice: Options, run_dir: Path | None) -> str:
 
 def _there(
     recipe: Recipe, place: str, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[RunDirectory | None, Recipe, str]:
-    """The run that is there, the recipe with what that has trained, or why the run is refused."""
+) -> tuple[RunDirectory | None, Recipe, str, str]:
+    """What is there.
+
+    Returns:
+        The run, as far as it stays; the recipe with what that has trained; why it is refused; and
+        what is made again.
+    """
 
     def read(paths: Sequence[str]) -> dict[str, Any]:
         return check_splits(recipe, plugins, paths)[2]
 
     path = Path(place)
     try:
-        fitted = RunDirectory.fitted(path, recipe, plugins)
+        fitted, changes = RunDirectory.compare(path, recipe, plugins)
         if not (path / layout.RECIPE).exists():
-            return None, recipe, ""
-        run = RunDirectory(path, fitted)
+            return None, recipe, "", ""
+        run = RunDirectory(path, fitted, changes=changes)
+        if changes and not run.is_empty():
+            run.require_stored()
+        if changes.of_search:
+            return None, fitted, "", _made_anew(changes.of_search)
         if (path / layout.MANIFEST).exists() and not run.is_empty():
             hold(run, run.manifest(), plugins, include_paths, read)
-        return run, fitted, ""
+        return run, fitted, "", _made_anew(changes.of_selection)
+    except Changed as error:
+        return None, recipe, "", _made_anew(error.lines)
     except GapftError as error:
-        return None, recipe, str(error)
+        return None, recipe, str(error), ""
+
+
+def _made_anew(lines: Sequence[str]) -> str:
+    """A sentence on what is made again, as far as the store lacks it."""
+    return f"changed, and what depends on it is made again: {'; '.join(lines)}" if lines else ""
 
 
 def _read(

@@ -90,6 +90,7 @@ def list_requirements(
     run_dir: str,
     run: RunDirectory | None,
     refused: str,
+    changed: str = "",
 ) -> list[str]:
     """The lines, a topic each.
 
@@ -97,6 +98,7 @@ def list_requirements(
         problems: of each split whose data can be read here.
         task: the task's facts; empty where its data cannot be read here.
         refused: why what is there does not fit the recipe.
+        changed: what of it is made again.
     """
     known = {} if run is None else run.manifest()
     unread = [split for split in splits_of(recipe) if split not in problems]
@@ -115,7 +117,9 @@ def list_requirements(
         "steps": _steps(recipe, plugins, trained, problems.get("pool"), known),
         "memory": [_memory(recipe, size, found, len(trained))],
         "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
-        "done": [f"REFUSED: {refused}"] if refused else _done(recipe, experiments, run, run_dir),
+        "done": [f"REFUSED: {refused}"]
+        if refused
+        else [*filter(None, [changed]), *_done(recipe, experiments, run, run_dir)],
     }
     return [
         f"{topic if number == 0 else '':<11}{line}"

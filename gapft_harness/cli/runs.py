@@ -30,13 +30,13 @@ from gapft_harness.recipe.reading import (
 )
 from gapft_harness.recipe.recipe import Recipe, sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import require_settled
+from gapft_harness.run_directory.binding import Changes, require_settled
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked, experiments_of
-from gapft_harness.stages.integrity.rests_on import SECTION, searched_in
+from gapft_harness.stages.integrity.rests_on import SECTION, Changed, searched_in
 from gapft_harness.stages.integrity.rests_on import hold as rested
 from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
@@ -115,9 +115,18 @@ def _settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
 
 @contextlib.contextmanager
 def opened(
-    run: RunDirectory, choice: Options, display: Display, stages: Sequence[str]
+    run: RunDirectory,
+    choice: Options,
+    display: Display,
+    stages: Sequence[str],
+    asked_for: Sequence[str] = (),
 ) -> Iterator[Context]:
-    """A context for stages: plugins checked, executor made, progress shown. Lock already held."""
+    """A context for stages: plugins checked, executor made, progress shown. Lock already held.
+
+    Args:
+        stages: those whose needs are checked.
+        asked_for: those that will run.
+    """
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins, stages, trained_conditions(run))
     asked(run.recipe, plugins, set_by(choice))
@@ -143,19 +152,48 @@ def opened(
         )
         if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
             display.say(run.recipe.executor.describe_processes())
-        _hold(context, choice.include_paths)
+        _settle(context, choice.include_paths, asked_for)
         if origins := plugins.origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
         run.tell_jobs()
         yield context
 
 
-def _hold(context: Context, given: Sequence[str]) -> None:
-    """Stops a command on a run whose task, data, plugins or model were changed since."""
-    run = context.run
-    if run.is_empty():
+def _settle(context: Context, given: Sequence[str], stages: Sequence[str]) -> None:
+    """Makes a run anew, as far as its recipe, task, data, plugins or model were changed since.
+
+    Raises:
+        UserError: they were, and these stages cannot make it anew, or the store lacks what would
+            be lost.
+    """
+    run, renews = context.run, "search" in stages and context.searching is None
+    if run.is_empty() and not run.changes:
         return
-    held = rested(run, run.manifest(), context.plugins, given, partial(read_data, context))
+    lines, held = run.changes.of_search, None
+    if not lines:
+        try:
+            held = rested(run, run.manifest(), context.plugins, given, partial(read_data, context))
+        except Changed as error:
+            if not renews:
+                raise
+            lines = error.lines
+    elif not renews:
+        raise UserError(
+            f"run directory {run.path}: was made otherwise; differing: {'; '.join(lines)}. Give "
+            "the command without --only, or another --run-dir"
+        )
+    run.changes = Changes(lines, run.changes.of_selection)
+    if not run.is_empty():
+        if lines:
+            read_data(context, given or None)  # what cannot be read leaves the run as it was
+        if run.changes:
+            run.require_stored()
+    if lines or "select" in stages:
+        context.warn(run.record_changes())
+    if lines:
+        run.renew()
+    if held is None:
+        return
     if held.again is not None:
         places = {key: held.again[key] for key in ("files", "include_paths", "data_dir")}
         run.update_manifest(lambda manifest: manifest[SECTION].update(places))
@@ -263,10 +301,10 @@ def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[st
         display = Display()
         if applied:
             display.say(applied)
-        _say_grown(run, display, stages)
+        _say_changes(run, display, stages)
         # a recipe that is given is checked whole, though a stage alone may need less of it
         checked = STAGES if recipe else stages
-        with _discarding(run), opened(run, choice, display, [*checked]) as context:
+        with _discarding(run), opened(run, choice, display, [*checked], stages) as context:
             if "train" in stages:
                 require_trainable(context)
 
@@ -301,8 +339,8 @@ def _ahead(run: RunDirectory) -> dict[str, int]:
     return {"steps": sum(steps), "responses": responses}
 
 
-def _say_grown(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
-    """Says before it happens that a finished run will report other conditions or seeds.
+def _say_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
+    """Says before it happens that a finished run will be another, or report other conditions.
 
     On a terminal it asks.
     """
@@ -312,11 +350,12 @@ def _say_grown(run: RunDirectory, display: Display, stages: Sequence[str]) -> No
     was, now = (
         f"{_list(of.conditions)} under seeds {_list(of.seeds)}" for of in (earlier, run.recipe)
     )
-    if was == now:
+    told = [*run.changes.lines, *([f"it reports {now} in place of {was}"] if was != now else [])]
+    if not told:
         return
     display.say(
-        f"warning: {run.path} is finished, and reports {was}. From now on it would report {now}: "
-        "its averages and intervals change. To keep it as it is, give another --run-dir"
+        f"warning: {run.path} is finished, and what depends on these changes is made again: "
+        f"{'; '.join(told)}. To keep it as it is, give another --run-dir"
     )
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if asks and not typer.confirm("Change this run?", default=False, err=True):

@@ -45,9 +45,9 @@ def binding(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str
     return {key: value for key, value in args.items() if key not in free}
 
 
-#: On a section's field: from when a run is bound to it. To one that does not say, never; to
-#: conditions by their arms, to audits by their names (``run_directory/binding.py``).
-_SEARCH, _ADAPTER = "from the first command on", "from the first adapter on"
+#: On a section's field: what of a run is made again after a change. Nothing where a field does not
+#: say; conditions are compared by their arms, audits by their names (``run_directory/binding.py``).
+_SEARCH, _ADAPTER = "all of it", "what was selected, and what came of that"
 
 #: Files are named after audits, and a variant of an arm's name has no dot.
 _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -92,7 +92,7 @@ class Recipe(RecipeSection):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
     )
-    budget: BudgetChoice = Field(default_factory=BudgetChoice)
+    budget: Annotated[BudgetChoice, _ADAPTER] = Field(default_factory=BudgetChoice)
     training: Annotated[Training, _ADAPTER] = Field(default_factory=Training)
     audits: Mapping[str, AuditChoice] = Field(
         default_factory=dict,
@@ -230,7 +230,7 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"experiments": kept})
 
     def identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
-        """What a run directory is bound to from its first command on.
+        """All that a run's search is made by.
 
         Of the experiments only what scaling takes out of the pool; of the model's arguments those
         that do not only say how it is asked (``binding``).
@@ -248,14 +248,13 @@ class Recipe(RecipeSection):
         return {**found, "experiments": bound}
 
     def trained_by(self) -> dict[str, Any]:
-        """What a run directory is bound to besides from its first adapter on.
-
-        The budget is not here: another one that gives the same examples is no other one.
-        """
-        return self._bound(_ADAPTER)
+        """What a run's training sets and adapters are made by besides, but for its conditions."""
+        found = self._bound(_ADAPTER)
+        del found["budget"]["token_tolerance"]  # only checked
+        return found
 
     def _bound(self, since: str) -> dict[str, Any]:
-        """The sections that a run is bound to since then."""
+        """The sections of that kind."""
         fields = type(self).model_fields.items()
         bound = {name for name, field in fields if since in field.metadata}
         return self.model_dump(mode="json", include=bound)
@@ -314,10 +313,7 @@ class Recipe(RecipeSection):
         return sorted({self.k(name) for name in self.conditions} - {self.search.k})
 
     def settled(self, condition: Condition) -> dict[str, Any]:
-        """All that a condition's training sets and adapters are made by, defaults among it.
-
-        The budget is not here: see ``trained_by``.
-        """
+        """All that a condition's training sets and adapters are made by, defaults among it."""
         training = _trained(self.training, condition.training).model_dump(mode="json")
         said = condition.model_dump(mode="json")
         return said | {"k": condition.k or self.search.k, "training": training}

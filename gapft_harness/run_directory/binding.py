@@ -1,8 +1,9 @@
-"""What a run is bound to, from which stage on, and which conditions and seeds it keeps."""
+"""How a recipe differs from the one that a run has, and which conditions and seeds a run keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,73 +15,94 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.manifest import Manifest, TaskFacts
+from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manifest
 
-#: Folders that are there before anything is trained; what is sealed in any other came of adapters.
-_BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
+#: Folders that are there before anything is selected.
+_BEFORE = ("pool", "audit", "calibration")
 
-_CALIBRATION = (
-    ". experiments.scaling.calibration: a number takes problems out of the pool, which is another "
-    "pool then; `validation` takes none, and may be added to any run"
-)
+#: Sections of a recipe that say nothing of results: changes of them are not told.
+_ASIDE = ("executor", "trackers", "notes", "description", "paper", "model")
 
 
-def came_of_adapters(relative: str) -> bool:
-    """Whether a sealed file, told by its path in the run directory, came of trained adapters."""
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a run was made by and would be made otherwise now, each key with both values.
+
+    Attributes:
+        of_search: what all of the run depends on.
+        of_selection: what only its training sets and what came of them depend on.
+    """
+
+    of_search: tuple[str, ...] = ()
+    of_selection: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.of_search or self.of_selection)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.of_search + self.of_selection
+
+
+def is_selected(relative: str) -> bool:
+    """Whether a sealed file, told by its path in a run, is a selection or came of one."""
     return layout.folder_of(relative) not in _BEFORE
 
 
-def require_bound(
+def find_changes(
     path: Path,
     earlier: Recipe,
     recipe: Recipe,
     trained: Mapping[Arm, Condition],
-    folders: Sequence[str],
     plugins: Plugins | None = None,
-    task: TaskFacts | None = None,
-) -> None:
-    """Stops a recipe that would change what a run was made by.
+    manifest: Manifest | None = None,
+) -> Changes:
+    """Compare a recipe with the one that a run was made by.
 
     Args:
+        path: the run's folder.
+        earlier: the recipe that it has.
+        recipe: the one that is given now.
         trained: the arms of which anything is sealed that came of an adapter, with what chose
             their training sets.
-        task: the run's, whose values hold where the earlier recipe left a key to the task.
+        plugins: as ``Recipe.identity`` takes them.
+        manifest: the run's; the task's values hold where the earlier recipe left a key to it.
 
     Raises:
-        UserError: it would; the message names the keys that differ, and what to do.
+        UserError: they have different names.
     """
-    recipe = _as_begun(earlier, recipe)
-    before, now = earlier.identity(plugins), recipe.identity(plugins)
-    if differing := differences(_told_by_task(before, now, task or {}), now):
-        hint = any(line.startswith("experiments.scaling") for line in differing)
+    if earlier.name != recipe.name:
         raise UserError(
-            f"run directory {path} was made by another recipe; differing: "
-            f"{'; '.join(differing)}. Give another --run-dir, which reuses every response that "
-            f"is the same, or the recipe it was made by{_CALIBRATION if hint else ''}"
-        )
-    differing = differences(earlier.trained_by(), recipe.trained_by())
-    if differing and folders:
-        raise UserError(
-            f"run directory {path} holds adapters that were trained by other settings; differing: "
-            f"{'; '.join(differing)}. Give another --run-dir, which reuses the search and trains "
-            "anew, or the settings they were trained by"
-        )
-    chosen = {
-        arm.condition: by for arm, by in trained.items() if arm.condition in recipe.conditions
-    }
-    before = {name: earlier.settled(of) for name, of in chosen.items()}
-    now = {name: recipe.settled(recipe.conditions[name]) for name in chosen}
-    if differing := differences(before, now, "conditions"):
-        raise UserError(
-            f"run directory {path} holds adapters of conditions that were chosen otherwise; "
-            f"differing: {'; '.join(differing)}. Give what is chosen otherwise another name, or "
+            f"run directory {path}: is of the recipe {earlier.name}, and {recipe.name} was given; "
             "give another --run-dir"
         )
+    recipe, known = _as_begun(earlier, recipe), manifest or new_manifest(earlier)
+    before, now = earlier.identity(plugins), recipe.identity(plugins)
+    search = differences(_told_by_task(before, now, known["task"]), now)
     if earlier.evidence.keep is not None and recipe.evidence.keep is None:
-        raise UserError(
-            f"run directory {path}: evidence.keep is {earlier.evidence.keep!r} there, and not "
-            "given here; name the rule (evidence.keep), also if it is the task's own"
-        )
+        search.append(f"evidence.keep ({earlier.evidence.keep!r} there, not given here)")
+    for name, audit in known.get("audits", {}).items():
+        if (choice := recipe.audits.get(name)) is not None:
+            search += differences(audit["said"], choice.said(), f"audits.{name}")
+    selection = differences(earlier.trained_by(), recipe.trained_by())
+    chosen = dict(earlier.conditions) | {arm.condition: of for arm, of in trained.items()}
+    chosen = {name: of for name, of in chosen.items() if name in recipe.conditions}
+    selection += differences(
+        {name: earlier.settled(of) for name, of in chosen.items()},
+        {name: recipe.settled(recipe.conditions[name]) for name in chosen},
+        "conditions",
+    )
+    return Changes(tuple(search), tuple(selection))
+
+
+def list_remarkable(earlier: Recipe, recipe: Recipe) -> list[str]:
+    """Every key of two recipes that differs, but for those that no result depends on."""
+    before, now = (
+        {key: value for key, value in of.model_dump(mode="json").items() if key not in _ASIDE}
+        for of in (earlier, _as_begun(earlier, recipe))
+    )
+    return differences(before, now)
 
 
 def _told_by_task(
@@ -99,24 +121,6 @@ def _told_by_task(
             left = {k: v for k, v in values.items() if k in given and earlier.get(k) is None}
             found[section] = earlier | {k: v for k, v in left.items() if given[k] is not None}
     return found
-
-
-def require_said(path: Path, name: str, before: Mapping[str, Any], recipe: Recipe) -> None:
-    """Stops a recipe that says something else of a further audit than it was searched by.
-
-    Args:
-        recipe: the one that is given now; it may name no such audit.
-
-    Raises:
-        UserError: it does; the message names the keys that differ.
-    """
-    choice = recipe.audits.get(name)
-    if choice is not None and before != (now := choice.said()):
-        raise UserError(
-            f"run directory {path}: the audit {name!r} was searched otherwise; differing: "
-            f"{'; '.join(differences(before, now, f'audits.{name}'))}. Give what is audited "
-            "otherwise another name, or give another --run-dir"
-        )
 
 
 def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:

@@ -10,8 +10,9 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import binding, layout
-from gapft_harness.run_directory.binding import came_of_adapters
+from gapft_harness.run_directory.binding import Changes, find_changes, is_selected
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
@@ -36,6 +37,7 @@ from gapft_harness.run_directory.manifest import (
     read_manifest,
     says_nothing,
 )
+from gapft_harness.store.store import Store
 
 #: ``pool``, ``audit`` or ``calibration``, or ``audit/NAME``, a further audit.
 Split = str
@@ -43,6 +45,17 @@ Split = str
 SPLITS: tuple[Split, ...] = ("pool", "audit")
 #: The split of a run that scales its adapters; it is decoded greedily and no more.
 CALIBRATION: Split = "calibration"
+
+
+#: Entries of a run's folder that stay while it is made anew.
+_KEPT = (RUN_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking")
+
+#: What warnings begin with that stay while a run is made anew.
+_LATE = "chosen after results: "
+
+
+def _add_warnings(manifest: Manifest, lines: Sequence[str]) -> None:
+    manifest["warnings"] += [line for line in lines if line not in manifest["warnings"]]
 
 
 class RunDirectory:
@@ -55,30 +68,32 @@ class RunDirectory:
         path: its folder.
         recipe: what it was made by.
         is_new: it was made by this command, which may remove it again.
+        changes: what it was made by and is made by otherwise now.
     """
 
-    def __init__(self, path: Path, recipe: Recipe, *, is_new: bool = False) -> None:
+    def __init__(
+        self, path: Path, recipe: Recipe, *, is_new: bool = False, changes: Changes | None = None
+    ) -> None:
         self.path = path
         self.recipe = recipe
         self.is_new = is_new  # made by this command, which may take it away again
+        self.changes = changes or Changes()
 
     @classmethod
     def create_or_open(
         cls, path: Path, recipe: Recipe, plugins: Plugins | None = None
     ) -> RunDirectory:
-        """Makes the folder, or checks that it belongs to this recipe.
+        """Makes the folder, or opens it for a recipe by which it may have to be made anew.
 
-        What nothing in the folder was made by may differ from an earlier command (``binding.py``).
-        The recipe on disk stays as it was until ``tell_jobs`` and ``commit``, so that a command
-        that fails harms no good run. Conditions and seeds that are trained already stay.
+        The recipe on disk stays as it was until ``tell_jobs``, ``renew`` and ``commit``, so that a
+        command that fails harms no good run. Conditions and seeds that are trained already stay.
         ``plugins`` are as ``Recipe.identity`` takes them.
 
         Raises:
-            UserError: the folder holds something else, or what another recipe made; the message
-                names the keys that differ.
+            UserError: the folder holds something else, or a run of another recipe.
         """
-        recipe = cls.fitted(path, recipe, plugins)
-        run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists())
+        recipe, changes = cls.compare(path, recipe, plugins)
+        run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists(), changes=changes)
         if run.is_new or not run._manifest_path.exists():
             write_json(run._manifest_path, new_manifest(recipe))
         if run.is_new:
@@ -86,28 +101,98 @@ class RunDirectory:
         return run
 
     @classmethod
-    def fitted(cls, path: Path, recipe: Recipe, plugins: Plugins | None = None) -> Recipe:
-        """The recipe with what a folder has trained already; nothing is written.
+    def compare(
+        cls, path: Path, recipe: Recipe, plugins: Plugins | None = None
+    ) -> tuple[Recipe, Changes]:
+        """Compare a recipe with what a folder holds; nothing is written.
+
+        Returns:
+            The recipe with what the folder has trained already, and what of it is made otherwise.
 
         Raises:
             UserError: as ``create_or_open``.
         """
         if path.exists() and not path.is_dir():
             raise UserError(f"run directory {path}: is a file")
-        stored = path / layout.RECIPE
-        if stored.exists():
+        if (path / layout.RECIPE).exists():
             earlier = cls.open(path)
-            manifest, bound = earlier.manifest_or_new(), earlier.bound_arms()
-            folders, task = earlier.trained_folders(), manifest.get("task")
-            binding.require_bound(path, earlier.recipe, recipe, bound, folders, plugins, task)
-            for name, audit in manifest.get("audits", {}).items():
-                binding.require_said(path, name, audit["said"], recipe)
-            recipe = binding.grown(earlier.recipe, recipe, earlier.trained_arms())
-        elif path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
+            manifest, trained = earlier.manifest_or_new(), earlier.bound_arms()
+            changes = find_changes(path, earlier.recipe, recipe, trained, plugins, manifest)
+            kept = {} if changes.of_search else earlier.trained_arms()
+            return binding.grown(earlier.recipe, recipe, kept), changes
+        if path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
             )
-        return recipe
+        return recipe, Changes()
+
+    def require_stored(self) -> None:
+        """Stops a change of a run whose work the store lacks: it would be lost.
+
+        Raises:
+            UserError: the store lacks something; the message names the first.
+        """
+        manifest, store = self.manifest(), Store.beside(self.path)
+        kept = () if self.changes.of_search else splits_of(self.recipe)
+        judged = [name for name in manifest["verdict_counts"] if name not in kept]
+        keys = [key for name in judged for key in manifest.get("stored", {}).get(name, [""])]
+        keys += [str(of.get("stored", "")) for of in manifest["training"].values()]
+        lacking = [key for key in keys if not key or not (store.root / key).is_dir()]
+        if lacking:
+            raise UserError(
+                f"run directory {self.path}: was made otherwise; differing: "
+                f"{'; '.join(self.changes.lines)}. "
+                f"It holds what the store {store.root} lacks "
+                f"({lacking[0] or 'imported responses'}) and would be lost; give another --run-dir"
+            )
+
+    def record_changes(self) -> list[str]:
+        """Adds what the recipe changes to ``history.jsonl``, and tells the report if it comes late.
+
+        Returns:
+            What is chosen after results were there, in words.
+        """
+        earlier = RunDirectory.open(self.path).recipe
+        lines = binding.list_remarkable(earlier, self.recipe)
+        manifest = self.manifest()
+        decided = any(layout.folder_of(name) == layout.DECISIONS for name in manifest["files"])
+        if not lines:
+            return []
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "changed": lines,
+            "decided": decided,
+        }
+        with (self.path / layout.HISTORY).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        late = [f"{_LATE}{line}" for line in lines] if decided else []
+        self.update_manifest(partial(_add_warnings, lines=late))
+        return late
+
+    def renew(self) -> None:
+        """Empties the folder for its new recipe; what was made is in the store.
+
+        A kill in between leaves the old recipe, by which the next command does it again.
+        """
+        self._remove(path for path in self.path.iterdir() if path.name not in _KEPT)
+        manifest, old = new_manifest(self.recipe), self.manifest()
+        manifest["warnings"] = [line for line in old["warnings"] if line.startswith(_LATE)]
+        write_json(self._manifest_path, manifest)
+        self.commit()
+
+    def drop_selected(self) -> None:
+        """Removes what was selected and all that came of it, sealed or not; the search stays."""
+        self.unseal(filter(is_selected, self.manifest()["files"]))
+        within = (path for path in self.path.iterdir() if path.is_dir())
+        self._remove(path for path in within if is_selected(path.name) and path.name not in _KEPT)
+        self.update_manifest(lambda manifest: manifest.update({"budgets": {}, "training": {}}))
+
+    def _remove(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def tell_jobs(self) -> None:
         """Writes how jobs run and how the model is asked to the recipe on disk, which jobs read."""
@@ -206,17 +291,10 @@ class RunDirectory:
         An adapter that is lost is made again: until nothing that came of it is left, as it was.
         """
         manifest = self.manifest_or_new()
-        there = filter(came_of_adapters, manifest["files"])
+        there = filter(is_selected, manifest["files"])
         places = [layout.read(name) for name in there if (self.path / name).exists()]
         arms = dict.fromkeys(of.arm.original for of in places if of and of.arm)
         return {arm: condition_of(manifest, arm) for arm in arms if arm.name in manifest["budgets"]}
-
-    def trained_folders(self) -> list[str]:
-        """The folders in which an adapter lies, or anything that came of one."""
-        files = self.manifest_or_new()["files"]
-        sealed = sorted({layout.folder_of(name) for name in filter(came_of_adapters, files)})
-        known = dict.fromkeys([layout.ADAPTERS, layout.DECISIONS, *sealed])
-        return [name for name in known if any((self.path / name).glob("[!.]*"))]
 
     # Sealed files
 

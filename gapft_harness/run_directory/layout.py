@@ -15,6 +15,8 @@ from gapft_harness.core.records import Arm
 
 RECIPE = "recipe.yaml"
 MANIFEST = "manifest.json"
+#: A line for each change of the recipe.
+HISTORY = "history.jsonl"
 
 SELECTIONS = "selections"
 ADAPTERS = "adapters"

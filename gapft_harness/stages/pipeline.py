@@ -12,11 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import SOURCE
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import came_of_adapters
-from gapft_harness.run_directory.directory import RunDirectory, stated
-from gapft_harness.run_directory.manifest import Manifest, condition_of
+from gapft_harness.run_directory.directory import stated
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
@@ -67,11 +65,8 @@ def _settle_rule(context: Context) -> None:
 def select_stage(context: Context) -> None:
     """Every arm's training set and budget, before anything is trained."""
     run = context.run
-    if RunDirectory.open(run.path).recipe.trained_by() != run.recipe.trained_by():
-        # no such file is there any more: a run that holds adapters stays with their settings
-        files = run.manifest()["files"]
-        run.unseal(filter(came_of_adapters, files))
-    run.unseal(_made_otherwise(run))
+    if run.changes.of_selection:
+        run.drop_selected()
     facts = select(run, context.plugin_files)
     run.commit()
 
@@ -105,26 +100,6 @@ def _budgets_told(context: Context) -> Iterator[str]:
         yield "search recovered no failure, so there is nothing to train on"
     for said, conditions in told.items():
         yield f"{said}: {', '.join(conditions)}"
-
-
-def _made_otherwise(run: RunDirectory) -> list[str]:
-    """What is sealed of arms whose condition is another now, and of which no file is there."""
-    manifest, recipe, found = run.manifest(), run.recipe, []
-    for name in filter(came_of_adapters, manifest["files"]):
-        place = layout.read(name)
-        arm = place.arm.original if place and place.arm else None
-        if arm is not None and arm.condition == SOURCE:
-            continue  # what an experiment has of the model before training
-        if (
-            arm is None
-            or arm.condition not in recipe.conditions
-            or arm.name not in manifest["budgets"]
-        ):
-            continue
-        before, now = condition_of(manifest, arm), recipe.conditions[arm.condition]
-        if recipe.settled(before) != recipe.settled(now):
-            found.append(name)
-    return found
 
 
 def audit_stage(context: Context) -> None:

@@ -14,7 +14,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report import require_replaceable
 from gapft_harness.report.reading.audits import sealed_budget
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import grown, require_bound
+from gapft_harness.run_directory.binding import grown
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold
 from gapft_harness.stages.selection.budgets import foreseen
@@ -234,14 +234,14 @@ def describe_study(
 
 def _changed(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> str:
     """What keeps a run from being this recipe's as it is; empty if nothing does."""
-    trained, folders = run.bound_arms(), run.trained_folders()
-    plugins = load_plugins(plugin_files)
     try:
-        task = run.manifest()["task"]
-        require_bound(run.path, run.recipe, recipe, trained, folders, plugins, task)
+        _, changes = RunDirectory.compare(run.path, recipe, load_plugins(plugin_files))
     except UserError as error:
         return f"cannot go on: {_first_line(error)}"
-    return "" if _is_of(run, recipe) else "its recipe was changed, and what rests on that is left"
+    if not changes and _is_of(run, recipe):
+        return ""
+    told = f" ({'; '.join(changes.lines)})" if changes else ""
+    return f"its recipe was changed, and what rests on that is left{told}"
 
 
 def _known(study: StudyRecipe, run: RunDirectory) -> tuple[str, ...]:

@@ -205,13 +205,25 @@ def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:
         raise changed(run.path, lines)
 
 
-def changed(where: str | Path, lines: Sequence[str]) -> UserError:
+class Changed(UserError):
+    """A run rests on something which is another now.
+
+    Attributes:
+        lines: what, a sentence each.
+    """
+
+    lines: tuple[str, ...] = ()
+
+
+def changed(where: str | Path, lines: Sequence[str]) -> Changed:
     """The error of a run that rests on something which is another now."""
     told = "\n".join(f"  {line}" for line in lines)
-    return UserError(
+    error = Changed(
         f"{where}: what the run rests on was changed since it was searched:\n{told}\n"
         "restore it, and the same command goes on; or start a new run directory"
     )
+    error.lines = tuple(lines)
+    return error
 
 
 def _digest(problems: Sequence[Problem]) -> dict[str, Any]:

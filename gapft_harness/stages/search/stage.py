@@ -24,7 +24,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import differences, require_said
+from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
     SPLITS,
@@ -328,7 +328,11 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     manifest = context.run.manifest()
     if name := layout.further(split):
         # the table may be of an earlier command, by whose recipe it was not sealed any more
-        require_said(context.run.path, name, facts["said"], context.run.recipe)
+        choice = context.run.recipe.audits.get(name)
+        if choice is not None and (lines := differences(facts["said"], choice.said(), name)):
+            raise UserError(
+                f"{context.run.path}: {name} was searched otherwise: {'; '.join(lines)}"
+            )
     record = record_search(split, facts)
     record(manifest)  # on a copy: what is refused is not sealed
     there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
