@@ -225,8 +225,6 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
 
 def test_scaling_that_cannot_be_added_leaves_the_run_as_it_was(done: Changing) -> None:
     file = done.folder / "tasks/letters.yaml"
-    with pytest.raises(UserError, match=r"takes problems out of the pool.*`validation` takes none"):
-        done.change(experiments={"scaling": {"calibration": 9}})
     before = done.sealed("pool", "audit", "adapters", "decisions", "calibration")
     (done.folder / "tasks/held.jsonl").unlink()
     with pytest.raises(GapftError):
@@ -328,31 +326,61 @@ def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None
         done.report()
 
 
-def test_settings_that_adapters_were_trained_by_are_refused_by_name(done: Changing) -> None:
-    with pytest.raises(UserError, match=r"trained by other settings; differing: training\.rank"):
-        done.change(training={"trainer": "ones", "repetitions": 1, "rank": 4})
-    with pytest.raises(UserError, match=r"differing: evidence\.keep \(None there, 'last' here"):
-        done.change(evidence={"keep": "last"})
-    with pytest.raises(UserError, match=r"differing: budget\.n \(4 there, 5 here\)"):
-        done.change(budget={"n": 5})
-    assert "scaling" not in done.report()
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"training": {"trainer": "ones", "repetitions": 1, "rank": 4}}, "training.rank"),
+        ({"evidence": {"keep": "last"}}, "evidence.keep"),
+        ({"budget": {"n": 5}}, "budget.n"),
+    ],
+)
+def test_what_is_trained_by_may_change_and_the_search_stays(
+    done: Changing, keys: dict[str, Any], key: str
+) -> None:
+    tables = ("pool/responses.parquet", "audit/responses.parquet", "pool/problems.parquet")
+    before, adapters = done.sealed("pool", "audit"), done.sealed("adapters")
+    searches = [line for line in done.calls() if line[0] is None]
+    run = done.change(**keys)
+    assert [line.partition(" ")[0] for line in run.changes.of_selection] == [key]
+    after = done.sealed("pool", "audit")
+    assert [after[name] for name in tables] == [before[name] for name in tables]
+    assert [line for line in done.calls() if line[0] is None] == searches
+    assert any(f"results: {key} (" in line for line in run.manifest()["warnings"])
+    assert f"results: {key}" in (run.path / "report/report.md").read_text().replace("\\", "")
+    assert done.holds() == []
+    calls = done.calls()
+    done.change()
+    assert done.sealed("adapters") == adapters
+    assert done.calls() == calls, "what was there before is in the store"
     assert done.holds() == []
 
 
-def test_a_copy_without_its_adapters_is_trained_by_others_and_keeps_the_search(
-    done: Changing,
-) -> None:
-    calls = [line for line in done.calls() if line[0] is None]
-    settings = {"trainer": "ones", "repetitions": 1, "rank": 4}
-    for name in ("adapters", "scaled"):
-        shutil.rmtree(done.folder / "r" / name, ignore_errors=True)
-    with pytest.raises(UserError, match=r"training\.rank"):
-        done.change(training=settings)  # decisions of the other adapters are there
-    shutil.rmtree(done.folder / "r/decisions")
-    done.change(training=settings)
-    assert [line for line in done.calls() if line[0] is None] == calls
-    facts = json.loads((done.folder / "r/adapters/gapft-seed13/training.json").read_text())
-    assert facts["adapter_sha256"]
+def test_a_change_of_the_search_makes_all_of_a_run_anew_and_back(done: Changing) -> None:
+    every = ("pool", "audit", "selections", "adapters", "decisions")
+    before, calls = done.sealed(*every), len(done.calls())
+    run = done.change(search={"k": 4, "chunk": 20})
+    assert run.changes.of_search == ("search.k (2 there, 4 here)",)
+    assert {len(ids) for arm, _, sampled, ids in done.calls()[calls:] if arm is None} == {20}
+    assert done.holds() == []
+    history = [json.loads(line) for line in (run.path / layout.HISTORY).read_text().splitlines()]
+    assert [(of["changed"], of["decided"]) for of in history] == [
+        (["search.k (2 there, 4 here)"], True)
+    ]
+    calls = len(done.calls())
+    done.change()
+    assert done.sealed(*every) == before
+    assert len(done.calls()) == calls, "all of it is in the store"
+    assert done.holds() == []
+
+
+def test_what_the_store_lacks_is_not_given_up(done: Changing) -> None:
+    before = done.sealed("pool", "audit", "selections", "adapters", "decisions")
+    shutil.rmtree(done.folder / ".store")
+    for keys in ({"search": {"k": 4, "chunk": 20}}, {"budget": {"n": 5}}):
+        with pytest.raises(UserError, match=r"lacks .* give another --run-dir"):
+            done.change(**keys)
+    assert done.sealed("pool", "audit", "selections", "adapters", "decisions") == before
+    done.change()
     assert done.holds() == []
 
 
@@ -371,10 +399,10 @@ def test_before_anything_is_trained_states_and_selections_are_made_anew(task: Ch
     assert {name for name in first if first[name] != second[name]} == {
         f"selections/{arm}-seed{seed}.parquet" for arm in ("gapft", "uniform") for seed in (13, 21)
     }
-    with pytest.raises(UserError, match=r"evidence\.keep is 'last' there, and not given here"):
-        task.change(*SELECTED)
     task.change(**changed, evidence={"keep": "last"})
     assert task.holds() == []
+    run = task.change(*SELECTED, **changed)
+    assert run.manifest()["task"]["keep"] == "shortest"
 
 
 def test_what_is_trained_stays_in_the_run_and_needs_no_plugin_any_more(done: Changing) -> None:

@@ -35,12 +35,21 @@ def recipe(**changes: Any) -> Recipe:
     return check_recipe(content, "test")
 
 
-def test_another_recipe_is_refused_naming_the_keys_that_differ(tmp_path: Path) -> None:
+def test_a_recipe_of_another_name_is_refused(tmp_path: Path) -> None:
     RunDirectory.create_or_open(tmp_path / "run", recipe())
-    with pytest.raises(
-        UserError, match=r"made by another recipe; differing: search\.k \(8 there, 4"
-    ):
-        RunDirectory.create_or_open(tmp_path / "run", recipe(search={"k": 4}))
+    with pytest.raises(UserError, match="other was given; give another --run-dir"):
+        RunDirectory.create_or_open(tmp_path / "run", recipe(name="other"))
+
+
+def test_what_a_recipe_changes_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    assert not run.changes
+    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    changed = recipe(search={"k": 4}, training={"rank": 2}, statistics={"seed": 3})
+    changes = RunDirectory.create_or_open(tmp_path / "run", changed).changes
+    assert changes.of_search == ("search.k (8 there, 4 here)",)
+    assert [line.partition(" ")[0] for line in changes.of_selection] == ["training.rank"]
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 
 
 def test_a_stages_day_is_that_on_which_it_last_sealed_something(

@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +29,16 @@ from gapft_harness.recipe.reading import (
 )
 from gapft_harness.recipe.recipe import Recipe, sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import Changes, require_settled
+from gapft_harness.run_directory.binding import require_settled
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
 from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked, experiments_of
-from gapft_harness.stages.integrity.rests_on import SECTION, Changed, searched_in
-from gapft_harness.stages.integrity.rests_on import hold as rested
+from gapft_harness.stages.integrity.rests_on import searched_in
 from gapft_harness.stages.integrity.sources import check_sources
-from gapft_harness.stages.pipeline import STAGES, run_stages, stages_of
-from gapft_harness.stages.search.stage import keep_searched, read_data
+from gapft_harness.stages.pipeline import STAGES, run_stages, settle_changes, stages_of
+from gapft_harness.stages.search.stage import keep_searched
 from gapft_harness.stages.selection.stage import arms, trained_conditions
 from gapft_harness.stages.train.job import check_trackers
 from gapft_harness.stages.train.stage import require_trainable
@@ -152,53 +150,11 @@ def opened(
         )
         if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
             display.say(run.recipe.executor.describe_processes())
-        _settle(context, choice.include_paths, asked_for)
+        settle_changes(context, choice.include_paths, asked_for)
         if origins := plugins.origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
         run.tell_jobs()
         yield context
-
-
-def _settle(context: Context, given: Sequence[str], stages: Sequence[str]) -> None:
-    """Makes a run anew, as far as its recipe, task, data, plugins or model were changed since.
-
-    Raises:
-        UserError: they were, and these stages cannot make it anew, or the store lacks what would
-            be lost.
-    """
-    run, renews = context.run, "search" in stages and context.searching is None
-    if run.is_empty() and not run.changes:
-        return
-    lines, held = run.changes.of_search, None
-    if not lines:
-        try:
-            held = rested(run, run.manifest(), context.plugins, given, partial(read_data, context))
-        except Changed as error:
-            if not renews:
-                raise
-            lines = error.lines
-    elif not renews:
-        raise UserError(
-            f"run directory {run.path}: was made otherwise; differing: {'; '.join(lines)}. Give "
-            "the command without --only, or another --run-dir"
-        )
-    run.changes = Changes(lines, run.changes.of_selection)
-    if not run.is_empty():
-        if lines:
-            read_data(context, given or None)  # what cannot be read leaves the run as it was
-        if run.changes:
-            run.require_stored()
-    if lines or "select" in stages:
-        context.warn(run.record_changes())
-    if lines:
-        run.renew()
-    if held is None:
-        return
-    if held.again is not None:
-        places = {key: held.again[key] for key in ("files", "include_paths", "data_dir")}
-        run.update_manifest(lambda manifest: manifest[SECTION].update(places))
-    for line in held.unchecked:
-        context.say(line)
 
 
 @goes_on()

@@ -118,7 +118,7 @@ class RunDirectory:
             earlier = cls.open(path)
             manifest, trained = earlier.manifest_or_new(), earlier.bound_arms()
             changes = find_changes(path, earlier.recipe, recipe, trained, plugins, manifest)
-            kept = {} if changes.of_search else earlier.trained_arms()
+            kept = {} if changes else earlier.trained_arms()
             return binding.grown(earlier.recipe, recipe, kept), changes
         if path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
             raise UserError(

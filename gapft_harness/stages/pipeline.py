@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.binding import Changes
 from gapft_harness.run_directory.directory import stated
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.recording import record_judging
@@ -25,13 +27,62 @@ from gapft_harness.stages.experiment import (
     keep,
 )
 from gapft_harness.stages.generation.generation import check_early_stop, describe_reuse
-from gapft_harness.stages.integrity.rests_on import record_plugins
+from gapft_harness.stages.integrity.rests_on import SECTION, Changed, hold, record_plugins
 from gapft_harness.stages.report import report_stage
-from gapft_harness.stages.search.stage import search_stage
+from gapft_harness.stages.search.stage import read_data, search_stage
 from gapft_harness.stages.search.states import Window, partition
 from gapft_harness.stages.selection.stage import replicate_warnings, select
 from gapft_harness.stages.train.stage import train_stage
 from gapft_harness.stages.train.stored import originals
+
+
+def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]) -> None:
+    """Empties a run as far as its recipe, task, data, plugins or model were changed since.
+
+    The stages then make it anew, from the store as far as that has it.
+
+    Args:
+        context: the run, with the recipe that is given now.
+        given: folders with task YAML that the command was given; none: those of the search.
+        stages: those that will run.
+
+    Raises:
+        UserError: they were, and these stages cannot make it anew, or the store lacks what would
+            be lost.
+    """
+    run, renews = context.run, "search" in stages and context.searching is None
+    if run.is_empty() and not run.changes:
+        return
+    lines, held = run.changes.of_search, None
+    if not lines:
+        try:
+            held = hold(run, run.manifest(), context.plugins, given, partial(read_data, context))
+        except Changed as error:
+            if not renews:
+                raise
+            lines = error.lines
+    elif not renews:
+        raise UserError(
+            f"run directory {run.path}: was made otherwise; differing: {'; '.join(lines)}. Give "
+            "the command without --only, or another --run-dir"
+        )
+    run.changes = Changes(lines, run.changes.of_selection)
+    if not run.is_empty():
+        if lines:
+            read_data(context, given or None)  # what cannot be read leaves the run as it was
+        if run.changes:
+            run.require_stored()
+    if lines or "select" in stages:
+        context.warn(run.record_changes())
+    if lines:
+        run.renew()
+    if held is None:
+        return
+    if held.again is not None:
+        places = {key: held.again[key] for key in ("files", "include_paths", "data_dir")}
+        run.update_manifest(lambda manifest: manifest[SECTION].update(places))
+    for line in held.unchecked:
+        context.say(line)
 
 
 def states_stage(context: Context) -> None:
