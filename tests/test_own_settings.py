@@ -342,18 +342,6 @@ def test_a_card_says_what_its_own_adapter_was_trained_by(folder: Path, tmp_path:
         assert f"| training.learning_rate | {rate} |" in card, name
 
 
-def test_a_run_with_windows_is_judged_again_and_chosen_for_again(
-    folder: Path, tmp_path: Path
-) -> None:
-    """By the rule that it has every set is chosen again as it was, of its own K's evidence."""
-    asked = ("rejudge", "run", "--verifier", "contains", "--out", str(tmp_path / "out"), *PLUGINS)
-    succeed(*asked, cwd=folder)
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert found["refused"] is None
-    assert {arm.partition("-seed")[0] for arm in found["arms"]} == {*CONDITIONS}
-    assert all(of["n"] == [of["same"]] * 2 != [0, 0] for of in found["arms"].values())
-
-
 def test_what_a_trainer_says_of_its_settings_is_not_replaced(folder: Path, tmp_path: Path) -> None:
     """By another trainer too: one that trained otherwise and says so is not made to agree."""
     run = RunDirectory.open(folder / "run")
