@@ -115,8 +115,9 @@ def command(
     if run := next((place for place in logs if is_run(place)), None):
         raise UserError(
             f"{run}: is a run directory; expected sample logs. To judge the run by another "
-            f"verifier without generating again: gapft run {Path(run) / 'recipe.yaml'} --set "
-            f"verifier.name={verifier} --run-dir NEW_FOLDER, with a new folder beside {run}"
+            "verifier, run its recipe in a new folder beside it, which reuses the stored "
+            f"responses: gapft run {Path(run) / 'recipe.yaml'} --set verifier.name={verifier} "
+            "--run-dir NEW_FOLDER"
         )
     if was is None and was_param:
         raise UserError("--was-param: names no verifier; add --was NAME")
