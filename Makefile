@@ -39,7 +39,7 @@ QUICK := analysis verdicts plugins report \
 	matched_diversity origins plugin_manager recipe site states traits verification \
 	verified_responses windows) compare/test_comparison.py compare/test_words.py \
 	compare/test_bad_logs.py compare/test_other_tools.py gap/test_measuring.py \
-	rejudge/test_conclusions.py training/test_passes.py training/test_plan.py
+	training/test_passes.py training/test_plan.py
 
 test-quick: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n 2 $(addprefix tests/,$(QUICK)) \

@@ -64,8 +64,8 @@ def asked(run: RunDirectory) -> list[Block]:
     table = Frame(SETTINGS, [*flat(told)]).table(words=2)
     needed = [
         Text(
-            f"Made with the plugin file {Path(file).name} (sha256 {digest}): gapft run, verify and "
-            f"rejudge need it, as --plugin {Path(file).name}."
+            f"Made with the plugin file {Path(file).name} (sha256 {digest}): gapft run and verify "
+            f"need it, as --plugin {Path(file).name}."
         )
         for file, digest in given_plugins(manifest).items()
     ]

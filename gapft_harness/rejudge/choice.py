@@ -27,7 +27,7 @@ class RejudgeChoice:
 
     Attributes:
         now: the rule that judges.
-        was: the rule that its verdicts are held against; None: what the logs or the run say.
+        was: the rule that its verdicts are held against; None: what the logs say.
         gold: the document's field that holds the gold answer; None: the first that fits.
         metric: the logged metric that says what was right; None: the log's
             verdicts, or where it has none, its first metric.

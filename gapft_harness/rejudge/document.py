@@ -1,8 +1,8 @@
-"""Of logs: what was judged again, as blocks and as figures."""
+"""What was judged again, as blocks and as figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gapft_harness.compare.choice import REPLICATES
@@ -78,7 +78,7 @@ def sections(of: LogsJudged) -> list[Section]:
             ],
         ),
         Section("Both rules" if of.is_graded else str(now), [_accuracies(of)]),
-        *flip_sections(of.flips),
+        *_flip_sections(of.flips),
     ]
 
 
@@ -152,16 +152,9 @@ RULES: tuple[Column[Line], ...] = (
 )
 
 
-def flip_sections(flips: Flips, place: Callable[[Flip], str] | None = None) -> Iterator[Section]:
-    """The first flips of each kind.
-
-    Args:
-        flips: all.
-        place: what is said behind a flip's document; default: which response it is of its row,
-            and of several logs which.
-    """
+def _flip_sections(flips: Flips) -> Iterator[Section]:
+    """Yield a table of the first flips of each kind."""
     several = len({flip.where.partition(", line")[0] for flip in flips.kept}) > 1
-    place = place or (lambda flip: _in_log(flip, several))
     for right, count, title in (
         (True, flips.right, "Right now, and was wrong"),
         (False, flips.wrong, "Wrong now, and was right"),
@@ -175,16 +168,17 @@ def flip_sections(flips: Flips, place: Callable[[Flip], str] | None = None) -> I
                 f"{whole(len(kept))} of {whole(count)}; --show N shows more, and --out writes all "
                 "with their whole text to flips.csv."
             )
-        rows = [(flip, place(flip)) for flip in kept]
+        rows = [(flip, _format_place(flip, several)) for flip in kept]
         yield Section(title, [Frame(FLIPS, rows).table(note, words=5)])
 
 
-def _in_log(flip: Flip, several: bool) -> str:
+def _format_place(flip: Flip, several: bool) -> str:
+    """Format which response of its row a flip is, and if there are several logs, in which log."""
     response = "" if flip.index == 0 else f", response {flip.index + 1}"
     return f"{response} ({flip.where})" if several else response
 
 
-def cut(text: str) -> str:
+def _cut(text: str) -> str:
     """A text on one line: whole, or its start and its end."""
     line = " ".join(text.split())
     return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
@@ -192,21 +186,21 @@ def cut(text: str) -> str:
 
 def _now(row: tuple[Flip, str]) -> str:
     flip = row[0]
-    return flip.reason if flip.now_answer is None and flip.reason else cut(flip.now_answer or "–")
+    return flip.reason if flip.now_answer is None and flip.reason else _cut(flip.now_answer or "–")
 
 
 _FLIPPED = "what flipped"
 #: A flip, with where it is.
 FLIPS: tuple[Column[tuple[Flip, str]], ...] = (
     Column("", _FLIPPED, lambda row: f"{row[0].document}{row[1]}", "document"),
-    Column("", _FLIPPED, lambda row: cut(row[0].gold), "gold"),
-    Column("", _FLIPPED, lambda row: row[0].was_answer, "was read as", cut),
+    Column("", _FLIPPED, lambda row: _cut(row[0].gold), "gold"),
+    Column("", _FLIPPED, lambda row: row[0].was_answer, "was read as", _cut),
     Column("", _FLIPPED, _now, "is read as"),
-    Column("", _FLIPPED, lambda row: cut(row[0].text), "response"),
+    Column("", _FLIPPED, lambda row: _cut(row[0].text), "response"),
 )
 
 
-def rule(of: Rule | None) -> dict[str, Any] | None:
+def _rule(of: Rule | None) -> dict[str, Any] | None:
     """A rule as results.json has it."""
     return None if of is None else {"verifier": of.name, "params": dict(of.params)}
 
@@ -218,8 +212,8 @@ def results(of: LogsJudged) -> dict[str, Any]:
     return {
         "schema": 1,
         "logs": [str(log.path) for log in of.logs],
-        "now": rule(of.choice.now),
-        "was": rule(of.choice.was),
+        "now": _rule(of.choice.now),
+        "was": _rule(of.choice.was),
         "gold": [reading.golds.where for reading in of.readings],
         "responses": of.responses,
         "verdicts": dict(sorted(of.reasons.statuses.items())),

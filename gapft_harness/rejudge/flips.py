@@ -29,9 +29,9 @@ class Flip:
     """One response whose verdict flipped.
 
     Attributes:
-        where: the log and its line, or the run's table.
-        document: lm_eval's number of the document, or the problem's id.
-        index: number of the response, from 0; -1 is a run's greedy decode.
+        where: the log and its line.
+        document: lm_eval's number of the document.
+        index: number of the response, from 0.
         right: whether it is right now; else it was.
         was_answer: what the earlier rule read as the answer, if that is known.
         now_answer: what the new rule reads; None: nothing, or its verifier does not say.
@@ -73,13 +73,13 @@ class Flips:
     _kept: Counter[bool] = field(default_factory=Counter)
     _file: Any = None
 
-    def add(self, flip: Flip, repeated: bool = False) -> None:
-        """One more; one that only repeats another is counted and written, and not kept."""
+    def add(self, flip: Flip) -> None:
+        """Count a flip, write it if a file is asked for, and keep the first of each kind."""
         if flip.right:
             self.right += 1
         else:
             self.wrong += 1
-        if not repeated and self._kept[flip.right] < self.most:
+        if self._kept[flip.right] < self.most:
             self._kept[flip.right] += 1
             self.kept.append(flip)
         if self._file is not None:

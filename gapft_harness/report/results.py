@@ -43,7 +43,7 @@ OWN_KEYS = (
 
 def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """The content of results.json (schema 1; keys in docs/report.md). Holds no time and no path."""
-    of_audit = on_audit(inputs, findings)
+    of_audit = _on_audit(inputs, findings)
     content: dict[str, Any] = {
         "schema": 1,
         "recipe": inputs.recipe["name"],
@@ -63,7 +63,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["audits"] = {
             of.name: {
                 **({"of": of.of} if of.of else {"task": of.inputs.task["name"]}),
-                **on_audit(of.inputs, findings.further[of.name]),
+                **_on_audit(of.inputs, findings.further[of.name]),
             }
             for of in inputs.further
         }
@@ -97,7 +97,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     return content
 
 
-def on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
+def _on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """The source, the conditions and their contrasts on one audit."""
     source = findings.source
     return {

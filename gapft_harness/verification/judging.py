@@ -23,7 +23,7 @@ T = TypeVar("T")
 VerdictAndAnswer = tuple[Verdict, str | None]
 
 #: The verdict on a response that was never generated. The verifier is not asked: V = 0.
-BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
+_BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
 
 
 def verify_responses(
@@ -69,7 +69,7 @@ def _judge_responses(
     pairs = list(zip(responses, golds, strict=True))
     written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
     judged = iter(judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
-    skipped = (BEYOND_CONTEXT, None)
+    skipped = (_BEYOND_CONTEXT, None)
     return [skipped if r.finish_reason == CONTEXT else next(judged) for r in responses]
 
 

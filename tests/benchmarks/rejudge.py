@@ -1,8 +1,8 @@
 """Responses judged again, a second, beside what their verifier alone judges on every core.
 
-A run's table is read, judged, counted and written; the verifier alone gets the same distinct pairs
-in one process. The figure is the time of the first over that of the second divided by the cores: 1
-is a verifier that does nothing but judge, on all of them.
+The judge of ``gapft rejudge`` gets the pairs in its own portions; the verifier alone gets the same
+distinct pairs in one process. The figure is the time of the first over that of the
+second divided by the cores: 1 is a verifier that does nothing but judge, on all of them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,11 @@ import os
 import random
 from pathlib import Path
 
-from gapft_harness.core.records import Gold, Problem, Response, Verdict
+from gapft_harness.core.records import Gold
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.rejudge.choice import Rule
-from gapft_harness.rejudge.flips import Flips
-from gapft_harness.rejudge.judge import judging
-from gapft_harness.rejudge.run.tables import Rewriting
-from gapft_harness.run_directory.parquet import write_batches
-from gapft_harness.run_directory.tables import response_row, response_schema, write_problems
+from gapft_harness.rejudge.judge import AT_ONCE, judging
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.verification.reasons import Reasons
 from tests.benchmarks.measure import Figure, in_turn
 
 #: By rule its problems and how many samples each has; all responses differ.
@@ -34,11 +29,11 @@ CORES = min(8, os.cpu_count() or 1)
 
 def measure(folder: Path) -> list[Figure]:
     """A verifier that is made in several processes, and one that has its own."""
-    return [_figure(folder / rule.name, rule, *sizes) for rule, *sizes in RULES]
+    return [_figure(rule, *sizes) for rule, *sizes in RULES]
 
 
-def _figure(folder: Path, rule: Rule, problems: int, samples: int) -> Figure:
-    pairs = _write(folder, problems, samples, letters=rule.name == "option_letter")
+def _figure(rule: Rule, problems: int, samples: int) -> Figure:
+    pairs = _make_pairs(problems, samples, letters=rule.name == "option_letter")
     texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]
     own = rule.name == "math"
     plugins = load_plugins([])
@@ -48,11 +43,9 @@ def _figure(folder: Path, rule: Rule, problems: int, samples: int) -> Figure:
     ):
 
         def again() -> None:
-            flips, counted = Flips(0), Reasons()
-            Rewriting(judge, flips, counted).table(
-                "pool", folder / "responses.parquet", folder / "problems.parquet", folder / "new"
-            )
-            assert counted.statuses.total() == len(pairs)
+            for start in range(0, len(pairs), AT_ONCE):
+                portion = slice(start, start + AT_ONCE)
+                assert len(judge.judge(texts[portion], golds[portion])) == len(texts[portion])
 
         def alone() -> None:
             assert len(verifier.verify(texts, golds)) == len(pairs)
@@ -69,23 +62,17 @@ def _figure(folder: Path, rule: Rule, problems: int, samples: int) -> Figure:
     return Figure(f"{len(pairs):,} responses, {rule.name}", ratio, LIMIT, "times", detail)
 
 
-def _write(folder: Path, problems: int, samples: int, *, letters: bool) -> list[tuple[str, Gold]]:
-    """Writes a split's problems and responses; gives the pairs to judge."""
+def _make_pairs(problems: int, samples: int, *, letters: bool) -> list[tuple[str, Gold]]:
+    """Make responses, one greedy and ``samples`` to each problem, each with its gold answer."""
     rng = random.Random(7)
-    made = [Problem(f"p{i:05}", "?", "ABCD"[i % 4] if letters else str(i)) for i in range(problems)]
-    rows, pairs = [], []
-    for problem in made:
-        for index in range(-1, samples):
+    pairs: list[tuple[str, Gold]] = []
+    for number in range(problems):
+        gold = "ABCD"[number % 4] if letters else str(number)
+        for _ in range(1 + samples):
             steps = " ".join(f"Step {s}: {rng.random():.12f} is less." for s in range(STEPS))
             said = (
                 rng.choice("ABCD") if letters else f"\\frac{{{2 * rng.randrange(problems)}}}{{2}}"
             )
             text = f"{steps} The answer is ({said})." if letters else f"{steps} \\boxed{{{said}}}"
-            rows.append(
-                response_row(Response(problem.id, index, text, (1, 2), "stop", 0), Verdict("fail"))
-            )
-            pairs.append((text, problem.gold))
-    folder.mkdir()
-    write_problems(folder / "problems.parquet", made, lambda ids: iter([(1,)] * len(ids)))
-    write_batches(folder / "responses.parquet", response_schema(), [rows])
+            pairs.append((text, gold))
     return pairs

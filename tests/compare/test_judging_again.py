@@ -80,11 +80,10 @@ def test_flips_are_those_worked_out_by_hand(tmp_path: Path) -> None:
         for number, (value, text) in enumerate(zip(values, texts, strict=True))
     ]
     log = write(tmp_path / "log", rows=rows)
-    done = run(
-        log, "--verifier", "option_letter", "--param", "rule=first_explicit", "--out",
-        tmp_path / "out",
-    )  # fmt: skip
+    rule = ("--verifier", "option_letter", "--param", "rule=first_explicit")
+    done = run(log, *rule, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
+    assert "--overwrite" in str(run(log, *rule, "--out", tmp_path / "out").exception)
     flips = list(csv.DictReader((tmp_path / "out" / "flips.csv").open()))
     assert [
         (f["document"], f["flip"], f["was_answer"], f["now_answer"], f["text"]) for f in flips
@@ -302,6 +301,17 @@ def test_an_unknown_verifier_and_a_log_named_twice(tmp_path: Path) -> None:
         run(log, "--verifier", "maths").exception
     )
     assert "named twice" in str(run(log, log, "--verifier", "option_letter").exception)
+
+
+def test_a_run_directory_is_refused_with_the_command_that_judges_it(tmp_path: Path) -> None:
+    for name in ("recipe.yaml", "manifest.json"):
+        (tmp_path / name).touch()
+    done = run(tmp_path, "--verifier", "math", "--out", tmp_path / "out")
+    assert isinstance(done.exception, UserError)
+    assert done.exception.exit_status == 2
+    remedy = f"gapft run {tmp_path}/recipe.yaml --set verifier.name=math --run-dir"
+    assert remedy in str(done.exception)
+    assert not (tmp_path / "out").exists()
 
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]x[/] <script>alert(1)</script> \u202eevil | `a` \ud800 B"

@@ -156,20 +156,3 @@ def test_adapters_load_in_stock_lm_eval(demo_run: Path, tmp_path: Path) -> None:
     assert len(logged) == 40
     agreeing = sum(ours[prompt] == text for prompt, text in logged.items())
     assert agreeing >= 39, "merged and unmerged adapters may differ by rounding on a rare item"
-
-
-def test_the_demo_is_judged_again_by_another_verifier(
-    all_conditions: dict[str, Any], readme_run: Path, demo_run: Path, tmp_path: Path
-) -> None:
-    """What ``boxed_math`` passes ``math`` passes too, so nothing is wrong now."""
-    plugin = readme_run / "most_reachable.py"
-    given = ("rejudge", demo_run, "--verifier", "math", "--plugin", plugin, "--out", tmp_path)
-    done = CliRunner().invoke(app, [*map(str, given)])
-    assert done.exit_code == 0, (done.output, done.exception)
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert found["before"]["contrasts"] == all_conditions["contrasts"]
-    assert found["wrong_now"] == 0
-    if not found["right_now"]:
-        assert found["after"] == found["before"]
-        for one in found["conclusions"]:
-            assert one["retrained"] == pytest.approx([one["is"]] * 2)

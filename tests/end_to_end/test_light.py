@@ -87,7 +87,6 @@ def test_no_package_of_an_extra_is_there(light: Path) -> None:
         ("compare", "--example", "--out", "{}/example"),
         ("compare", "runs/before", "runs/after"),
         ("rejudge", "runs/before", "--task", "gapft_demo", "--verifier", "math"),
-        ("rejudge", "runs/demo", "--plugin", "most_reachable.py", "--verifier", "math"),
         ("gap", "runs/demo"),
         ("list", "tasks"),
         ("doctor",),

@@ -126,10 +126,36 @@ def test_import_export(demo_run: Path, tmp_path: Path) -> None:
     assert 0.8 < results.metric_value < 1
 
 
-def test_evaluating_adapters(demo_run: Path, tmp_path: Path) -> None:
-    text = (DOCS / "comparing.md").read_text().partition("\n## Several adapters on one base\n")[2]
-    section = tmp_path / "section.md"
+def write_section(heading: str, folder: Path) -> Path:
+    """Write a section of docs/comparing.md, up to the next of level 2, as a page of its own."""
+    text = (DOCS / "comparing.md").read_text().partition(f"\n{heading}\n")[2]
+    section = folder / "section.md"
     section.write_text(text.partition("\n## ")[0])
+    return section
+
+
+def test_a_run_judged_by_another_verifier_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
+    """What ``boxed_math`` passes ``math`` passes too."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / ".store").symlink_to(demo_run.parent / ".store")
+    run_blocks(write_section("### Judge a run by another verifier", tmp_path), tmp_path)
+    run = tmp_path / "runs" / "demo-math"
+    manifest = json.loads((run / "manifest.json").read_text())
+    for split in ("pool", "audit"):
+        before, after = (
+            pq.read_table(folder / split / "responses.parquet").to_pylist()
+            for folder in (demo_run, run)
+        )
+        assert [row["text"] for row in after] == [row["text"] for row in before]
+        assert sum(manifest["reused"][split].values()) == len(after)
+        pairs = zip(before, after, strict=True)
+        passed = [(b["status"] == "pass", a["status"] == "pass") for b, a in pairs]
+        assert (True, True) in passed
+        assert (True, False) not in passed
+
+
+def test_evaluating_adapters(demo_run: Path, tmp_path: Path) -> None:
+    section = write_section("## Several adapters on one base", tmp_path)
     log = run_page(section, demo_run, tmp_path)
     rows = [line.split() for line in log.splitlines()]
     told = {

@@ -359,7 +359,6 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
     recipe = run / "recipe.yaml"
     for command in (
         ["verify", run],
-        ["rejudge", run, "--verifier", "option_letter"],
         ["run", recipe, "--run-dir", run, "--include-path", made / "tasks", "--dry-run"],
     ):
         done = CliRunner().invoke(app, [*map(str, command)])

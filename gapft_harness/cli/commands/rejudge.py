@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapft_harness.cli.options import Form, Format, PluginFile, as_folder
+from gapft_harness.cli.options import Format, PluginFile, as_folder
 from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
-    from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-    from gapft_harness.rejudge.flips import Flips
-    from gapft_harness.report.rendering.document import Document
-
+    from gapft_harness.rejudge.choice import Rule
 
 GROUP = "Measure and compare"
-EXAMPLE = "gapft rejudge runs/demo --verifier boxed_math"
+EXAMPLE = "gapft rejudge runs/before --verifier math"
 
 
 def command(
@@ -27,7 +24,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="LOGS",
-            help="sample logs of lm_eval: files, folders or globs; or a run directory",
+            help="sample logs of lm_eval: files, folders or globs",
         ),
     ],
     verifier: Annotated[
@@ -107,10 +104,21 @@ def command(
     ] = None,
 ) -> None:
     """Judge saved responses again by another verifier, and list what flips."""
+    from gapft_harness.cli.display import Display, tell
+    from gapft_harness.cli.runs import is_run
     from gapft_harness.core.files import require_free
     from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-    from gapft_harness.rejudge.document import FILES
+    from gapft_harness.rejudge.document import FILES, document
+    from gapft_harness.rejudge.flips import collecting
+    from gapft_harness.rejudge.logs import judge_logs
 
+    if run := next((place for place in logs if is_run(place)), None):
+        raise UserError(
+            f"{run}: is a run directory; expected sample logs. To judge the run by another "
+            "verifier, run its recipe in a new folder beside it, which reuses the stored "
+            f"responses: gapft run {Path(run) / 'recipe.yaml'} --set verifier.name={verifier} "
+            "--run-dir NEW_FOLDER"
+        )
     if was is None and was_param:
         raise UserError("--was-param: names no verifier; add --was NAME")
     if was is not None and metric is not None:
@@ -121,15 +129,18 @@ def command(
     held = None if was is None else Rule(was, _params(was_param, "--was-param"))
     if include_path is not None:
         now, held = _looking_in(include_path, now, held, plugin)
-    choice = RejudgeChoice(
-        now,
-        held,
-        *(gold, metric, filter, task, plugin, show),
-    )
-    if any((Path(one) / "recipe.yaml").is_file() for one in logs):
-        _run(logs, choice, out, form)
-    else:
-        _logs(logs, choice, out, form)
+    choice = RejudgeChoice(now, held, gold, metric, filter, task, plugin, show)
+    display = Display()
+    with collecting(choice.shown, written=out is not None) as flips:
+        with display:
+            judged = judge_logs(logs, choice, flips, display.job)
+        page = document(judged)
+        if out is None:
+            tell(page, form=form)
+            return
+        page.write(out)
+        flips.write(out / FILES[-1])
+        tell(page, f"written: {out / FILES[0]}, {', '.join(FILES[1:])}", form=form)
 
 
 def _looking_in(
@@ -155,64 +166,6 @@ def _looking_in(
         replace(rule, params={**given, **rule.params}) if takes(rule) else rule for rule in rules
     )
     return first, rest[0] if rest else None
-
-
-def _logs(logs: list[str], choice: RejudgeChoice, out: Path | None, form: Form) -> None:
-    from gapft_harness.cli.display import Display
-    from gapft_harness.rejudge.document import document
-    from gapft_harness.rejudge.flips import collecting
-    from gapft_harness.rejudge.logs import judge_logs
-
-    display = Display()
-    with collecting(choice.shown, written=out is not None) as flips:
-        with display:
-            found = judge_logs(logs, choice, flips, display.job)
-        _told(document(found), flips, out, form)
-
-
-def _run(logs: list[str], choice: RejudgeChoice, out: Path | None, form: Form) -> None:
-    from gapft_harness.cli.display import Display
-    from gapft_harness.rejudge.flips import collecting
-    from gapft_harness.rejudge.run.document import document
-    from gapft_harness.rejudge.run.judged import judge_run
-
-    path = Path(logs[0])
-    if len(logs) > 1:
-        raise UserError(f"{logs[0]} and {logs[1]}: a run directory is judged again by itself")
-    of_logs = {
-        "--was": choice.was,
-        "--gold": choice.gold,
-        "--metric": choice.metric,
-        "--filter": choice.filter,
-        "--task": choice.tasks,
-    }
-    for option, given in of_logs.items():
-        if given:
-            raise UserError(
-                f"{option}: is of sample logs, and {path} is a run directory, which says what was "
-                "right and by which gold answers; leave it out"
-            )
-    if out is not None and out.resolve().is_relative_to(path.resolve()):
-        raise UserError(
-            f"--out {out}: lies in the run directory, which is not written; give another"
-        )
-    display = Display()
-    with collecting(choice.shown, written=out is not None) as flips:
-        with display:
-            found = judge_run(path, choice, flips, display.job)
-        _told(document(found), flips, out, form)
-
-
-def _told(told: Document, flips: Flips, out: Path | None, form: Form) -> None:
-    from gapft_harness.cli.display import tell
-    from gapft_harness.rejudge.document import FILES
-
-    if out is None:
-        tell(told, form=form)
-        return
-    told.write(out)
-    flips.write(out / FILES[-1])
-    tell(told, f"written: {out / FILES[0]}, {', '.join(FILES[1:])}", form=form)
 
 
 def _params(given: Sequence[str], option: str) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""A finished run judged again: its verdicts, states, training sets and conclusions."""
