@@ -89,7 +89,7 @@ def find_changes(
     chosen = dict(earlier.conditions) | {arm.condition: of for arm, of in trained.items()}
     chosen = {name: of for name, of in chosen.items() if name in recipe.conditions}
     selection += differences(
-        {name: earlier.settled(of) for name, of in chosen.items()},
+        {name: recipe.settled(of) for name, of in chosen.items()},
         {name: recipe.settled(recipe.conditions[name]) for name in chosen},
         "conditions",
     )

@@ -646,7 +646,9 @@ def _of_arm(
     source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
 ) -> dict[str, Any]:
     """What was recorded of a model, as of the arm and the folder that are asked for now."""
-    found = {**source, "pretrained": settings.model_args.get("pretrained")}
+    found = dict(source)
+    if "pretrained" in found:
+        found["pretrained"] = settings.model_args.get("pretrained")
     if adapter is not None and isinstance(of := source.get("adapter"), Mapping):
         found["adapter"] = {**of, "arm": adapter.arm.name}
     return found
