@@ -47,8 +47,8 @@ is worse than `--fail-if-worse` allows.
 
 RECIPE is a file or the name of one that ships; RUN is a [run directory](run-directory.md). Options
 may be written with underscores, as in lm_eval. If `--set` and another option set the same key,
-`--set` wins. Without a recipe, settings change the run's own. `gapft --install-completion` lets the shell complete commands,
-options, recipes and tasks.
+`--set` wins. Without a recipe, settings change the run's own. `gapft --install-completion` lets
+the shell complete commands, options, recipes and tasks.
 """
 
 

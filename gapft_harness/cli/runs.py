@@ -296,22 +296,25 @@ def _ahead(run: RunDirectory) -> dict[str, int]:
 
 
 def _say_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
-    """Says before it happens that a finished run will be another, or report other conditions.
-
-    On a terminal it asks.
-    """
-    if run.is_new or "select" not in stages or not (run.path / layout.REPORT).is_dir():
+    """Says before it happens what of a run changes; on a terminal it asks, if it is finished."""
+    if run.is_new:
         return
+    told, selects = list(run.changes.lines), "select" in stages
     earlier = RunDirectory.open(run.path).recipe
     was, now = (
         f"{_list(of.conditions)} under seeds {_list(of.seeds)}" for of in (earlier, run.recipe)
     )
-    told = [*run.changes.lines, *([f"it reports {now} in place of {was}"] if was != now else [])]
-    if not told:
+    is_finished = (run.path / layout.REPORT).is_dir()
+    if selects and is_finished and was != now:
+        told.append(f"it reports {now} in place of {was}")
+    if not told or not (selects or run.changes.of_search):
+        return
+    line = f"what depends on these changes is made again: {'; '.join(told)}"
+    if not is_finished:
+        display.say(line)
         return
     display.say(
-        f"warning: {run.path} is finished, and what depends on these changes is made again: "
-        f"{'; '.join(told)}. To keep it as it is, give another --run-dir"
+        f"warning: {run.path} is finished, and {line}. To keep it as it is, give another --run-dir"
     )
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if asks and not typer.confirm("Change this run?", default=False, err=True):

@@ -61,6 +61,8 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
             if not renews:
                 raise
             lines = error.lines
+            told = "; ".join(lines)
+            context.say(f"warning: {run.path}: what depends on these changes is made again: {told}")
     elif not renews:
         raise UserError(
             f"run directory {run.path}: was made otherwise; differing: {'; '.join(lines)}. Give "
