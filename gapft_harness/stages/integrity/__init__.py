@@ -6,12 +6,12 @@ each split's problems, the code of the plugins that took part, the files that we
 of the model (``rests_on.py``). The recipe is in the manifest whole. A training set that was taken
 from another run has the hash of the file that it was taken from (``sources.py``).
 
-**When a command begins.** Before anything else it compares its recipe with what the run is bound to
-by now (``run_directory/binding.py``): the search's keys from the first command on, the trainer's
-once there is an adapter. Then it compares task, data, plugins, model and named subsets with
-``rests_on`` (``hold``). Small files are hashed again; large ones, where size or time changed;
-only where a file is another are task and data read again, to say what of it differs. What is
-another is named, and nothing else is done.
+**When a command begins.** Before anything else it compares its recipe with the run's
+(``run_directory/binding.py``), and task, data, plugins, model and named subsets with ``rests_on``
+(``hold``). Small files are hashed again; large ones, where size or time changed; only where a file
+is another are task and data read again, to say what of it differs. ``gapft run`` then empties the
+run as far as it depends on what is another (``settle_changes``), if the store has what was made;
+other commands name it and stop.
 
 **When a job begins.** It compares what it has loaded itself with ``rests_on`` (``require_same``),
 for it may run on another machine. No problem of one split may be in another (``disjoint.py``).
