@@ -193,7 +193,7 @@ def put_into_store(group: Group, folder: Path, run: Path) -> None:
         stored = group.folder / index[name]
         if file.stat().st_size < _LINKED or not group.link(index[name], file):
             group.commit(stored.name, file.read_bytes())
-    group.commit(_INDEX, json_text(index).encode())
+    group.commit(_INDEX, json_text({"files": index, "sha256": content_hash(index)}).encode())
 
 
 def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]:
@@ -213,9 +213,12 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
     """
     from gapft_harness.training.adapter import model_card, whole_folder
 
-    base = str(model_args(run.recipe)["pretrained"])
+    base, trained_for = str(model_args(run.recipe)["pretrained"]), group.facts().get("run")
+    index = read_json(group.folder / _INDEX)
+    if content_hash(index.get("files")) != index.get("sha256"):
+        raise damaged(group.folder / _INDEX, "its hash is another")
     with whole_folder(run.path / layout.adapter(arm)) as partial:
-        for name, recorded in read_json(group.folder / _INDEX).items():
+        for name, recorded in index["files"].items():
             stored, file = group.folder / str(recorded), partial / name
             if sha256_once(stored) != recorded:
                 raise damaged(stored, "its hash is another")
@@ -236,7 +239,6 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
             _write_anew(partial / "adapter_config.json", text)
         (partial / "training.json").unlink()
         write_json(partial / "training.json", facts)
-    trained_for = group.facts().get("run")
     reused = {} if trained_for == str(run.path.resolve()) else {"reused": trained_for}
     return {**facts, **reused}
 
