@@ -131,10 +131,9 @@ def test_a_run_after_its_search_alone_is_enough(run: Path) -> None:
     assert "no training of this run has recorded its seconds" in said(done)
 
 
-def test_a_merged_run_does_not_know_how_long_its_search_took(run: Path) -> None:
-    """``gapft run`` on it times a search stage that finds everything there."""
+def test_a_run_that_reused_responses_does_not_know_how_long_a_search_takes(run: Path) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["stages"] |= {"merge": {"seconds": 3.0}, "search": {"seconds": 0.02}}
+    manifest["reused"]["pool"] = {"runs/other": 7}
     (run / "manifest.json").write_text(json.dumps(manifest))
     assert read_run(run).seconds is None
     assert "the search's seconds are not recorded" in said(command(run))
