@@ -24,6 +24,7 @@ class StoredGroup:
         folder: where it is.
         size: bytes of its files.
         responses: how many it holds.
+        verdicts: how many it holds, where it holds no responses.
         users: the names of runs that were made from it or that its files were generated for.
         made_from: the settings and inputs of its key.
     """
@@ -31,12 +32,20 @@ class StoredGroup:
     folder: Path
     size: int
     responses: int
+    verdicts: int
     users: tuple[str, ...]
     made_from: dict[str, Any]
 
     @property
+    def count(self) -> str:
+        """How much it holds."""
+        return f"{self.responses:,} responses" if self.responses else f"{self.verdicts:,} verdicts"
+
+    @property
     def what(self) -> str:
         """In a few words, what its files are."""
+        if "responses" in self.made_from:
+            return f"verdicts of {self.made_from['verifier']['name']}"
         decoding = self.made_from.get("decoding", {})
         streams = self.made_from.get("streams")
         if streams is None:
@@ -70,6 +79,7 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[StoredGroup]:
                 folder,
                 sum(file.stat().st_size for file in files),
                 sum(int(head.get("responses", 0)) for head in heads),
+                sum(int(head.get("verdicts", 0)) for head in heads),
                 tuple(sorted(users)),
                 dict(_read(folder / "made_from.json").get("key", {})),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ from gapft_harness.recipe.recipe import binding
 from gapft_harness.stages.generation.sealing import description_of
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import Store, read_json
+from gapft_harness.version import __version__
 
 #: Libraries whose minor versions may change what a model generates.
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
+
+#: Libraries whose minor versions may change a verdict, or what a program that is judged does.
+_JUDGING = ("math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym", "lm_eval", "numpy")
 
 #: What a sampler says of a model whose files are not known here, as far as it tells models apart.
 SAID_OF_MODELS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
@@ -83,14 +88,24 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
 
 
 def describe_verifier(
-    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
+    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier, store: Store
 ) -> dict[str, Any]:
-    """Describe what decides which problems are solved, and what an episode is told."""
+    """Describe what decides verdicts, which problems are solved, and what an episode is told.
+
+    Args:
+        task: its facts, as the manifest has them.
+        plugins: has the verifier.
+        verifier: says what the manifest's ``judged_by`` records of it.
+        store: keeps the hashes of large files.
+    """
     return {
         "name": task["verifier"],
-        "parameters": task["verifier_params"],
+        "parameters": _content(task["verifier_params"], Digests(store.root)),
         "code": plugins.get("verifier", task["verifier"]).code,
-        "rules": description_of(verifier).get("rules"),
+        "describes": description_of(verifier),
+        "libraries": describe_libraries(_JUDGING),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "gapft-harness": __version__,  # what is bundled has no code of its own
     }
 
 
@@ -128,11 +143,14 @@ def _model(arguments: Mapping[str, Any], digests: Digests) -> tuple[Any, bool]:
 
 
 def _content(value: Any, digests: Digests) -> Any:
-    """An argument's value; of one that names a file or folder, its content's hash."""
-    if isinstance(value, str) and os.sep in value:
-        path = Path(value)
-        if path.is_file():
-            return {"file": digests.of(path)}
-        if path.is_dir():
-            return {"folder": sha256(path)}
+    """Replace names of files and paths of folders in an argument by their contents' hashes."""
+    if isinstance(value, Mapping):
+        return {key: _content(item, digests) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_content(item, digests) for item in value]
+    if isinstance(value, str):
+        if os.path.isfile(value):
+            return {"file": digests.of(Path(value))}
+        if os.sep in value and os.path.isdir(value):
+            return {"folder": sha256(Path(value))}
     return value
