@@ -14,7 +14,7 @@ from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import model_files, weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
-from gapft_harness.hooks.registered import SamplerTraits
+from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.recipe import binding
 from gapft_harness.stages.generation.sealing import description_of
 from gapft_harness.store.digests import Digests
@@ -65,7 +65,7 @@ def describe_sampler(
     model, is_known = _model(settings.model_args, digests)
     return {
         "backend": settings.backend,
-        "code": entry.code,
+        "code": describe_code(entry, digests),
         "model": model,
         "arguments": {key: _content(value, digests) for key, value in arguments.items()},
         "chat_template": settings.chat_template,
@@ -98,15 +98,25 @@ def describe_verifier(
         verifier: says what the manifest's ``judged_by`` records of it.
         store: keeps the hashes of large files.
     """
+    digests = Digests(store.root)
     return {
         "name": task["verifier"],
-        "parameters": _content(task["verifier_params"], Digests(store.root)),
-        "code": plugins.get("verifier", task["verifier"]).code,
+        "parameters": _content(task["verifier_params"], digests),
+        "code": describe_code(plugins.get("verifier", task["verifier"]), digests),
         "describes": description_of(verifier),
         "libraries": describe_libraries(_JUDGING),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "gapft-harness": __version__,  # what is bundled has no code of its own
     }
+
+
+def describe_code(entry: Registered, digests: Digests) -> Any:
+    """Describe a plugin's code: the hash of its file, and of a package all files."""
+    home = Path(entry.home)
+    if not entry.code or not home.is_dir():
+        return entry.code
+    files = (file for file in home.rglob("*") if file.is_file() and file.suffix != ".pyc")
+    return {"file": entry.code, "package": {str(f.relative_to(home)): digests.of(f) for f in files}}
 
 
 def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
