@@ -10,8 +10,9 @@ from typing import Any
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
+from gapft_harness.stages.generation.chunks import Chunk, Phase
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.generation import Chunk, Generator, Phase, chunks_of, generate
+from gapft_harness.stages.generation.generation import Generator, chunks_of, generate
 from gapft_harness.stages.generation.parts import StoredResponses
 from gapft_harness.store.store import Store
 

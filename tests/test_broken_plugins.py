@@ -405,7 +405,7 @@ def test_a_run_stops_at_a_status_that_is_none_and_goes_on_once_the_verifier_is_m
     stored = {path: path.read_bytes() for path in tmp_path.glob(".store/generate/*/*.jsonl")}
     assert not (tmp_path / "run/pool/responses.parquet").exists()
     path.write_text(path.read_text().replace("maybe", "fail"))
-    succeed("run", *words, cwd=tmp_path)
+    succeed("run", "demo", *words, *sets, cwd=tmp_path)
     texts = columns(tmp_path / "run/pool/responses.parquet", ("text", "status"))
     assert texts["status"] == ["fail"] * 18
     generated = b"".join(stored.values())

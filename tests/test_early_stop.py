@@ -29,9 +29,9 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.generation.chunks import Phase
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
 from gapft_harness.stages.generation.generation import (
-    Phase,
     check_early_stop,
     chunks_of,
     search_phases,

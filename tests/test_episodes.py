@@ -25,8 +25,9 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import Sandbox, probe
+from gapft_harness.stages.generation.chunks import Phase
 from gapft_harness.stages.generation.episodes import Episodes, episodes_of
-from gapft_harness.stages.generation.generation import Phase, chunks_of, greedy_phase
+from gapft_harness.stages.generation.generation import chunks_of, greedy_phase
 from gapft_harness.stages.generation.parts import Responses, StoredResponses, read_part
 from gapft_harness.stages.generation.sealing import write_responses
 from tests.generated import chunks_in, contents, generated, parts_in

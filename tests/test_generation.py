@@ -24,7 +24,8 @@ from gapft_harness.hooks.protocols import (
     Request,
     report_nothing,
 )
-from gapft_harness.stages.generation.generation import Phase, chunks_of, greedy_phase
+from gapft_harness.stages.generation.chunks import Phase
+from gapft_harness.stages.generation.generation import chunks_of, greedy_phase
 from gapft_harness.stages.generation.parts import StoredResponses
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.verdicts.copies import AlikeWatch

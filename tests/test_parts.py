@@ -27,6 +27,7 @@ from gapft_harness.stages.generation.parts import (
     part_of,
     read_head,
     read_part,
+    verdict_record,
 )
 from tests.asking import request_for
 
@@ -46,6 +47,7 @@ def records_of(problems: Sequence[str], indices: Sequence[int], *texts: str) -> 
 SAMPLES = [
     *records_of("ab", (0, 1), "p", "ü\n"),
     *judged_records({"a": {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}}),
+    verdict_record("b", [(0, Verdict("timeout", "busy"), "p"), (1, Verdict("pass"), None)], ["x"]),
 ]
 PART = part_of(SAMPLES, RUN)
 
@@ -78,7 +80,35 @@ def test_responses_of_several_files_are_merged_in_order_of_index() -> None:
     assert [r.seed for r in a.responses] == list(request_for("a", "?", (GREEDY, 0, 1)).seeds)
     assert a.prompt_ids == (1, 2, 3)
     assert a.verdicts == {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}
-    assert b.verdicts == {}
+    assert (a.answers, a.differing) == ({}, None)
+    assert b.verdicts == {0: Verdict("timeout", "busy"), 1: Verdict("pass")}
+    assert (b.answers, b.differing) == ({0: "p", 1: None}, ("x",))
+
+
+def test_what_decided_about_samples_stands_before_a_later_verdict() -> None:
+    judged = [(GREEDY, Verdict("pass"), "p"), (0, Verdict("fail", "later"), None)]
+    with stored(part_of([verdict_record("a", judged)]), PART) as (late, part):
+        for order in ([late, part], [part, late]):
+            entry = entries(order)[0]
+            assert entry.verdicts[GREEDY] == Verdict("fail", "why")
+            assert entry.verdicts[0] == Verdict("fail", "later")
+            assert entry.answers == {GREEDY: "p", 0: None}
+
+
+def test_no_verdict_of_another_run_is_dropped_with_its_executions() -> None:
+    rows = [(GREEDY, Verdict("error", "?"), "p"), (0, Verdict("fail", "no"), "q")]
+    content = part_of([verdict_record("a", rows, ["verdicts_differ"])], RUN)
+    with stored(part_of(SAMPLES[:2]), content) as (samples, verdicts):
+        for run, answers, differing in (
+            (RUN, {GREEDY: "p", 0: "q"}, ("verdicts_differ",)),
+            ("/runs/other", {0: "q"}, None),
+        ):
+            responses = StoredResponses()
+            responses.add(samples)
+            responses.add_verdicts(verdicts, run)
+            [entry] = responses.read(["a"])
+            assert (entry.answers, entry.differing) == (answers, differing)
+            assert entry.verdicts.keys() == answers.keys()
 
 
 def test_the_attempts_of_an_episode_are_one_response_in_memory_and_from_a_file() -> None:
@@ -99,9 +129,10 @@ def test_a_file_says_for_which_run_it_was_made_and_how_much_it_holds() -> None:
         head = StoredResponses().add(path)
         assert head == read_head(path)
         assert (head.run, head.responses) == (RUN, 4)
-        assert [problem_id for problem_id, _ in head.places] == ["a", "b", "a"]
+        assert [problem_id for problem_id, _ in head.places] == ["a", "b", "a", "b"]
         assert read_part(path) == [_as_json(record) for record in SAMPLES]
-        assert StoredResponses().add(empty) == Head("", 0, ())
+        nothing = StoredResponses().add(empty)
+        assert nothing == Head("", 0, nothing.sha256, ())
         assert read_part(empty) == []
 
 

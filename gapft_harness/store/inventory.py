@@ -23,7 +23,8 @@ class StoredGroup:
     Attributes:
         folder: where it is.
         size: bytes of its files.
-        responses: how many it holds; of an adapter none.
+        responses: how many it holds.
+        verdicts: how many it holds, where it holds no responses.
         users: the names of runs that were made from it or that its files were generated for.
         made_from: the settings and inputs of its key.
     """
@@ -31,14 +32,24 @@ class StoredGroup:
     folder: Path
     size: int
     responses: int
+    verdicts: int
     users: tuple[str, ...]
     made_from: dict[str, Any]
+
+    @property
+    def count(self) -> str:
+        """How much it holds."""
+        if self.verdicts:
+            return f"{self.verdicts:,} verdicts"
+        return f"{self.responses:,} responses" if self.responses else ""
 
     @property
     def what(self) -> str:
         """In a few words, what its files are."""
         if "trainer" in self.made_from:
             return f"adapter of {self.made_from['trainer']['name']}, seed {self.made_from['seed']}"
+        if "responses" in self.made_from:
+            return f"verdicts of {self.made_from['verifier']['name']}"
         decoding = self.made_from.get("decoding", {})
         streams = self.made_from.get("streams")
         if streams is None:
@@ -77,6 +88,7 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[StoredGroup]:
                 folder,
                 sum(file.stat().st_size for file in files),
                 sum(int(head.get("responses", 0)) for head in heads),
+                sum(int(head.get("verdicts", 0)) for head in heads),
                 tuple(sorted(users)),
                 dict(made_from.get("key", {})),
             )

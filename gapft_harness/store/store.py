@@ -101,6 +101,11 @@ class Group:
         """The group's key, in hexadecimal."""
         return self.folder.name
 
+    @property
+    def name(self) -> str:
+        """The step's name and the key, as manifests list the groups that a run uses."""
+        return f"{self.folder.parent.name}/{self.key}"
+
     def facts(self) -> dict[str, Any]:
         """What was recorded beside the key when the group was made.
 

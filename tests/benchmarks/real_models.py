@@ -21,7 +21,8 @@ from typing import Any
 from gapft_harness.core.records import BLOCK, Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
-from gapft_harness.stages.generation.generation import Phase, greedy_phase, sample_phases
+from gapft_harness.stages.generation.chunks import Phase
+from gapft_harness.stages.generation.generation import greedy_phase, sample_phases
 from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
 from tests.generated import generated
 

@@ -17,7 +17,8 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Sampler, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.stages.generation.generation import Phase, greedy_phase, sample_phases
+from gapft_harness.stages.generation.chunks import Phase
+from gapft_harness.stages.generation.generation import greedy_phase, sample_phases
 from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
 from tests.generated import generated
 from tests.tiny_models import byte_llama

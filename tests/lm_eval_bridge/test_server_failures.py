@@ -19,7 +19,7 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.lm_eval_bridge.samplers.server.client import Patience, find_proxy
 from gapft_harness.lm_eval_bridge.samplers.server.replies import retry_after
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
-from gapft_harness.stages.generation.generation import Phase
+from gapft_harness.stages.generation.chunks import Phase
 from gapft_harness.stages.generation.parts import StoredResponses, generated_records, part_of
 from tests import toy_server
 from tests.asking import generate_all, request_for

@@ -22,7 +22,7 @@ def command(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="prune without asking")] = False,
 ) -> None:
-    """List stored responses and adapters with the runs that use them; all can be made again."""
+    """List stored responses, verdicts and adapters with the runs that use them."""
     from gapft_harness.cli.commands.list_ import columns
     from gapft_harness.store.inventory import list_groups, remove, runs_in
     from gapft_harness.store.store import Store
@@ -34,15 +34,7 @@ def command(
     if not groups:
         typer.echo(f"{store.root}: nothing is stored")
         return
-    rows = [
-        (
-            of.what,
-            f"{of.responses:,} responses" if of.responses else "",
-            _size(of.size),
-            ", ".join(of.users) or "no run",
-        )
-        for of in groups
-    ]
+    rows = [(of.what, of.count, _size(of.size), ", ".join(of.users) or "no run") for of in groups]
     typer.echo(columns(rows))
     unused = [group for group in groups if not group.users]
     size = _size(sum(group.size for group in unused))

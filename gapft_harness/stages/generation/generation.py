@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem, Verdict
 from gapft_harness.core.streams import SampleStreams, derive
 from gapft_harness.hooks.manager import Plugins
@@ -41,6 +40,7 @@ from gapft_harness.recipe.recipe import sampler_settings
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
+from gapft_harness.stages.generation.chunks import Chunk, Phase, Work, claimed
 from gapft_harness.stages.generation.episodes import (
     Episodes,
     alive,
@@ -71,7 +71,8 @@ from gapft_harness.stages.generation.sealing import (
     description_of,
     write_responses,
 )
-from gapft_harness.store.store import Group, Store
+from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts, verdict_groups
+from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
 
 #: Raised when stored responses would be misread, or the same key would give others.
@@ -149,23 +150,6 @@ def unsolved(
     return [problem for problem in problems if problem.id not in solved], judged
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Responses that every problem of a chunk gets, and that are stored together.
-
-    Attributes:
-        name: ends the names of their files.
-        decoding: of the samples; ``GREEDY`` is decoded greedily beside them.
-        indices: ``GREEDY``, sample numbers, or both.
-        unsolved: leaves out the problems that an earlier phase's response solved.
-    """
-
-    name: str
-    decoding: Decoding
-    indices: tuple[int, ...]
-    unsolved: bool = False
-
-
 def greedy_phase(decoding: Decoding) -> Phase:
     """Return the phase of the deployment decode d(x) alone."""
     return Phase("greedy", decoding, (GREEDY,))
@@ -220,54 +204,6 @@ def chunks_of(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
         sorted(ordered[start : start + chunk], key=lambda of: (-len(of.prompt), of.id))
         for start in range(0, len(ordered), chunk)
     ]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Some problems, and where each phase's responses to them are stored.
-
-    Attributes:
-        members: the problems.
-        places: by phase, in the order in which they are generated, its group and its file's name.
-    """
-
-    members: Sequence[Problem]
-    places: Mapping[Phase, tuple[Group, str]]
-
-    @classmethod
-    def of(
-        cls, members: Sequence[Problem], groups: Mapping[Phase, Group], episodes: bool = False
-    ) -> Chunk:
-        """Name the files after the problems and their prompts.
-
-        Args:
-            members: the problems.
-            groups: by phase, where responses are stored.
-            episodes: whether a verifier has a say in what is generated.
-        """
-        asked = content_hash([[p.id, p.prompt, [*p.turns]] for p in members])
-        judged = content_hash([asked, [p.gold for p in members]])  # golds have a say, too
-        places = {}
-        for phase, group in groups.items():
-            key = judged if episodes or phase.unsolved else asked
-            places[phase] = (group, f"{key}.{phase.name}.jsonl")
-        return cls(members, places)
-
-    def path(self, phase: Phase) -> Path:
-        """The file of a phase's responses."""
-        group, name = self.places[phase]
-        return group.folder / name
-
-    def missing(self) -> list[Phase]:
-        """The phases that are not stored yet."""
-        return [phase for phase in self.places if not self.path(phase).exists()]
-
-    @contextlib.contextmanager
-    def claim(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the right to generate its responses; see ``Group.claim``."""
-        group, name = next(iter(self.places.values()))
-        with group.claim(name, wait=wait) as held:
-            yield held
 
 
 @dataclass(frozen=True)
@@ -429,8 +365,6 @@ def generate(
 ) -> None:
     """Generate what the store lacks, chunk by chunk.
 
-    Chunks that another command works on are passed over, and waited for at the end.
-
     Args:
         chunks: of a split, all of them.
         generator: makes the model ready; called if anything is missing.
@@ -442,7 +376,7 @@ def generate(
         UserError: no prompt of the first chunk fits the model's context, or the store cannot be
             written.
     """
-    left: list[tuple[Chunk, list[Phase]]] = []
+    left: list[Work] = []
     done = total = 0
     for chunk in chunks[share[0] :: share[1]]:
         lacking = chunk.missing()
@@ -454,22 +388,16 @@ def generate(
     if not left:
         return
     made = generator()
-    for wait in (False, True):
-        postponed = []
-        for chunk, lacking in left:
-            with chunk.claim(wait=wait) as held:
-                if not held:
-                    postponed.append((chunk, lacking))
+    with contextlib.closing(claimed(left)) as turns:
+        for chunk, lacking in turns:
+            for phase in lacking:
+                if not chunk.path(phase).exists():
                     continue
-                for phase in lacking:
-                    if not chunk.path(phase).exists():
-                        continue
-                    count = read_head(chunk.path(phase)).responses  # made by another command
-                    report.expect_fewer(len(chunk.members) * len(phase.indices) * attempts - count)
-                    report.add(count)
-                    report.tell()
-                made.complete(chunk, report, first=chunk is chunks[0])
-        left = postponed
+                count = read_head(chunk.path(phase)).responses  # made by another command
+                report.expect_fewer(len(chunk.members) * len(phase.indices) * attempts - count)
+                report.add(count)
+                report.tell()
+            made.complete(chunk, report, first=chunk is chunks[0])
 
 
 def decoding_from(task: Mapping[str, Any]) -> Decoding:
@@ -522,14 +450,14 @@ def answer(
     generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Generates what the store lacks, and writes the table.
+    """Generate and judge what the store lacks, and write the table.
 
     Args:
         task: its facts, as the manifest has them.
         path: the table to write.
         extra: gives further facts, from what the sampler says of itself.
         generated: called with the responses before they are judged.
-        share: generate only the chunks of one of several workers, and write no table.
+        share: generate and judge only the chunks of one of several workers, and write no table.
 
     Returns:
         The facts of ``sealing.write_responses``, and how many responses were generated for which
@@ -553,12 +481,12 @@ def answer(
             if not is_known:
                 model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
         size = chunk_size(run.recipe.search, phases)
-        judge = partial(describe_verifier, task, plugins, verifier)
+        judged_by = describe_verifier(task, plugins, verifier, store)
         groups = {
             phase: store.group(
                 "generate",
                 VERSION,
-                {"sampler": model, **_depends_on(phase, streams, episodes, judge, size)},
+                {"sampler": model, **_depends_on(phase, streams, episodes, judged_by, size)},
             )
             for phase in phases
         }
@@ -581,16 +509,26 @@ def answer(
             episodes.attempts,
             share or (0, 1),
         )
+        responses, of_runs = StoredResponses(), Counter[str]()
+        executions = task["episode"]["executions"]
+        by_verifier = verdict_groups(store, groups, judged_by, executions)
+        verdicts: list[Chunk] = []
+        for chunk in chunks if share is None else chunks[share[0] :: share[1]]:
+            heads = {phase: responses.add(chunk.path(phase)) for phase in phases}
+            for head in heads.values():
+                of_runs[head.run] += head.responses
+            verdicts.append(place_verdicts(chunk, by_verifier, heads))
+        if share is None:
+            generated(responses)
+        this_run = str(run.path.resolve())
+        judge(verdicts, responses, Judge(verifier, episodes, executions, this_run), progress)
         if share is not None:
             return {}
-        responses, of_runs = StoredResponses(), Counter[str]()
-        for chunk in chunks:
+        for chunk in verdicts:
             for phase in phases:
-                head = responses.add(chunk.path(phase))
-                of_runs[head.run] += head.responses
-        generated(responses)
-        del of_runs[str(run.path.resolve())]
-        stored = sorted({f"generate/{group.key}" for group in groups.values()})
+                responses.add_verdicts(chunk.path(phase), this_run)
+        del of_runs[this_run]
+        stored = sorted(group.name for group in (*groups.values(), *by_verifier.values()))
         facts = write_responses(
             path,
             responses,
@@ -598,7 +536,7 @@ def answer(
             verifier,
             extra={**extra(source), "stored": stored},
             episodes=episodes,
-            executions=task["episode"]["executions"],
+            executions=executions,
             progress=progress,
         )
         # not in the table, which is the same for whoever its responses were generated
@@ -609,7 +547,7 @@ def _depends_on(
     phase: Phase,
     streams: SampleStreams,
     episodes: Episodes,
-    judge: Callable[[], Mapping[str, Any]],
+    judged_by: Mapping[str, Any],
     size: int,
 ) -> dict[str, Any]:
     """What a phase's responses depend on beside the model and the prompts."""
@@ -626,9 +564,9 @@ def _depends_on(
         }
         found["streams"] = asdict(streams)
     if episodes.attempts > 1:
-        found["episode"] = {"attempts": episodes.attempts, "verifier": judge()}
+        found["episode"] = {"attempts": episodes.attempts, "verifier": judged_by}
     if phase.unsolved:
-        found["leaves_out"] = {"solved": judge(), "round": len(phase.indices)}
+        found["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
     return found
 
 

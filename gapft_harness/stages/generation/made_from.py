@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,18 @@ from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import model_files, weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
-from gapft_harness.hooks.registered import SamplerTraits
+from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.recipe import binding
 from gapft_harness.stages.generation.sealing import description_of
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import Store, read_json
+from gapft_harness.version import __version__
 
 #: Libraries whose minor versions may change what a model generates.
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
+
+#: Libraries whose minor versions may change a verdict, or what a program that is judged does.
+_JUDGING = ("math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym", "lm_eval", "numpy")
 
 #: What a sampler says of a model whose files are not known here, as far as it tells models apart.
 SAID_OF_MODELS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
@@ -60,7 +65,7 @@ def describe_sampler(
     model, is_known = describe_model(settings.model_args, digests)
     return {
         "backend": settings.backend,
-        "code": entry.code,
+        "code": describe_code(entry, digests),
         "model": model,
         "arguments": {key: describe_argument(value, digests) for key, value in arguments.items()},
         "chat_template": settings.chat_template,
@@ -83,15 +88,35 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
 
 
 def describe_verifier(
-    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
+    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier, store: Store
 ) -> dict[str, Any]:
-    """Describe what decides which problems are solved, and what an episode is told."""
+    """Describe what decides verdicts, which problems are solved, and what an episode is told.
+
+    Args:
+        task: its facts, as the manifest has them.
+        plugins: has the verifier.
+        verifier: says what the manifest's ``judged_by`` records of it.
+        store: keeps the hashes of large files.
+    """
+    digests = Digests(store.root)
     return {
         "name": task["verifier"],
-        "parameters": task["verifier_params"],
-        "code": plugins.get("verifier", task["verifier"]).code,
-        "rules": description_of(verifier).get("rules"),
+        "parameters": describe_argument(task["verifier_params"], digests),
+        "code": describe_code(plugins.get("verifier", task["verifier"]), digests),
+        "describes": description_of(verifier),
+        "libraries": describe_libraries(_JUDGING),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "gapft-harness": __version__,  # what is bundled has no code of its own
     }
+
+
+def describe_code(entry: Registered, digests: Digests) -> Any:
+    """Describe a plugin's code: the hash of its file, and of a package all files."""
+    home = Path(entry.home)
+    if not entry.code or not home.is_dir():
+        return entry.code
+    files = (file for file in home.rglob("*") if file.is_file() and file.suffix != ".pyc")
+    return {"file": entry.code, "package": {str(f.relative_to(home)): digests.of(f) for f in files}}
 
 
 def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
@@ -136,11 +161,14 @@ def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict
 
 
 def describe_argument(value: Any, digests: Digests) -> Any:
-    """Describe an argument by its value, or by the content of the file or folder it names."""
-    if isinstance(value, str) and os.sep in value:
-        path = Path(value)
-        if path.is_file():
-            return {"file": digests.of(path)}
-        if path.is_dir():
-            return {"folder": sha256(path)}
+    """Replace names of files and paths of folders in an argument by their contents' hashes."""
+    if isinstance(value, Mapping):
+        return {key: describe_argument(item, digests) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [describe_argument(item, digests) for item in value]
+    if isinstance(value, str):
+        if os.path.isfile(value):
+            return {"file": digests.of(Path(value))}
+        if os.sep in value and os.path.isdir(value):
+            return {"folder": sha256(Path(value))}
     return value

@@ -3,7 +3,7 @@
 A file's first line says which problems have lines in it and where, which run they were generated
 for, and the hash of all of it. A line is one problem's responses, as they came of one call of the
 sampler: of an episode, of one attempt. Further lines are verdicts by which a problem was asked or
-left out.
+left out, or those of the judge step, which has files of its own (``verdicts.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import Attempt, Response, Verdict
+from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.run_directory.tables import sealed_status
 from gapft_harness.store.store import damaged
@@ -28,18 +28,33 @@ Record = Mapping[str, Any]
 #: New verdicts by problem id and decode index.
 Judgements = Mapping[str, Mapping[int, Verdict]]
 
+#: The statuses of a response without a verdict, for want of time or for another reason.
+_WITHOUT_VERDICT = ("timeout", "error")
+
 #: What a line holds of a generation, in this order, after the response's index and seed.
 _GENERATED = tuple(of.name for of in fields(Generation) if of.name != "stop_string")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """All responses to one problem, and by index those verdicts that were stored."""
+    """All responses to one problem, with what was stored of their judging.
+
+    Attributes:
+        problem_id: the problem's id.
+        prompt_ids: what its own prompt was encoded to.
+        responses: ordered by index.
+        verdicts: by index, the verdicts that stand.
+        answers: by index, the answers that were read with them; of no response without a verdict.
+        differing: what differed when the greedy response was executed repeatedly; None if it was
+            not.
+    """
 
     problem_id: str
     prompt_ids: tuple[int, ...]
     responses: tuple[Response, ...]
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    answers: Mapping[int, str | None] = field(default_factory=dict)
+    differing: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +64,13 @@ class Head:
     Attributes:
         run: the run folder that it was generated for.
         responses: how many it holds, attempts counted one by one.
+        sha256: the hash of all of it.
         places: each line's problem, and where the line begins after the first one.
     """
 
     run: str
     responses: int
+    sha256: str
     places: tuple[tuple[str, int], ...]
 
 
@@ -99,6 +116,7 @@ class StoredResponses(Responses):
 
     def __init__(self) -> None:
         self._places: dict[str, list[tuple[Path, int]]] = {}
+        self._of_others: set[Path] = set()
 
     def add(self, path: Path) -> Head:
         """Add a file, after checking that it is as it was stored.
@@ -111,13 +129,30 @@ class StoredResponses(Responses):
             self._places.setdefault(problem_id, []).append((path, start + offset))
         return head
 
+    def add_verdicts(self, path: Path, run: str) -> None:
+        """Add a file of the judge step.
+
+        Where a response got no verdict in time, or an error, a later try may give one: such a
+        verdict counts only in the run that it was judged for.
+
+        Args:
+            path: the file.
+            run: the run folder that reads it.
+
+        Raises:
+            UserError: it is not as it was stored.
+        """
+        if self.add(path).run != run:
+            self._of_others.add(path)
+
     def records(self, problem_id: str) -> list[Record]:
         """See ``Responses.records``."""
         found = []
         for path, offset in self._places.get(problem_id, ()):
             with path.open("rb") as file:
                 file.seek(offset)
-                found.append(json.loads(file.readline()))
+                record = json.loads(file.readline())
+            found.append(_keep_final(record) if path in self._of_others else record)
         return found
 
 
@@ -158,6 +193,7 @@ def part_of(records: Sequence[Record], run: str = "") -> bytes:
     head: dict[str, Any] = {
         "run": run,
         "responses": sum(len(record.get("responses", ())) for record in records),
+        "verdicts": sum(len(record.get("judged", ())) for record in records),
         "problems": [
             [record["problem_id"], at] for record, at in zip(records, offsets, strict=False)
         ],
@@ -206,6 +242,23 @@ def judged_records(judged: Judgements) -> list[dict[str, Any]]:
     ]
 
 
+def verdict_record(
+    problem_id: str,
+    judged: Iterable[tuple[int, Verdict, str | None]],
+    differing: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """The line of a problem's verdicts with their answers.
+
+    Args:
+        problem_id: the problem's id.
+        judged: of each response its index, verdict and answer.
+        differing: see ``Entry``.
+    """
+    rows = [[index, verdict.status, verdict.reason, answer] for index, verdict, answer in judged]
+    record: dict[str, Any] = {"problem_id": problem_id, "judged": rows}
+    return record if differing is None else {**record, "differing": list(differing)}
+
+
 def only(records: Iterable[Record], indices: Collection[int]) -> list[Record]:
     """Those of some decodes among the responses of lines; a line without any is left out."""
     found: list[Record] = []
@@ -230,12 +283,12 @@ def _checked(path: Path) -> tuple[Head, int]:
         raise damaged(path, str(error)) from error
     if found.hexdigest() != expected:
         raise damaged(path, "its hash is another")
-    return _head(said), len(first)
+    return _head({**said, "sha256": expected}), len(first)
 
 
 def _head(said: Mapping[str, Any]) -> Head:
     places = tuple((str(problem_id), int(at)) for problem_id, at in said["problems"])
-    return Head(str(said["run"]), int(said["responses"]), places)
+    return Head(str(said["run"]), int(said["responses"]), str(said["sha256"]), places)
 
 
 def _dump(record: Mapping[str, Any]) -> bytes:
@@ -247,14 +300,18 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
     prompt_ids: tuple[int, ...] = ()
     found: dict[int, Response] = {}
     verdicts: dict[int, Verdict] = {}
+    decided: dict[int, Verdict] = {}
+    answers: dict[int, str | None] = {}
+    differing: tuple[str, ...] | None = None
     for record in sorted(records, key=lambda record: record.get("attempt", 1)):
         if "judged" in record:
-            verdicts |= {
-                index: Verdict(
-                    sealed_status(status, Path("store"), f", problem {problem_id}"), reason
-                )
-                for index, status, reason in record["judged"]
-            }
+            for index, status, reason, *answer in record["judged"]:
+                known = sealed_status(status, Path("store"), f", problem {problem_id}")
+                (verdicts if answer else decided)[index] = Verdict(known, reason)
+                if answer:
+                    answers[index] = answer[0]
+            if "differing" in record:
+                differing = tuple(record["differing"])
             continue
         ids = tuple(record["prompt_ids"])
         first = "attempt" not in record
@@ -276,4 +333,20 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
                 context_ids=() if first else ids,
                 **told,
             )
-    return Entry(problem_id, prompt_ids, tuple(found[index] for index in sorted(found)), verdicts)
+    return Entry(
+        problem_id,
+        prompt_ids,
+        tuple(found[index] for index in sorted(found)),
+        verdicts | decided,  # what decided about further samples stands, however judged later
+        answers,
+        differing,
+    )
+
+
+def _keep_final(record: Record) -> Record:
+    """A line of verdicts without those that say that there was none."""
+    rows = [row for row in record["judged"] if row[1] not in _WITHOUT_VERDICT]
+    kept = {**record, "judged": rows}
+    if all(row[0] != GREEDY for row in rows):
+        kept.pop("differing", None)
+    return kept

@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,11 @@ from gapft_harness.run_directory.tables import response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.parts import Entry, Responses
 from gapft_harness.verdicts.copies import AlikeWatch
-from gapft_harness.verification.judging import judge_and_answer, verify_responses
+from gapft_harness.verification.judging import (
+    VerdictAndAnswer,
+    judge_and_answer,
+    verify_responses,
+)
 from gapft_harness.verification.reasons import Reasons
 
 
@@ -84,6 +87,25 @@ class Executions:
                 self.verdicts_differ.append(response.problem_id)
         return labels
 
+    def add(self, entry: Entry) -> None:
+        """Count an episode whose executions are stored."""
+        if entry.differing is None:
+            return
+        self.episodes += 1
+        for key in entry.differing:
+            self._differing[key].append(entry.problem_id)
+
+    def differing(self, problem_id: str) -> list[str]:
+        """The names of the facts in which an episode's executions differed."""
+        return [key for key, problems in self._differing.items() if problem_id in problems]
+
+    @property
+    def _differing(self) -> dict[str, list[str]]:
+        return {
+            "verdicts_differ": self.verdicts_differ,
+            "feedback_differs": self.feedback_differs,
+        }
+
     def facts(self) -> dict[str, Any]:
         """For the manifest; problem ids sorted."""
         return {
@@ -126,8 +148,8 @@ _BATCH = 1000
 #: Responses verified at a time, after which progress is told.
 _JUDGED = 256
 
-#: Entries; for each its responses' verdicts, and their answers.
-Batch = tuple[list[Entry], list[list[Verdict]], list[list[str | None]]]
+#: Entries, and for each its responses' verdicts and answers.
+Batch = tuple[list[Entry], list[list[VerdictAndAnswer]]]
 
 
 @contextlib.contextmanager
@@ -153,48 +175,108 @@ def description_of(verifier: Verifier) -> dict[str, Any]:
     return plain_facts(owner, found, "a description", describe)
 
 
+def judge_entries(
+    entries: Sequence[Entry],
+    problems: Sequence[Problem],
+    verifier: Verifier,
+    episodes: Episodes | None,
+    repeats: Executions,
+    progress: Callable[[int], None] = lambda judged: None,
+) -> list[list[VerdictAndAnswer]]:
+    """Judge the responses whose verdicts are not stored yet.
+
+    Args:
+        entries: the responses; a stored verdict stands, and is not judged again.
+        problems: the problem of each entry.
+        verifier: judges.
+        episodes: gives the feedback of earlier attempts again.
+        repeats: labels greedy responses and keeps account of it, of stored labels too.
+        progress: called with the responses that have a verdict so far.
+
+    Returns:
+        For each entry its responses' verdicts and answers.
+    """
+    read_answers = answers_of(verifier)
+    rows = [
+        (response, problem.gold, entry)
+        for problem, entry in zip(problems, entries, strict=True)
+        for response in entry.responses
+    ]
+    new = [
+        (response, gold, entry.verdicts.get(response.index))
+        for response, gold, entry in rows
+        if response.index not in entry.answers
+    ]
+    pairs: list[VerdictAndAnswer] = []
+    while len(pairs) < len(new):
+        part = new[len(pairs) : len(pairs) + _JUDGED]
+        pairs += judge_and_answer(
+            verifier,
+            read_answers,
+            [response for response, _, _ in part],
+            [gold for _, gold, _ in part],
+            [verdict for _, _, verdict in part],
+        )
+        progress(len(rows) - len(new) + len(pairs))
+    if repeats.times > 1:
+        for entry in entries:
+            repeats.add(entry)
+        places = [at for at, (response, _, _) in enumerate(new) if response.index == GREEDY]
+        labels = repeats.label(
+            [new[at][0] for at in places],
+            [new[at][1] for at in places],
+            [pairs[at][0] for at in places],
+            verifier,
+            episodes,
+        )
+        for at, label in zip(places, labels, strict=True):
+            pairs[at] = (label, pairs[at][1])
+    judged = iter(pairs)
+    return [
+        [
+            (entry.verdicts[response.index], entry.answers[response.index])
+            if response.index in entry.answers
+            else next(judged)
+            for response in entry.responses
+        ]
+        for entry in entries
+    ]
+
+
 def judged(
     responses: Responses,
     problems: Sequence[Problem],
     verifier: Verifier,
-    relabel: Callable[[list[Entry], list[Problem], list[list[Verdict]]], None],
+    episodes: Episodes | None,
+    repeats: Executions,
     progress: Callable[[int, int], None],
 ) -> Iterator[Batch]:
-    """Yields batches of entries, ordered by problem id, each with its responses' verdicts, answers.
+    """Yield batches of entries, ordered by problem id, with their responses' verdicts and answers.
 
-    A stored verdict stands; the other responses are verified. ``relabel`` may change a batch's
-    verdicts before it is yielded. ``progress`` is called with the verdicts there are and
-    those there will be, by the responses to a problem so far.
+    Args:
+        responses: those to the problems; stored verdicts stand.
+        problems: in any order.
+        verifier: judges the other responses.
+        episodes: see ``judge_entries``.
+        repeats: see ``judge_entries``.
+        progress: called with the verdicts there are and those there will be, by the responses to
+            a problem so far.
     """
-    read_answers = answers_of(verifier)
     ordered, before = sorted(problems, key=lambda problem: problem.id), 0
     for start in range(0, len(ordered), _BATCH):
         members = ordered[start : start + _BATCH]
         entries = list(responses.read([problem.id for problem in members]))
-        given = [
-            (response, problem.gold, entry.verdicts.get(response.index))
-            for problem, entry in zip(members, entries, strict=True)
-            for response in entry.responses
-        ]
-        total = before + len(given) * (len(ordered) - start) // len(members)
+        count = sum(len(entry.responses) for entry in entries)
+        total = before + count * (len(ordered) - start) // len(members)
+
+        def tell(done: int, before: int = before, total: int = total) -> None:
+            progress(before + done, total)
+
+        tell(0)
+        found = judge_entries(entries, members, verifier, episodes, repeats, tell)
+        before += count
         progress(before, total)
-        pairs: list[tuple[Verdict, str | None]] = []
-        while len(pairs) < len(given):
-            part = given[len(pairs) : len(pairs) + _JUDGED]
-            pairs += judge_and_answer(
-                verifier,
-                read_answers,
-                [response for response, _, _ in part],
-                [gold for _, gold, _ in part],
-                [verdict for _, _, verdict in part],
-            )
-            progress(before + len(pairs), total)
-        before += len(given)
-        flat = iter(pairs)
-        found = [list(islice(flat, len(entry.responses))) for entry in entries]
-        verdicts = [[verdict for verdict, _ in of_problem] for of_problem in found]
-        relabel(entries, members, verdicts)
-        yield entries, verdicts, [[answer for _, answer in of_problem] for of_problem in found]
+        yield entries, found
 
 
 def write_responses(
@@ -209,7 +291,9 @@ def write_responses(
     judges: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Verifies responses and writes a table of responses (``run_directory/tables.py``).
+    """Judge responses without a stored verdict, and write them all as a table.
+
+    The table is described at ``run_directory/tables.py``.
 
     Args:
         extra: further facts; its ``warnings`` come before those found here.
@@ -229,31 +313,10 @@ def write_responses(
     repeats = Executions(executions)
     facts: dict[str, Any] = {}
 
-    def relabel(
-        entries: list[Entry], members: list[Problem], verdicts: list[list[Verdict]]
-    ) -> None:
-        if executions == 1:
-            return
-        places = [
-            (row, place)
-            for row, entry in enumerate(entries)
-            for place, response in enumerate(entry.responses)
-            if response.index == GREEDY
-        ]
-        labels = repeats.label(
-            [entries[row].responses[place] for row, place in places],
-            [members[row].gold for row, _ in places],
-            [verdicts[row][place] for row, place in places],
-            verifier,
-            episodes,
-        )
-        for (row, place), label in zip(places, labels, strict=True):
-            verdicts[row][place] = label
-
     def rows(batch: Batch) -> Iterator[Values]:
-        for entry, verdicts, answers in zip(*batch, strict=True):
+        for entry, pairs in zip(*batch, strict=True):
             watch.see([r.text for r in entry.responses if r.index != GREEDY])
-            for response, verdict, answer in zip(entry.responses, verdicts, answers, strict=True):
+            for response, (verdict, answer) in zip(entry.responses, pairs, strict=True):
                 yield response_row(response, verdict, answer)
                 reasons.see(verdict)
                 finishes[response.finish_reason] += 1
@@ -264,7 +327,7 @@ def write_responses(
                     drawn["tokens"] += tokens_of(response)
 
     def batches() -> Iterator[Iterator[Values]]:
-        for batch in judged(responses, problems, verifier, relabel, progress):
+        for batch in judged(responses, problems, verifier, episodes, repeats, progress):
             yield rows(batch)
 
     def closing() -> dict[str, Any]:

@@ -48,7 +48,6 @@ from gapft_harness.stages.train.stored import (
     claim,
     groups_of,
     is_stored,
-    name_of,
     put_into_store,
     take_from_store,
 )
@@ -298,7 +297,7 @@ def train_here(
     together: dict[str, list[TrainingJob]] = {}  # a base is loaded once for all of one's settings
     for i, arm in enumerate(arms):
         own = searched if entries[named[arm]].declared(TrainerTraits).needs_problems else None
-        name = name_of(as_trained(groups[arm], by))
+        name = as_trained(groups[arm], by).name
         job = _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, own, name)
         together.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
     found, warnings = {}, {}

@@ -41,7 +41,6 @@ from gapft_harness.stages.train.stored import (
     groups_of,
     is_stored,
     list_stale,
-    name_of,
     put_into_store,
     remove,
     take_from_store,
@@ -86,7 +85,7 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
     for arm in groups.keys() - left:
         # several processes may have trained it, as whoever started them chose
         there = as_trained(groups[arm], trained[arm.name])
-        if trained[arm.name].get(STORED) == name_of(there):
+        if trained[arm.name].get(STORED) == there.name:
             put_into_store(there, run.path / layout.adapter(arm), run.path)
             places |= {a: there for a in left if groups[a].key == groups[arm].key}
     once = {places[arm].key: arm for arm in reversed(left) if not is_stored(places[arm])}

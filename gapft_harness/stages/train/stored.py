@@ -31,6 +31,7 @@ from gapft_harness.run_directory.tables import read_examples, read_judged
 from gapft_harness.stages.generation.made_from import (
     describe_accelerators,
     describe_argument,
+    describe_code,
     describe_libraries,
     describe_model,
 )
@@ -98,7 +99,7 @@ def groups_of(
         traits = trainer.declared(TrainerTraits)
         examples = read_examples(run.sealed(layout.selection(arm)))
         made_from: dict[str, Any] = {
-            "trainer": {"name": settings.trainer, "code": trainer.code},
+            "trainer": {"name": settings.trainer, "code": describe_code(trainer, digests)},
             "settings": settings.model_dump(mode="json"),
             "sequences": sequences_hash(sequences(examples, settings)),
             "seed": arm.seed,
@@ -120,19 +121,19 @@ def groups_of(
                 if key != "pretrained"
             }
         if traits.needs_problems:
-            pool = pool or _hash_pool(searched(), plugins)
+            pool = pool or _hash_pool(searched(), plugins, digests)
             made_from["searched"] = pool
         found[arm] = store.group(_STEP, _VERSION, made_from)
     return found
 
 
-def _hash_pool(searched: SearchedPool, plugins: Plugins) -> str:
+def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> str:
     """A hash of what a trainer is given of the pool."""
     verifiers: list[Any] = []
     rule: TaskVerifier | None = searched.verifier
     while rule is not None:
-        code = plugins.get("verifier", rule.name).code
-        verifiers.append([rule.name, dict(rule.params), code])
+        code = describe_code(plugins.get("verifier", rule.name), digests)
+        verifiers.append([rule.name, describe_argument(dict(rule.params), digests), code])
         rule = rule.permissive
     problems = [
         [of.id, of.prompt, of.gold, list(map(dict, of.turns)), list(searched.prompt_ids[of.id])]
@@ -153,11 +154,6 @@ def as_trained(group: Group, facts: Mapping[str, Any]) -> Group:
     if facts.get("processes") and "fsdp" not in facts:
         by["fsdp"] = False  # facts say it only where it was so
     return group.store.group(_STEP, _VERSION, {**made_from, **by})
-
-
-def name_of(group: Group) -> str:
-    """A group as facts name it: ``train/KEY``."""
-    return f"{_STEP}/{group.key}"
 
 
 def is_stored(group: Group) -> bool:
@@ -229,7 +225,7 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
             if not file.exists():
                 shutil.copyfile(stored, file)
         facts = read_json(partial / "training.json")
-        facts = {**facts, STORED: name_of(group)}
+        facts = {**facts, STORED: group.name}
         if "arm" not in group.made_from:
             facts |= {"condition": arm.condition, "base_model": base}
             _write_anew(partial / "README.md", model_card(facts))
@@ -266,7 +262,7 @@ def list_stale(run: RunDirectory, groups: Mapping[Arm, Group]) -> dict[Arm, str]
         except (OSError, ValueError):
             continue
         key = facts.get(STORED) if isinstance(facts, dict) else None
-        if not isinstance(facts, dict) or key != name_of(as_trained(group, facts)):
+        if not isinstance(facts, dict) or key != as_trained(group, facts).name:
             differing = _differing(run, key, group)
             found[arm] = f"{where}: was trained on or by something else{differing}"
     return found

@@ -1,0 +1,148 @@
+"""The judge step: verdicts on stored responses, kept for every run that asks for the same ones.
+
+A file holds the verdicts on one file of responses, with the answers that were read. It is named
+after that file's hash and the problems' golds, in a group under a key of the verifier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import GREEDY
+from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.stages.generation.chunks import Chunk, Phase, Work, claimed
+from gapft_harness.stages.generation.episodes import Episodes
+from gapft_harness.stages.generation.parts import Head, Record, Responses, part_of, verdict_record
+from gapft_harness.stages.generation.sealing import Executions, judge_entries
+from gapft_harness.store.store import Group, Store
+
+#: Raised when stored verdicts would be misread, or the same key would give others.
+VERSION = 1
+
+
+def verdict_groups(
+    store: Store,
+    generated: Mapping[Phase, Group],
+    verifier: Mapping[str, Any],
+    executions: int,
+) -> dict[Phase, Group]:
+    """Return where the verdicts on each phase's responses are stored.
+
+    Args:
+        store: the store.
+        generated: the groups of the responses.
+        verifier: its description (``made_from.describe_verifier``).
+        executions: how often greedy responses are judged.
+    """
+    groups = {}
+    for phase, group in generated.items():
+        made_from: dict[str, Any] = {"responses": group.key, "verifier": verifier}
+        if executions > 1 and GREEDY in phase.indices:
+            made_from["executions"] = executions
+        groups[phase] = store.group("judge", VERSION, made_from)
+    return groups
+
+
+def place_verdicts(
+    chunk: Chunk, groups: Mapping[Phase, Group], heads: Mapping[Phase, Head]
+) -> Chunk:
+    """Return a chunk's problems with the places of their verdicts.
+
+    Args:
+        chunk: the problems.
+        groups: where each phase's verdicts are stored.
+        heads: the first lines of the files of responses.
+    """
+    golds = content_hash([problem.gold for problem in chunk.members])
+    names = {phase: content_hash([head.sha256, golds]) for phase, head in heads.items()}
+    return Chunk(
+        chunk.members,
+        {phase: (groups[phase], f"{name}.{phase.name}.jsonl") for phase, name in names.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges the responses of chunks and stores the verdicts.
+
+    Attributes:
+        verifier: judges.
+        episodes: gives the feedback of earlier attempts again, where executions are repeated.
+        executions: how often greedy responses are judged; the majority labels them.
+        run: the run folder that they are judged for, as stored files name it.
+    """
+
+    verifier: Verifier
+    episodes: Episodes
+    executions: int
+    run: str
+
+    def complete(self, chunk: Chunk, responses: Responses) -> None:
+        """Judge and store what is missing of a chunk; its claim is held.
+
+        Args:
+            chunk: the problems and the files of their verdicts.
+            responses: has those to the chunk's problems; a verdict in it stands.
+        """
+        missing = chunk.missing()
+        indices = {index for phase in missing for index in phase.indices}
+        entries = [
+            replace(entry, responses=tuple(r for r in entry.responses if r.index in indices))
+            for entry in responses.read(problem.id for problem in chunk.members)
+        ]
+        repeats = Executions(self.executions)
+        judged = judge_entries(entries, chunk.members, self.verifier, self.episodes, repeats)
+        for phase in missing:
+            records: list[Record] = []
+            for entry, pairs in zip(entries, judged, strict=True):
+                rows = [
+                    (response.index, verdict, answer)
+                    for response, (verdict, answer) in zip(entry.responses, pairs, strict=True)
+                    if response.index in phase.indices
+                ]
+                executed = self.executions > 1 and any(index == GREEDY for index, *_ in rows)
+                differing = repeats.differing(entry.problem_id) if executed else None
+                if rows:
+                    records.append(verdict_record(entry.problem_id, rows, differing))
+            group, name = chunk.places[phase]
+            group.open({})
+            group.commit(name, part_of(records, self.run))
+
+
+def judge(
+    chunks: Sequence[Chunk],
+    responses: Responses,
+    step: Judge,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Judge the responses whose verdicts the store lacks, chunk by chunk.
+
+    Args:
+        chunks: with the files of verdicts.
+        responses: those to the chunks' problems.
+        step: judges them.
+        progress: called with decodes judged, and decodes to be judged.
+
+    Raises:
+        UserError: the store cannot be written.
+        PluginError: the verifier failed.
+    """
+    left: list[Work] = [(chunk, missing) for chunk in chunks if (missing := chunk.missing())]
+    if not left:
+        return
+    done, total = 0, sum(map(_count_decodes, left))
+    progress(done, total)
+    with contextlib.closing(claimed(left)) as turns:
+        for work in turns:
+            step.complete(work[0], responses)
+            done += _count_decodes(work)
+            progress(done, total)
+
+
+def _count_decodes(work: Work) -> int:
+    chunk, phases = work
+    return len(chunk.members) * sum(len(phase.indices) for phase in phases)

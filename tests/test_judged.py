@@ -1,0 +1,433 @@
+"""Verdicts are kept: what is judged again, and what is not, when something is different."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Verdict
+from gapft_harness.hooks.manager import _load
+from gapft_harness.hooks.registered import Registered
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.generation.chunks import Chunk
+from gapft_harness.stages.generation.episodes import episodes_of
+from gapft_harness.stages.generation.generation import search_phases
+from gapft_harness.stages.generation.made_from import describe_code
+from gapft_harness.stages.generation.parts import StoredResponses, part_of, read_head, read_part
+from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts, verdict_groups
+from gapft_harness.stages.search.stage import search as search_split
+from gapft_harness.stages.verify.run import verify
+from gapft_harness.store.digests import Digests
+from gapft_harness.store.store import Store
+from tests.command import gapft
+from tests.generated import chunks_in, generated
+from tests.recording_run import Letters, letters
+from tests.test_early_stop import ONE, K, Right, Scripted, problems, recipe
+
+SEARCH = {"k": 4, "chunk": 8}
+POOL = 24
+
+#: Verdicts depend on the response's end, on parameters, and on files beside the plugin: ``rules``
+#: is an edition that the verifier reports; ``slow`` has texts that get no verdict in time.
+_VERIFIER = '''
+import json
+import pathlib
+
+from gapft_harness import hookimpl
+from gapft_harness.core.records import Verdict
+
+HERE = pathlib.Path(__file__).parent
+
+
+def lines(name):
+    return (HERE / name).read_text().splitlines() if (HERE / name).exists() else []
+
+
+class Counting:
+    """Passes what contains the gold; logs every text that it is given; reads the last word."""
+
+    def __init__(self, word="", names=None):
+        self._word = word
+        self._extra = pathlib.Path(names).read_text() if names else ""
+
+    def verify(self, responses, golds):
+        if (HERE / "stop").exists() and lines("judged.log"):
+            raise KeyboardInterrupt
+        with (HERE / "judged.log").open("a") as file:
+            file.writelines(json.dumps(text) + "\\n" for text in responses)
+        slow, fickle = lines("slow"), lines("fickle")
+        if fickle:
+            (HERE / "fickle").write_text("\\n".join(fickle[1:]))
+        return [
+            Verdict("timeout", "busy") if any(text.endswith(end) for end in slow)
+            else Verdict("pass") if gold in text and self._word in text and fickle[:1] != ["-"]
+            else Verdict("fail", "no " + gold + self._extra)
+            for text, gold in zip(responses, golds, strict=True)
+        ]
+
+    def answer(self, text):
+        return text.split()[-1]
+
+    def describe(self):
+        return {"rules": lines("rules")}
+
+
+@hookimpl
+def register_verifiers(register):
+    register("counting", Counting)
+'''
+
+
+@dataclass(frozen=True)
+class Judged(Letters):
+    """A task whose responses all differ, judged by a verifier that keeps count."""
+
+    @property
+    def plugins(self) -> list[str]:
+        """The sampler's file, and the verifier's."""
+        return [*super().plugins, str(self.folder / "verifier.py")]
+
+    def search(self, name: str, **keys: Any) -> RunDirectory:
+        """Search the pool of a run."""
+        return self.run(name, **{"search": SEARCH, "verifier": {"name": "counting"}, **keys})
+
+    def judged(self) -> list[str]:
+        """The texts that were judged since this was last asked."""
+        log = self.folder / "judged.log"
+        texts = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        log.unlink(missing_ok=True)
+        return texts
+
+    def parts(self) -> list[Path]:
+        """The files of verdicts."""
+        return sorted((self.folder / ".store/judge").glob("*/*.jsonl"))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Judged:
+    made, plugin = letters(tmp_path), tmp_path / "plugin.py"
+    text, old = plugin.read_text(), "        return Generation(text,"
+    assert old in text
+    own = """
+        text += " " + "".join(filter(str.isdigit, prompt)) + f".{index}"
+"""
+    plugin.write_text(text.replace(old, own + old))
+    (tmp_path / "verifier.py").write_text(_VERIFIER)
+    return Judged(made.folder)
+
+
+def table(run: RunDirectory, split: str = "pool") -> Any:
+    """A table's rows and its facts, without the keys of what they were taken from."""
+    path = run.path / f"{split}/responses.parquet"
+    facts = read_facts(path)
+    for key in ("stored", "source"):
+        del facts[key]
+    return list(read_judged(path)), facts
+
+
+def index_of(text: str) -> int:
+    return int(text.rpartition(".")[2])
+
+
+def test_another_run_with_the_same_verifier_judges_nothing(task: Judged) -> None:
+    first = task.search("first")
+    assert len(task.judged()) == POOL * 5
+    second = task.search("second", seeds=[17], conditions=["gapft"])
+    assert task.judged() == []
+    assert table(second) == table(first)
+    assert {row.answer for _, rows in table(first)[0] for row in rows} != {None}
+
+
+def test_more_samples_judge_the_new_ones_alone(task: Judged, tmp_path: Path) -> None:
+    task.search("few", search={**SEARCH, "k": 8})
+    task.judged()
+    more = task.search("more", search={**SEARCH, "k": 16})
+    new = task.judged()
+    assert len(new) == POOL * 8
+    assert {index_of(text) for text in new} == set(range(8, 16))
+    shutil.rmtree(tmp_path / ".store")
+    fresh = task.search("fresh", search={**SEARCH, "k": 16})
+    assert table(more) == table(fresh)
+    assert len(task.judged()) == POOL * 17
+
+
+def write(name: str, content: str) -> Callable[[Judged], dict[str, Any]]:
+    """Write a file beside the plugins, or append to one."""
+
+    def change(task: Judged) -> dict[str, Any]:
+        with (task.folder / name).open("a") as file:
+            file.write(content)
+        return {}
+
+    return change
+
+
+def other_golds(task: Judged) -> dict[str, Any]:
+    path = task.folder / "tasks/letters.yaml"
+    old = 'doc_to_target: "{{answer}}"'
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, 'doc_to_target: "{{answer}}."'))
+    return {}
+
+
+CHANGES: list[tuple[str, Callable[[Judged], dict[str, Any]], int]] = [
+    ("nothing", lambda task: {}, 0),
+    ("its file", write("verifier.py", "\n# edited\n"), POOL * 5),
+    ("a parameter", lambda task: {"word": "so"}, POOL * 5),
+    ("a file that a parameter names", write("names.txt", " at all"), POOL * 5),
+    ("what it reports of its rules", write("rules", "2"), POOL * 5),
+    ("golds", other_golds, POOL * 5),
+    ("another file beside it", write("unrelated.txt", "!"), 0),
+]
+
+
+@pytest.mark.parametrize(("change", "new"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
+def test_what_verdicts_depend_on_judges_again_and_generates_nothing(
+    task: Judged, change: Callable[[Judged], dict[str, Any]], new: int
+) -> None:
+    (task.folder / "names.txt").write_text("")
+    params = {"names": str(task.folder / "names.txt")}
+    task.search("first", verifier={"name": "counting", "params": params})
+    task.judged()
+    more = change(task)
+    _load.cache_clear()  # as in another process
+    second = task.search("second", verifier={"name": "counting", "params": {**params, **more}})
+    assert len(task.judged()) == new
+    assert not [call for call in task.log("second") if "id" in call], "nothing is generated"
+    found = table(second)
+    for part in task.parts():
+        part.unlink()
+    fresh = task.search("fresh", verifier={"name": "counting", "params": {**params, **more}})
+    assert table(fresh) == found
+
+
+def test_interrupted_and_continued_judging_gives_the_same(task: Judged, tmp_path: Path) -> None:
+    undisturbed = task.search("undisturbed")
+    expected = Counter(task.judged())
+    shutil.rmtree(tmp_path / ".store")
+    (stopping := tmp_path / "stop").touch()
+    with pytest.raises(KeyboardInterrupt):
+        task.search("run")
+    assert 0 < len(task.parts()) < 6
+    stopping.unlink()
+    continued = task.search("run")
+    assert Counter(task.judged()) == expected, "each was judged once"
+    assert table(continued) == table(undisturbed)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_judge_their_own_chunks(task: Judged, workers: int) -> None:
+    alone = task.search("run")
+    expected, seen = task.judged(), table(alone)
+    shutil.rmtree(alone.path)
+    shutil.rmtree(task.folder / ".store")
+    run = RunDirectory.create_or_open(alone.path, alone.recipe)
+    shares = []
+    for number in range(workers):
+        told = search_split(
+            str(run.path), "pool", task.plugins, [str(task.folder / "tasks")],
+            share=(number, workers), recipe=alone.recipe.model_dump(mode="json"),
+        )  # fmt: skip
+        assert told == {}
+        shares.append(set(task.judged()))
+    assert all(shares)
+    assert sum(map(len, shares)) == len(set.union(*shares)) == len(expected)
+    together = task.search("run")
+    assert task.judged() == []
+    assert table(together) == seen
+
+
+def test_an_edited_file_of_verdicts_is_never_used(task: Judged) -> None:
+    task.search("first")
+    task.judged()
+    path = task.parts()[0]
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace('"fail"', '"pass"', 1))
+    with pytest.raises(UserError, match=path.name):
+        task.search("second")
+    path.unlink()
+    task.search("second")
+    assert 0 < len(task.judged()) < POOL * 5, "of one chunk and phase"
+
+
+def test_a_forged_file_of_verdicts_is_found_by_verify(task: Judged) -> None:
+    task.search("first")
+    path = next(path for path in task.parts() if ".greedy." in path.name)
+    records = [dict(record) for record in read_part(path)]
+    forged = records[0]["problem_id"]
+    records[0]["judged"] = [[GREEDY, "pass", "", records[0]["judged"][0][3]]]
+    run = read_head(path).run
+    path.chmod(0o644)
+    path.write_bytes(part_of(records, run))
+    second = task.search("second")
+    task.judged()
+    found = verify(second.path, task.plugins)
+    assert len(task.judged()) == POOL * 5, "verify judges for itself"
+    assert any(forged in line for line in found.differences)
+
+
+def test_no_verdict_in_time_counts_only_in_its_own_run(task: Judged) -> None:
+    (task.folder / "slow").write_text(".2\n")
+    first = task.search("first")
+    task.judged()
+    facts = first.manifest()["verdict_counts"]["pool"]
+    assert facts["timeout"] == POOL
+    (task.folder / "slow").unlink()
+    (first.path / "pool/responses.parquet").unlink()
+    (first.path / "manifest.json").unlink()
+    assert table(task.search("first"))[1]["verdicts"]["timeout"] == POOL, "its own stand"
+    assert task.judged() == []
+    second = task.search("second")
+    assert {index_of(text) for text in task.judged()} == {2}
+    assert "timeout" not in second.manifest()["verdict_counts"]["pool"]
+
+
+def test_repeated_executions_are_kept_with_what_differed(task: Judged) -> None:
+    keys = {"episode": {"executions": 3}}
+    (task.folder / "fickle").write_text("+\n-\n+\n" * 50)
+    first = task.search("first", **keys)
+    assert len(task.judged()) == POOL * (4 + 3)
+    second = task.search("second", **keys)
+    assert task.judged() == []
+    assert second.manifest()["executions"] == first.manifest()["executions"]
+    assert table(second) == table(first)
+    task.search("once")
+    assert {index_of(text) for text in task.judged()} == {GREEDY}, "samples are judged once anyway"
+
+
+def test_greedy_time_outs_of_others_are_executed_again(task: Judged) -> None:
+    keys = {"episode": {"executions": 3}}
+    (task.folder / "slow").write_text(".-1\n")
+    task.search("first", **keys)
+    task.judged()
+    (task.folder / "slow").unlink()
+    second = task.search("second", **keys)
+    assert len(task.judged()) == POOL * 3
+    assert second.manifest()["executions"]["pool"]["episodes"] == POOL
+
+
+def test_early_stop_judges_each_response_once(task: Judged) -> None:
+    keys = {"search": {**SEARCH, "stop": "first_pass"}, "evidence": {"keep": "first"}}
+    first = task.search("first", **keys)
+    judged = task.judged()
+    assert len(judged) == len(set(judged)) == POOL * 2
+    second = task.search("second", **keys)
+    assert task.judged() == []
+    assert table(second) == table(first)
+
+
+def test_verdicts_are_listed_and_removed_with_their_run(task: Judged) -> None:
+    runs = task.folder / "runs"
+    runs.mkdir()
+    task.search("r0", at="runs/r0")
+    task.search("r1", at="runs/r1", verifier={"name": "counting", "params": {"word": "so"}})
+    listed = gapft("store", runs).stdout
+    assert listed.count("counting") == 4, "greedy decodes' and samples', by two verifiers"
+    shutil.rmtree(runs / "r1")
+    task.judged()
+    done = gapft("store", runs, "--prune", "--yes")
+    assert done.returncode == 0, done.stderr
+    task.search("r2", at="runs/r2")
+    assert task.judged() == []
+    task.search("r3", at="runs/r3", verifier={"name": "counting", "params": {"word": "so"}})
+    assert len(task.judged()) == POOL * 5
+
+
+class Wavering(Right):
+    """Gives some texts another verdict, and other feedback, the second time that it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: Counter[tuple[str, str]] = Counter()
+
+    def _is_second(self, kind: str, text: str, every: int) -> bool:
+        self._asked[kind, text] += 1
+        return self._asked[kind, text] == 2 and int(text.split()[1][1]) % every == 0
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
+        """See the class."""
+        return [
+            Verdict("fail", "again") if self._is_second("verdict", text, 3) else verdict
+            for text, verdict in zip(responses, super().verify(responses, golds), strict=True)
+        ]
+
+    def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
+        """See the class."""
+        return [
+            "other words" if self._is_second("feedback", text, 2) else told
+            for text, told in zip(responses, super().feedback(responses, golds), strict=True)
+        ]
+
+
+def verdicts_of(
+    folder: Path, chunks: Sequence[Chunk], responses: StoredResponses, step: Judge
+) -> list[Chunk]:
+    """Judge the responses to chunks, and give the places of their verdicts."""
+    places = []
+    for chunk in chunks:
+        generated_in = {phase: group for phase, (group, _) in chunk.places.items()}
+        groups = verdict_groups(Store(folder), generated_in, {}, step.executions)
+        heads = {phase: read_head(chunk.path(phase)) for phase in chunk.places}
+        places.append(place_verdicts(chunk, groups, heads))
+    judge(places, responses, step, lambda done, total: None)
+    return places
+
+
+@pytest.mark.parametrize(("stop", "executions"), [("never", 1), ("never", 3), ("first_pass", 1)])
+def test_a_table_is_the_same_from_stored_verdicts(
+    tmp_path: Path, stop: str, executions: int
+) -> None:
+    script = [[i % 2 == 1, *(i * k % 7 == 3 for k in range(K))] for i in range(7)]
+    of, made_by = problems(script, "twice"), recipe(stop)
+    phases = search_phases(ONE, made_by.search, stop == "first_pass")
+    generating, direct, judging = Right(), Wavering(), Wavering()
+    episodes = episodes_of(generating, 2, "right")
+    keys: dict[str, Any] = {"episodes": episodes, "verifier": generating}
+    store = tmp_path / "store"
+    responses = generated(store, of, phases, Scripted(script), **keys)
+    facts = write_responses(
+        tmp_path / "direct", responses, of, direct, extra={}, executions=executions,
+        episodes=episodes_of(direct, 2, "right"),
+    )  # fmt: skip
+    if executions > 1:
+        assert facts["executions"]["verdicts_differ"]
+        assert facts["executions"]["feedback_differs"]
+    chunks = chunks_in(store, of, phases, episodes=episodes)
+    step = Judge(judging, episodes_of(judging, 2, "right"), executions, "run")
+    for chunk in verdicts_of(store, chunks, responses, step):
+        for phase in phases:
+            responses.add_verdicts(chunk.path(phase), "run")
+    asked = len(judging.judged)
+    again = write_responses(
+        tmp_path / "stored", responses, of, judging, extra={}, executions=executions,
+        episodes=step.episodes,
+    )  # fmt: skip
+    assert again == facts
+    assert (tmp_path / "stored").read_bytes() == (tmp_path / "direct").read_bytes()
+    assert len(judging.judged) == asked, "nothing was judged again"
+
+
+def test_a_package_counts_with_all_its_files(tmp_path: Path) -> None:
+    home, digests = tmp_path / "package", Digests(tmp_path)
+    home.mkdir()
+    (home / "rules.py").write_text("1")
+    entry = Registered("verifier", "v", "package", Right, home=str(home), code="of its module")
+    seen = [describe_code(entry, digests)]
+    (home / "rules.pyc").write_text("compiled")
+    assert describe_code(entry, digests) == seen[0]
+    for name in ("rules.py", "answers.json"):
+        (home / name).write_text("2")
+        seen.append(describe_code(entry, digests))
+        assert seen[-1] not in seen[:-1]
+    assert describe_code(replace(entry, code=""), digests) == "", "what is bundled has a version"
