@@ -51,6 +51,15 @@ def pages_of(files: Iterable[Path]) -> int:
     return sum(-(-file.stat().st_size // _PAGE) for file in files)
 
 
+def verdicts_on(store: Path, responses: Iterable[Path]) -> list[Path]:
+    """The files of verdicts on some files of responses."""
+    keys = {path.parent.name for path in responses}
+    groups = [path.parent for path in store.glob("judge/*/made_from.json")]
+    read = {group: json.loads((group / "made_from.json").read_text()) for group in groups}
+    of = [group for group in groups if read[group]["key"]["responses"] in keys]
+    return [file for group in of for file in group.glob("[!.]*.jsonl")]
+
+
 def check_nothing_half_written(run: Path) -> None:
     """Whole files only: stored files and tables can be read, and there are no leftovers."""
     import pyarrow.parquet as pq
@@ -83,9 +92,12 @@ def test_a_full_disk_ends_a_run_in_any_stage_and_it_goes_on_when_there_is_room(
     manifest = pages(whole, "manifest.json")
     store = store_of(whole)
     kept = pages(whole, "*.*", "pool/*", "audit/*", "selections/*") + manifest
-    kept += pages(store, "*.json", "generate/*/made_from.json") + pages_of(stored(store, arm=False))
+    searched, decoded = (stored(store, arm=arm) for arm in (False, True))
+    kept += pages(store, "*.json", "*/*/made_from.json")
+    kept += pages_of([*searched, *verdicts_on(store, searched)])
     reported = kept + pages(whole, "adapters/*/*", "decisions/*")
-    reported += pages_of(stored(store, arm=True))
+    reported += pages_of([*decoded, *verdicts_on(store, decoded)])
+    reported += pages_of(file for file in store.glob("train/*/*") if file.stat().st_nlink == 1)
     disk = tmp_path / "disk"
     run = disk / "full"
     with small_disk(disk, manifest):
