@@ -31,7 +31,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some problems, and where each phase's responses to them are stored.
+    """Some problems, and where each phase's responses to them, or their verdicts, are stored.
 
     Attributes:
         members: the problems.
@@ -61,7 +61,7 @@ class Chunk:
         return cls(members, places)
 
     def path(self, phase: Phase) -> Path:
-        """The file of a phase's responses."""
+        """The file of a phase."""
         group, name = self.places[phase]
         return group.folder / name
 
@@ -71,7 +71,7 @@ class Chunk:
 
     @contextlib.contextmanager
     def claim(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the right to generate its responses; see ``Group.claim``."""
+        """Hold the right to make its files; see ``Group.claim``."""
         group, name = next(iter(self.places.values()))
         with group.claim(name, wait=wait) as held:
             yield held

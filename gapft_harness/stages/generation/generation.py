@@ -3,8 +3,9 @@
 Chunks are fixed by the problems and the settings, never by what is left to do, by a clock or by the
 number of workers. A chunk's responses are kept in the store, a file for each phase, under keys of
 all that they depend on (``made_from.py``): whoever asks for the same responses again, after a kill,
-in another run or with more samples, generates only those that are missing. Each sample draws from a
-random stream of its own (``streams.SampleStreams``).
+in another run or with more samples, generates only those that are missing. Their verdicts are kept
+the same way (``verdicts.py``). Each sample draws from a random stream of its own
+(``streams.SampleStreams``).
 
 Early stop: samples are drawn in rounds, and a problem leaves once it has what it needs. On the
 pool, selection needs one verified response a problem: a problem that the source solves in one

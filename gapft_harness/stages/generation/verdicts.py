@@ -109,7 +109,6 @@ class Judge:
                 if rows:
                     records.append(verdict_record(entry.problem_id, rows, differing))
             group, name = chunk.places[phase]
-            group.open({})
             group.commit(name, part_of(records, self.run))
 
 
@@ -134,6 +133,9 @@ def judge(
     left: list[Work] = [(chunk, missing) for chunk in chunks if (missing := chunk.missing())]
     if not left:
         return
+    for chunk, missing in left:
+        for phase in missing:
+            chunk.places[phase][0].open({})
     done, total = 0, sum(map(_count_decodes, left))
     progress(done, total)
     with contextlib.closing(claimed(left)) as turns:
