@@ -257,6 +257,16 @@ def condition_of(manifest: Manifest, arm: Arm) -> Condition:
     return named(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
 
 
+def taken_sets(manifest: Manifest) -> dict[str, TakenFacts]:
+    """Map each condition with the training sets of another run to where they come from."""
+    arms = {name: layout.arm_of(name) for name in manifest["budgets"]}
+    return {
+        arm.condition: entry["taken"]
+        for name, entry in manifest["budgets"].items()
+        if (arm := arms[name]) and "taken" in entry
+    }
+
+
 def read_manifest(run_path: Path) -> Manifest:
     """A run's manifest.
 

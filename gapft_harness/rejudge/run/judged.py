@@ -30,9 +30,9 @@ from gapft_harness.run_directory.manifest import Manifest, naming_plugins
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.stages.integrity.differences import Differences
-from gapft_harness.stages.integrity.sources import is_taken
 from gapft_harness.stages.report import require_sealed
 from gapft_harness.stages.search.states import Window
+from gapft_harness.stages.selection.other_runs import is_copied
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.verify.files import open_run
 from gapft_harness.verification.reasons import Reasons
@@ -94,8 +94,7 @@ def _judge_run(path: Path, choice: RejudgeChoice, flips: Flips, progress: Progre
     task = manifest["task"]
     rule = plugins.get("response rule", task["keep"])
     for condition in run.recipe.conditions:
-        if condition not in run.recipe.taken():
-            find_selector(run.recipe, condition, plugins)
+        find_selector(run.recipe, condition, plugins)
     reasons = Reasons()
     with tempfile.TemporaryDirectory(prefix="gapft-rejudge-") as folder:
         scratch = RunDirectory(Path(folder), run.recipe)
@@ -182,10 +181,10 @@ def _under_new_rule(before: ReportInputs, scratch: Path, pool: Crossed) -> Repor
 def _seal(run: RunDirectory, manifest: Manifest, scratch: RunDirectory) -> None:
     """Makes the folder a run whose pool is searched and of which nothing is chosen.
 
-    Sets that were taken of another run are sealed in it as they are: no verdict here chose them.
+    Sets of another run are sealed in it as they are: no verdict here chose them.
     """
     shutil.copyfile(run.path / layout.RECIPE, scratch.path / layout.RECIPE)
-    taken = [arm for arm in arms(run.recipe) if is_taken(run, manifest, arm)]
+    taken = [arm for arm in arms(run.recipe) if is_copied(run, manifest, arm)]
     budgets = {arm.name: manifest["budgets"][arm.name] for arm in taken}
     write_json(scratch.path / layout.MANIFEST, {**manifest, "files": {}, "budgets": budgets})
     for arm in taken:
