@@ -88,10 +88,12 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
             f"key {f'conditions.{condition}.params'!r}, for selector {chosen.selector!r}: {fault}"
         )
     traits = entry.declared(SelectorTraits)
-    for key in traits.files:
-        if not isinstance(path := chosen.params.get(key, ""), str):
+    required = ("run", "condition") if traits.foreign else ()
+    for key in (*required, *traits.files):
+        value = chosen.params.get(key, None if key in required else "")
+        if not isinstance(value, str):
             raise UserError(
-                f"key {f'conditions.{condition}.params.{key}'!r}: expected a path, found {path!r}"
+                f"key {f'conditions.{condition}.params.{key}'!r}: expected a text, found {value!r}"
             )
     if chosen.k is not None and traits.foreign:
         raise UserError(

@@ -96,7 +96,7 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
 
 
 def own_settings(
-    recipe: Mapping[str, Any], reused: Mapping[str, Mapping[str, Any]] | None = None
+    recipe: Mapping[str, Any], taken: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """What each condition has of its own in place of the run's settings.
 
@@ -104,8 +104,8 @@ def own_settings(
 
     Args:
         recipe: as a manifest has it.
-        reused: by condition that has the training sets of another run, what ``budgets`` records
-            of that run; before selection its K and replay are not known.
+        taken: by condition whose sets are another run's, what ``budgets`` says of that run; before
+            selection its K and replay are not known.
 
     Returns:
         By condition, by dotted key (``k``, ``replay``, ``training.learning_rate``), its value; what
@@ -115,7 +115,7 @@ def own_settings(
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     found = {}
     for name, of in conditions_of(recipe).items():
-        own = (reused or {}).get(name, {"k": of.k})
+        own = (taken or {}).get(name, {"k": of.k})
         said = {key: own[key] for key in ("k", "replay") if own.get(key) is not None}
         said |= {f"training.{key}": value for key, value in of.training.items()}
         found[name] = {key: value for key, value in said.items() if value != run.get(key)}

@@ -259,12 +259,11 @@ def condition_of(manifest: Manifest, arm: Arm) -> Condition:
 
 def taken_sets(manifest: Manifest) -> dict[str, TakenFacts]:
     """Map each condition with the training sets of another run to where they come from."""
-    arms = {name: layout.arm_of(name) for name in manifest["budgets"]}
-    return {
-        arm.condition: entry["taken"]
-        for name, entry in manifest["budgets"].items()
-        if (arm := arms[name]) and "taken" in entry
-    }
+    found = {}
+    for name, entry in manifest["budgets"].items():
+        if (arm := layout.arm_of(name)) and "taken" in entry:
+            found[arm.condition] = entry["taken"]
+    return found
 
 
 def read_manifest(run_path: Path) -> Manifest:

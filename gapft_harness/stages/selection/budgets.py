@@ -47,15 +47,15 @@ def in_groups(
     of_arms: Mapping[Arm, Any],
     slots: Mapping[str, int],
     recipe: Recipe,
-    sources: Mapping[str, Mapping[str, Any]],
+    taken: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[Arm, Any]]:
     """What belongs to arms, apart by comparison group.
 
     Args:
         recipe: a condition that has settings of its own is grouped with those that have the same.
-        sources: where sets of another run come from, by condition: settings of that run count too.
+        taken: where sets of another run come from, by condition: settings of that run count too.
     """
-    own = own_settings(recipe.model_dump(mode="json"), sources)
+    own = own_settings(recipe.model_dump(mode="json"), taken)
     keys = {arm: (slots[arm.condition], own[arm.condition]) for arm in of_arms}
     groups: list[dict[Arm, Any]] = []
     for arm, of in of_arms.items():

@@ -17,6 +17,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
+from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -112,6 +113,7 @@ def check_sources(run: RunDirectory, plugins: Plugins, now: Mapping[str, Any]) -
     manifest = run.manifest_or_new()
     for name, condition in run.recipe.conditions.items():
         if plugins.selector_traits(condition.selector).foreign:
+            find_selector(run.recipe, name, plugins)  # checks its parameters
             for arm in (Arm(name, seed) for seed in run.recipe.seeds):
                 if not is_copied(run, manifest, arm):
                     _check_alike(run, name, _find_set(run, arm)[0], now)

@@ -113,8 +113,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         for arm, found in chosen.items()
     }
     matched = {arm: b for arm, b in budgets.items() if chosen[arm].matched}
-    sources = {arm.condition: of.taken for arm, of in chosen.items() if of.taken is not None}
-    for group in in_groups(matched, slots, run.recipe, sources):
+    origins = {arm.condition: of.taken for arm, of in chosen.items() if of.taken is not None}
+    for group in in_groups(matched, slots, run.recipe, origins):
         enforce_matched(group)
         enforce_tokens(group, run.recipe.budget.token_tolerance)
     paths = {arm: run.path / layout.selection(arm) for arm in chosen}

@@ -18,7 +18,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, taken_sets
-from gapft_harness.run_directory.tables import read_examples, read_problems
+from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import Differences, unequal
 from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups, unmatched
 from gapft_harness.stages.selection.choosing import (
@@ -87,9 +87,7 @@ def check_selections(
             foreign += 1
             recorded[arm] = again.check_foreign(manifest, other_runs, judge, n, findings)
         else:
-            findings.gather(relative, again.compare_evidence)
-            findings.gather(relative, partial(again.compare_choice, n))
-            recorded[arm] = {"matched": not again.traits.own_budget, "taken": None}
+            recorded[arm] = again.check_own(n, findings)
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, examples, recorded, slots, findings)
     findings.checked.append(
@@ -192,7 +190,19 @@ class _Again:
     def traits(self) -> SelectorTraits:
         return self.plugins.selector_traits(self.run.recipe.conditions[self.arm.condition].selector)
 
-    def compare_evidence(self) -> Iterable[str]:
+    def check_own(self, n: int, findings: Differences) -> dict[str, Any]:
+        """Compare a set with the pool's evidence, and with what its selector chooses.
+
+        Returns:
+            What the manifest must record of it besides its budget.
+        """
+        where = layout.selection(self.arm)
+        findings.gather(where, self._compare_evidence)
+        if chosen := findings.attempt(where, partial(self._choose, n)):
+            findings.gather(where, partial(self._compare, chosen))
+        return {"matched": not self.traits.own_budget, "taken": None}
+
+    def _compare_evidence(self) -> Iterable[str]:
         """Every example is exactly what the states table keeps for its problem, or its origin."""
         known = {e.problem_id: e for e in self.evidence}
         for slot, example in enumerate(self.examples):
@@ -201,10 +211,9 @@ class _Again:
             except NotEvidence as error:
                 yield f"{self._who(slot, example)}: {error}"
 
-    def compare_choice(self, n: int, source: SourceSet | None = None) -> Iterable[str]:
+    def _compare(self, chosen: Selected) -> Iterable[str]:
         """The condition's selector, run again, chooses the same examples in the same order."""
-        right = self.choose(n, source).examples
-        where = layout.selection(self.arm)
+        where, right = layout.selection(self.arm), chosen.examples
         if len(right) != len(self.examples):
             yield f"{where}: holds {len(self.examples)} examples, its selector chooses {len(right)}"
             return
@@ -214,13 +223,14 @@ class _Again:
                     f"{where}: slot {slot} holds problem {one.problem_id}, its selector chooses "
                     f"{other.problem_id}"
                 )
-            elif self.traits.takes_others and one != other:  # else ``compare_evidence`` finds it
+            elif self.traits.takes_others and one != other:  # else ``_compare_evidence`` finds it
                 yield (
                     f"{self._who(slot, one)}: is not the example that its selector chooses; "
                     f"differing: {differing_keys(one, other)}"
                 )
 
-    def choose(self, n: int, source: SourceSet | None) -> Selected:
+    def _choose(self, n: int, source: SourceSet | None = None) -> Selected:
+        """Run the selector again."""
         recipe = self.run.recipe
         selector, entry = find_selector(recipe, self.arm.condition, self.plugins)
         pool, replay = make_pool(self.evidence), recipe.budget.replay
@@ -259,7 +269,10 @@ class _Again:
         source = findings.attempt(where, partial(other_runs.read, self.arm))
         if source is None:
             return {}
-        findings.gather(where, partial(self.compare_choice, n, source))
+        chosen = findings.attempt(where, partial(self._choose, n, source))
+        if chosen is None:
+            return {}
+        findings.gather(where, partial(self._compare, chosen))
         golds = {evidence.problem_id: evidence.gold for evidence in self.evidence}
         responses = [evidence.response for evidence in source.evidence if evidence.response]
         table = place / layout.responses("pool")
@@ -273,12 +286,11 @@ class _Again:
                 f"{self.arm.name} was compared with the set that it was taken from, {file}: each a "
                 f"response that passed there, {judged}, to a problem of this run's pool"
             )
-        return self.choose(n, source).said()
+        return chosen.said()
 
     def _compare_pool(self, converses: bool) -> Iterable[str]:
         """Every example is a problem of this run's pool, with that problem's prompt."""
-        table = self.run.path / layout.problems("pool")
-        prompts = {problem.id: prompt_ids for problem, prompt_ids in read_problems(table)}
+        prompts = {evidence.problem_id: evidence.prompt_ids for evidence in self.evidence}
         for slot, example in enumerate(self.examples):
             if lacking := sorted({example.problem_id, example.origin} - prompts.keys()):
                 names = ", ".join(lacking)
