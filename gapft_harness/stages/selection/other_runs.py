@@ -206,27 +206,21 @@ def _tokenizer_files(files: Mapping[str, str]) -> str:
 
 
 def _check_problems(run: RunDirectory, arm: Arm, source: RunDirectory, ids: set[str]) -> None:
-    here, there = (_contents(each.path, ids) for each in (run, source))
-    lines = []
-    for name in sorted(ids):
-        if name not in here:
-            lines.append(f"{name} is not in this run's pool")
-        elif here[name] != (other := there.get(name, ("", ()))):
-            what = "prompt tokens" if here[name][0] == other[0] else "prompt or gold"
-            lines.append(f"{name} has other {what} here")
-    if lines:
+    here, there = (_hash_problems(each.path, ids) for each in (run, source))
+    if others := sorted(name for name in ids if here.get(name) != there.get(name)):
         raise UserError(
-            f"key {f'conditions.{arm.condition}.params.run'!r}: {len(lines)} of the {len(ids)} "
-            f"problems of {set_named(run.recipe, arm)[1].name} in {source.path} are others here; "
-            f"first: {lines[0]}. Search a pool that holds them (data.pool_limit, the task's data), "
-            "with prompts rendered alike (model.chat_template, model.system_instruction)"
+            f"key {f'conditions.{arm.condition}.params.run'!r}: {len(others)} of the {len(ids)} "
+            f"problems of {set_named(run.recipe, arm)[1].name} in {source.path} are not in this "
+            f"run's pool with the same prompt, gold and prompt tokens; first: {others[0]}. Search "
+            "a pool that holds them (data.pool_limit, the task's data), with prompts rendered "
+            "alike (model.chat_template, model.system_instruction)"
         )
 
 
-def _contents(path: Path, ids: set[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """By problem of a pool, a hash of its prompt and gold, and its prompt ids."""
+def _hash_problems(path: Path, ids: set[str]) -> dict[str, str]:
+    """Hash the prompt, the gold and the prompt ids of some problems of a pool, by problem."""
     return {
-        problem.id: (content_hash([problem.prompt, problem.gold]), prompt_ids)
+        problem.id: content_hash([problem.prompt, problem.gold, prompt_ids])
         for problem, prompt_ids in read_problems(path / layout.problems("pool"))
         if problem.id in ids
     }

@@ -257,13 +257,12 @@ class _Again:
         recorded = manifest["budgets"].get(self.arm.name, {})
         file = place / layout.selection(of)
         if not file.exists():
-            own = "" if recorded.get("matched", True) else ", and that its budget is its own,"
             prompts = " (prompts after earlier attempts apart)" if converses else ""
             if len(findings.differences) == before:
                 findings.checked.append(
                     f"{self.arm.name}: each example is a problem of this run's pool with its "
-                    f"prompt{prompts}; that its responses passed{own} was not verified, because "
-                    f"the run that it comes from is not here: {place}"
+                    f"prompt{prompts}; that its responses passed, and whose budget it has, was not "
+                    f"verified, because the run that it comes from is not here: {place}"
                 )
             return {"taken": {**recorded.get("taken", {}), "run": str(place), "arm": of.name}}
         source = findings.attempt(where, partial(other_runs.read, self.arm))
