@@ -351,6 +351,8 @@ def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work:
 def test_other_settings_train_on_the_sealed_set_anew(work: Path) -> None:
     unselected("taking")
     run_stages_alone(["select"], "taking", options("taking"))
+    with pytest.raises(UserError, match="there are 3 slots"):
+        run_stages_alone(["select"], "taking", options("taking", "budget.n=3"))
     Path("source").rename("away")
     run_stages_alone(["select"], "taking", options("taking", "training.repetitions=2"))
     assert manifest_of("taking")["budgets"][ARM]["exposures"] == 2 * N

@@ -92,13 +92,16 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
 
     def choose(arm: Arm) -> Selected:
         said, by = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
-        is_loaded = plugins.has("selector", by.selector)
-        if said and (is_copied(run, manifest, arm) or (arm in trained and not is_loaded)):
+        n, replay = slots[arm.condition], run.recipe.budget.replay
+        if said and arm in trained and not plugins.has("selector", by.selector):
             return _sealed(run, arm, said)
+        if said and is_copied(run, manifest, arm):
+            copy = _sealed(run, arm, said)
+            if not copy.matched or len(copy.examples) == n + replay:
+                return copy  # else its selector reports how many slots there are
         selector, entry = find_selector(run.recipe, arm.condition, plugins)
-        pool, n = pools.of(arm.condition), slots[arm.condition]
         source = others.read(arm) if entry.declared(SelectorTraits).foreign else None
-        return choose_set(selector, entry, pool, n, run.recipe.budget.replay, arm, source)
+        return choose_set(selector, entry, pools.of(arm.condition), n, replay, arm, source)
 
     originals, sets = run.recipe.replicates(), dict[Arm, Selected]()
     for arm in arms(run.recipe):
