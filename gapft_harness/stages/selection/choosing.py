@@ -164,12 +164,12 @@ def choose_set(
         UserError: the pool is too small for n or for the replay, or the set has other slots.
         PluginError: see ``choose``.
     """
+    matched = not entry.declared(SelectorTraits).own_budget
     if source is None:
         evidence = fill(selector, entry, pool, n, replay, arm)
-        matched = not entry.declared(SelectorTraits).own_budget
     else:
-        pool, matched = replace(pool, foreign=source.evidence), source.matched
-        slots = n + replay if matched else len(source.evidence)
+        slots = n + replay if source.matched else len(source.evidence)
+        pool, matched = replace(pool, foreign=source.evidence), matched and source.matched
         evidence = choose(selector, entry, pool, slots, arm)
     return Selected(
         [to_example(e) for e in evidence],
@@ -206,7 +206,8 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
         offered.setdefault(evidence.problem_id, []).append(evidence)
     for example in returned:
         if traits.foreign:
-            is_offered = example in offered.get(getattr(example, "problem_id", ""), ())
+            is_evidence = isinstance(example, Evidence)
+            is_offered = is_evidence and example in offered.get(example.problem_id, ())
             fault = "" if is_offered else f"no example of the other run's set: {short(example)}"
         else:
             fault = _evidence_fault(example, known, traits)
