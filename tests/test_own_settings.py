@@ -28,7 +28,7 @@ from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_examples, read_states, write_examples
 from gapft_harness.stages.selection.budgets import in_groups
 from gapft_harness.stages.selection.choosing import Pools, fill, slots_of, to_example
-from gapft_harness.stages.selection.taking import Taking
+from gapft_harness.stages.selection.other_runs import OtherRuns
 from gapft_harness.stages.train.job import _check_folder
 from gapft_harness.stages.train.stored import groups_of, list_stale
 from gapft_harness.stages.verify.run import verify
@@ -316,10 +316,14 @@ def test_a_set_of_a_smaller_k_can_be_taken_by_another_run(folder: Path, tmp_path
     budget = Budget(**plain, supervised_tokens=4, steps=5)
     write_examples(source.path / layout.selection(Arm("early", 13)), examples, budget)
     early.seal(layout.selection(Arm("early", 13)))
-    takes = Condition(selector="", run=str(source.path), condition="early")
-    run = with_condition(RunDirectory.open(folder / "run"), "theirs", takes)
-    taken = Taking(run, load_plugins()).take(Arm("theirs", 13), RunDirectory.open(source.path))
-    assert taken.examples == examples
+    said = {"condition": early.recipe.conditions["early"].said("early")}
+    early.update_manifest(lambda manifest: manifest["budgets"].update({"early-seed13": said}))
+    params = {"run": str(source.path), "condition": "early"}
+    theirs = Condition(selector="training_set", params=params)
+    run = with_condition(RunDirectory.open(folder / "run"), "theirs", theirs)
+    found = OtherRuns(run, load_plugins()).read(Arm("theirs", 13))
+    assert [*map(to_example, found.evidence)] == examples
+    assert found.facts["k"] == 1
 
 
 def test_a_card_says_what_its_own_adapter_was_trained_by(folder: Path, tmp_path: Path) -> None:
@@ -374,12 +378,12 @@ def recipe(conditions: Any, **more: Any) -> Recipe:
         ),
         ({"training": {"rank": "4"}}, "key 'conditions.a.training.rank': .*found '4'"),
         ({"training": {"start_tokens": 1}}, "'conditions.a.training': start_tokens is 1, and noth"),
-        ({"run": "x", "k": 4}, "key 'conditions.a': says `run` and `k`"),
+        ({"run": "x"}, "unknown key 'conditions.a.run'"),
     ],
 )
 def test_what_cannot_be_is_refused_by_key(condition: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        recipe({"a": condition if "run" in condition else {"selector": "gapft", **condition}})
+        recipe({"a": {"selector": "gapft", **condition}})
 
 
 def test_a_reference_takes_no_n_and_controls_take_no_settings() -> None:

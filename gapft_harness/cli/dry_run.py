@@ -18,7 +18,7 @@ from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
-from gapft_harness.recipe.conditions import Condition, own_settings
+from gapft_harness.recipe.conditions import own_settings
 from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
 from gapft_harness.report.reading.paper import printed
 from gapft_harness.report.rendering import wording
@@ -35,12 +35,12 @@ from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.rests_on import Changed, hold, searched_in
-from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import held_to_paper
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import foreseen
+from gapft_harness.stages.selection.other_runs import check_sources
 from gapft_harness.stages.selection.stage import arms, replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.online import reward_warnings
@@ -83,7 +83,10 @@ def describe(choice: Options, run_dir: Path | None) -> str:
     config, of_model = _model(recipe, sampler)
     size = size_of(recipe, config)
     missing += [*of_model, *_no_gpu(recipe, sampler, size), *missing_packages(recipe, plugins)]
-    missing += [*_sources(recipe, place), *filter(None, [refused_kernels(recipe, plugins)])]
+    missing += [
+        *_sources(recipe, plugins, place),
+        *filter(None, [refused_kernels(recipe, plugins)]),
+    ]
     ends, untrainable = _end_tokens(recipe, plugins, config)
     missing += untrainable
     run, with_trained, refused, changed = _there(recipe, place, plugins, choice.include_paths)
@@ -306,7 +309,7 @@ def _stages(
     trained, originals = arms(recipe), recipe.replicates()
     named = []
     for name, of in recipe.conditions.items():
-        chosen = [of.selector] * (of.selector != name) if of.run is None else [_taken(name, of)]
+        chosen = [of.selector] * (of.selector != name)
         own = own_settings(dumped)[name]
         said = [*chosen, *([f"n = {of.n}"] if of.n is not None else [])]
         said += [f"trains {originals[name]} again"] if name in originals else []
@@ -373,14 +376,10 @@ def _further(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -
     ]
 
 
-def _taken(name: str, condition: Condition) -> str:
-    return f"taken from {condition.run}, its {condition.condition or name}"
-
-
-def _sources(recipe: Recipe, place: str) -> list[str]:
-    """A sentence on the first training set that cannot be taken from the run it is to be of."""
+def _sources(recipe: Recipe, plugins: Plugins, place: str) -> list[str]:
+    """Describe the first training set of another run that cannot be used."""
     try:
-        check_sources(RunDirectory(Path(place), recipe))
+        check_sources(RunDirectory(Path(place), recipe), plugins, {})
     except GapftError as error:
         return [str(error)]
     return []

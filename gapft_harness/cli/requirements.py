@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
@@ -203,10 +202,7 @@ def has_own_budget(recipe: Recipe, name: str, plugins: Plugins) -> bool:
 
     One that a run has trained already by a plugin that is not given now is taken for none.
     """
-    condition = recipe.conditions[name]
-    if condition.run is not None or not plugins.has("selector", condition.selector):
-        return False
-    return plugins.get("selector", condition.selector).declared(SelectorTraits).own_budget
+    return plugins.selector_traits(recipe.conditions[name].selector).own_budget
 
 
 def _steps_of(

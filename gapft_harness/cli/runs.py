@@ -36,7 +36,6 @@ from gapft_harness.run_directory.manifest import naming_plugins
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked, experiments_of
 from gapft_harness.stages.integrity.rests_on import searched_in
-from gapft_harness.stages.integrity.sources import check_sources
 from gapft_harness.stages.pipeline import STAGES, run_stages, settle_changes, stages_of
 from gapft_harness.stages.search.stage import keep_searched
 from gapft_harness.stages.selection.stage import arms, trained_conditions
@@ -58,7 +57,8 @@ def resolve_recipe(choice: Options) -> Recipe:
     else:
         place = find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
-    return check_recipe(content, source, _settings(choice, content)).with_whole_paths()
+    recipe = check_recipe(content, source, _settings(choice, content))
+    return recipe.with_whole_paths(load_plugins(choice.plugin_files))
 
 
 def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
@@ -128,8 +128,6 @@ def opened(
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins, stages, trained_conditions(run))
     asked(run.recipe, plugins, set_by(choice))
-    if "select" in stages:
-        check_sources(run)
     executor = CheckedExecutor(
         plugins.get("executor", run.recipe.executor.name),
         plugins.executor(run.recipe.executor.for_executor(), choice.plugin_files),

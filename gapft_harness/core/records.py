@@ -253,11 +253,15 @@ class Pool:
         solved: problems in state G, which the greedy decode solves.
         recovered: problems in state S, which only some sample solves.
         missed: problems in state U, which no decode solves; they have no response.
+        foreign: the training set of another run, in its order, for a selector that is registered
+            with ``responses="foreign"``: problems of this pool with that run's states and verified
+            responses.
     """
 
     solved: tuple[Evidence, ...]
     recovered: tuple[Evidence, ...]
     missed: tuple[Evidence, ...]
+    foreign: tuple[Evidence, ...] = ()
 
     @property
     def verified(self) -> tuple[Evidence, ...]:

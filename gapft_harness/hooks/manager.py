@@ -31,6 +31,7 @@ from gapft_harness.hooks.registered import (
     LogReaderTraits,
     Owned,
     SamplerTraits,
+    SelectorTraits,
     VerifierTraits,
     setting_fault,
 )
@@ -160,6 +161,11 @@ class Plugins:
         """The selector and its declarations (budget, repeats, gold)."""
         entry = self.get("selector", name)
         return entry.value, entry
+
+    def selector_traits(self, name: str) -> SelectorTraits:
+        """Return what a selector declares of itself; the defaults if it is not loaded."""
+        loaded = self.has("selector", name)
+        return self.get("selector", name).declared(SelectorTraits) if loaded else SelectorTraits()
 
     def sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
         """Makes a sampler with the model loaded.

@@ -389,10 +389,13 @@ class RegisterSelector(Protocol):
     ``repeats=True``: may return one problem more than once. ``responses="kept"``: returns problems
     with the response that is kept for each; ``"verified"``: may return a problem with any of its
     verified responses (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem,
-    missed ones too, a verified response of another, which is sealed as the example's ``origin``.
+    missed ones too, a verified response of another, which is sealed as the example's ``origin``;
+    ``"foreign"``: returns examples of ``Pool.foreign``, the training set that the same seed has in
+    another run, whose folder and condition its parameters ``run`` and ``condition`` name.
     ``check_gold(gold)`` says what is wrong with a gold answer of the pool, or ``""``; it is asked
     before anything is generated. ``same_as(params, k)`` names another selector, with parameters,
-    that chooses the same examples; a dry run counts adapters by it.
+    that chooses the same examples; a dry run counts adapters by it. ``files`` names the parameters
+    that are paths: a recipe may give them relative to the folder of the command.
     """
 
     def __call__(
@@ -402,9 +405,10 @@ class RegisterSelector(Protocol):
         *,
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
-        responses: Literal["kept", "verified", "borrowed"] = "kept",
+        responses: Literal["kept", "verified", "borrowed", "foreign"] = "kept",
         check_gold: Callable[[Gold], str] | None = None,
         same_as: SameChoice | None = None,
+        files: tuple[str, ...] = (),
     ) -> None: ...
 
 

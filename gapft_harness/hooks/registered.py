@@ -55,9 +55,10 @@ class SelectorTraits(Traits):
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
-    responses: Literal["kept", "verified", "borrowed"] = "kept"
+    responses: Literal["kept", "verified", "borrowed", "foreign"] = "kept"
     check_gold: Callable[[Gold], str] | None = None
     same_as: SameChoice | None = None
+    files: tuple[str, ...] = ()
 
     @property
     def own_budget(self) -> bool:
@@ -68,6 +69,11 @@ class SelectorTraits(Traits):
     def borrows(self) -> bool:
         """Whether it may give a problem the verified response of another."""
         return self.responses == "borrowed"
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it returns examples of another run's training set (``Pool.foreign``)."""
+        return self.responses == "foreign"
 
     @property
     def takes_others(self) -> bool:

@@ -53,7 +53,7 @@ def check_names(
     }
     if "select" in stages:
         for condition in recipe.conditions:
-            if condition not in (*selected, *recipe.taken()):
+            if condition not in selected:
                 find_selector(recipe, condition, plugins)
     for kind in dict.fromkeys(kind for stage in stages for kind in _CALLED.get(stage, _GENERATES)):
         for name in named[kind]:
@@ -79,7 +79,7 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
     """The selector of a condition, which has its parameters, and what was registered.
 
     Raises:
-        UserError: there is none of that name, or it does not take these parameters, or no n.
+        UserError: there is none of that name, or it does not take these parameters, or no n or k.
     """
     chosen = recipe.conditions[condition]
     select, entry = plugins.selector(chosen.selector)
@@ -87,7 +87,20 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
         raise UserError(
             f"key {f'conditions.{condition}.params'!r}, for selector {chosen.selector!r}: {fault}"
         )
-    if chosen.n is not None and entry.declared(SelectorTraits).own_budget:
+    traits = entry.declared(SelectorTraits)
+    required = ("run", "condition") if traits.foreign else ()
+    for key in (*required, *traits.files):
+        value = chosen.params.get(key, None if key in required else "")
+        if not isinstance(value, str):
+            raise UserError(
+                f"key {f'conditions.{condition}.params.{key}'!r}: expected a text, found {value!r}"
+            )
+    if chosen.k is not None and traits.foreign:
+        raise UserError(
+            f"key {f'conditions.{condition}.k'!r}: selector {chosen.selector!r} gives the training "
+            "set of another run, which has a K of its own; leave k out"
+        )
+    if chosen.n is not None and traits.own_budget:
         raise UserError(
             f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has a budget of "
             "its own; leave n out"

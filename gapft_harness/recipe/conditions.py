@@ -1,13 +1,14 @@
-"""A recipe's conditions: each a name, and the selector or the run that its training sets are of."""
+"""A recipe's conditions: each a name, and the selector that its training sets are of."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
 from pydantic_core import PydanticKnownError
 
 from gapft_harness.core.records import SOURCE
@@ -18,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class Condition(RecipeSection):
-    """How one condition's training sets are chosen, or where they are taken from."""
+    """How one condition's training sets are chosen."""
 
     selector: str = Field(description="the selector; default: the one of the condition's name")
     params: dict[str, Any] = Field(
@@ -44,43 +45,31 @@ class Condition(RecipeSection):
         description="a whole number that names a replicate: two conditions that differ in it alone "
         "have the same training sets and seeds, and each is trained; default: 0",
     )
-    run: str | None = Field(
-        None,
-        description="another run's folder, from which the training sets are taken as they are; no "
-        "selector is called",
-    )
-    condition: str | None = Field(
-        None,
-        description="with `run`: the condition there whose sets are taken; default: the one of the "
-        "same name",
-    )
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Condition:
-        if self.run is None and self.condition is not None:
-            raise ValueError("says `condition`, which is one of another run; say `run` too")
-        if self.run is not None and self.params:
-            raise ValueError("says `run` and `params`, and a set that is taken has no selector")
-        if self.run is not None and self.k is not None:
-            raise ValueError("says `run` and `k`, and a set is taken as it is there")
-        return self
+    def with_whole_paths(self, files: Collection[str]) -> Condition:
+        """Make the paths among the selector's parameters absolute.
+
+        Args:
+            files: the parameters that are paths.
+        """
+        whole = {
+            key: str(Path(value).resolve())
+            for key, value in self.params.items()
+            if key in files and isinstance(value, str)
+        }
+        return self.model_copy(update={"params": {**self.params, **whole}})
 
     def said(self, name: str) -> dict[str, Any]:
         """What a recipe has to say of it under a name: nothing, if the name says it all."""
         found = self.model_dump(mode="json", exclude_defaults=True)
-        if self.selector in (name, ""):
+        if self.selector == name:
             del found["selector"]
         return found
 
 
 def named(name: str, said: Mapping[str, Any]) -> Condition:
     """The inverse of ``Condition.said``."""
-    return Condition.model_validate(_filled(name, said))
-
-
-def _filled(name: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """With the selector that is not said; sets of another run are of none."""
-    return {"selector": name if said.get("run") is None else "", **said}
+    return Condition.model_validate({"selector": name, **said})
 
 
 def as_mapping(value: Any) -> Any:
@@ -126,7 +115,7 @@ def own_settings(
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     found = {}
     for name, of in conditions_of(recipe).items():
-        own = {"k": of.k} if of.run is None else (taken or {}).get(name, {})
+        own = (taken or {}).get(name, {"k": of.k})
         said = {key: own[key] for key in ("k", "replay") if own.get(key) is not None}
         said |= {f"training.{key}": value for key, value in of.training.items()}
         found[name] = {key: value for key, value in said.items() if value != run.get(key)}
@@ -151,7 +140,6 @@ def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
             "selector": condition.selector,
             "params": condition.params,
             "n": condition.n or recipe["budget"]["n"],
-            "from": None if condition.run is None else (condition.run, condition.condition or name),
         }
         original = first.setdefault(json.dumps([chosen_by, own[name]], sort_keys=True), name)
         if condition.replicate != conditions[original].replicate:
@@ -179,11 +167,10 @@ def _read(value: Any) -> Mapping[str, Condition]:
     if not given:
         context = {"field_type": "List", "min_length": 1, "actual_length": 0}
         raise PydanticKnownError("too_short", context)
-    for name, said in given.items():
-        if isinstance(said, Mapping) and said.get("run") is not None and "selector" in said:
-            raise ValueError(f"{name!r} says `run` and `selector`; its sets are of one of them")
     filled = {
-        name: _filled(name, said or {}) if said is None or isinstance(said, Mapping) else said
+        name: {"selector": name, **(said or {})}
+        if said is None or isinstance(said, Mapping)
+        else said
         for name, said in given.items()
     }
     found = _CONDITIONS.validate_json(json.dumps(filled), strict=True)

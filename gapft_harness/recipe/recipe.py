@@ -208,8 +208,14 @@ class Recipe(RecipeSection):
         kept |= {name: of for name, of in other.experiments.items() if name == "scaling"}
         return self.model_copy(update={"experiments": kept, "audits": other.audits})
 
-    def with_whole_paths(self) -> Recipe:
-        """Make the paths of id files and of other runs absolute."""
+    def with_whole_paths(self, plugins: Plugins | None = None) -> Recipe:
+        """Make the paths of id files and those among selectors' parameters absolute.
+
+        Args:
+            plugins: selectors that declare which parameters are paths (``files``); None: those
+                that ship or are installed.
+        """
+        plugins = plugins or load_plugins()
         audits = {
             name: of.model_copy(update={"items": str(Path(of.items).resolve())})
             if isinstance(of.items, str)
@@ -217,10 +223,8 @@ class Recipe(RecipeSection):
             for name, of in self.audits.items()
         }
         conditions = {
-            name: of.model_copy(update={"run": str(Path(of.run).resolve())})
-            if of.run is not None
-            else of
-            for name, of in self.conditions.items()
+            name: condition.with_whole_paths(plugins.selector_traits(condition.selector).files)
+            for name, condition in self.conditions.items()
         }
         return self.model_copy(update={"audits": audits, "conditions": conditions})
 
@@ -324,12 +328,7 @@ class Recipe(RecipeSection):
 
     def selectors(self) -> list[str]:
         """The names of the selectors that its conditions call."""
-        called = (of.selector for of in self.conditions.values() if of.run is None)
-        return list(dict.fromkeys(called))
-
-    def taken(self) -> dict[str, Condition]:
-        """Its conditions whose training sets are those of another run."""
-        return {name: of for name, of in self.conditions.items() if of.run is not None}
+        return list(dict.fromkeys(of.selector for of in self.conditions.values()))
 
     def replicates(self) -> dict[str, str]:
         """Map each condition that repeats the training of another one to that condition."""

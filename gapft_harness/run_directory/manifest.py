@@ -257,6 +257,15 @@ def condition_of(manifest: Manifest, arm: Arm) -> Condition:
     return named(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
 
 
+def taken_sets(manifest: Manifest) -> dict[str, TakenFacts]:
+    """Map each condition with the training sets of another run to where they come from."""
+    found = {}
+    for name, entry in manifest["budgets"].items():
+        if (arm := layout.arm_of(name)) and "taken" in entry:
+            found[arm.condition] = entry["taken"]
+    return found
+
+
 def read_manifest(run_path: Path) -> Manifest:
     """A run's manifest.
 

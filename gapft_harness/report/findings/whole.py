@@ -339,8 +339,8 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
         for trained in arms
     }
     mean = pool([seed.decomposition for seed in seeds.values()])
-    origin = next((trained.taken for trained in arms if trained.taken), {})
-    own = own_settings(inputs.recipe, {name: origin})[name]
+    taken = next((trained.taken for trained in arms if trained.taken), None)
+    own = own_settings(inputs.recipe, {name: taken} if taken else None)[name]
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),

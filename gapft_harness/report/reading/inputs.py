@@ -235,8 +235,7 @@ def _require_slots(inputs: ReportInputs) -> None:
         wanted = said.n or budget["n"]
         recovered = inputs.pool_recovered[(said.k or inputs.k) - 1]
         known = {"recovered": recovered, "verified": solved + recovered}
-        replay = budget["replay"] if of.taken is None else of.taken["replay"]
-        slots = (wanted if isinstance(wanted, int) else known[wanted]) + replay
+        slots = (wanted if isinstance(wanted, int) else known[wanted]) + budget["replay"]
         require(
             not of.matched or of.budget.n == slots,
             f"manifest.json: the budget of {of.arm.name} is called matched, and its sealed "

@@ -20,9 +20,9 @@ from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory, Split
+from gapft_harness.run_directory.manifest import taken_sets
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.integrity.differences import Differences
-from gapft_harness.stages.integrity.sources import origins
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
@@ -178,7 +178,7 @@ class Experiment:
         """
         recipe = context.run.recipe
         names = self.conditions(recipe)
-        self.require_same_settings(recipe, names, origins(context.run.manifest()))
+        self.require_same_settings(recipe, names, taken_sets(context.run.manifest()))
 
     def selected(self, context: Context) -> None:
         """Every arm's training set is sealed: what makes the experiment impossible is refused."""

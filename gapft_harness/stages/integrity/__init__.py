@@ -3,8 +3,8 @@
 **Hashed.** Every table and folder that a stage seals, under ``files`` in the manifest
 (``RunDirectory.seal``). What the search rests on, under ``rests_on``: the task's settings and code,
 each split's problems, the code of the plugins that took part, the files that were read, the files
-of the model (``rests_on.py``). The recipe is in the manifest whole. A training set that was taken
-from another run has the hash of the file that it was taken from (``sources.py``).
+of the model (``rests_on.py``). The recipe is in the manifest whole. Of a training set of another
+run ``budgets`` has the hash of that run's file (``selection/other_runs.py``).
 
 **When a command begins.** Before anything else it compares its recipe with the run's
 (``run_directory/binding.py``), and task, data, plugins, model and named subsets with ``rests_on``

@@ -48,9 +48,9 @@ from gapft_harness.stages.generation.generation import (
 )
 from gapft_harness.stages.integrity.disjoint import require_apart
 from gapft_harness.stages.integrity.rests_on import SECTION, model_state, require_same, with_audits
-from gapft_harness.stages.integrity.sources import check_grounds
 from gapft_harness.stages.integrity.subsets import seal_subsets, unsealed
 from gapft_harness.stages.search.data import check_data, load_problems, match_subset
+from gapft_harness.stages.selection.other_runs import check_sources
 
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context
@@ -205,7 +205,7 @@ def _search(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, 
     run, now = context.run, read_data(context, trains=trains)
     if not run.is_empty():
         require_same(run, now)
-    check_grounds(run, now)
+    check_sources(run, context.plugins, now)
     if run.is_empty() or SECTION not in run.manifest():
         rests = {**now, "model": model_state(run.recipe)}
         run.update_manifest(lambda manifest: manifest.update({SECTION: rests}))

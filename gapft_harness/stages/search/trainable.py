@@ -47,8 +47,6 @@ def check_golds(recipe: Recipe, plugins: Plugins, pool: Sequence[Problem]) -> No
         NotTrainable: there is one; the message names the problem and what was expected.
     """
     for name, condition in recipe.conditions.items():
-        if condition.run is not None:
-            continue
         check = plugins.get("selector", condition.selector).declared(SelectorTraits).check_gold
         for problem in pool if check is not None else ():
             if check is not None and (fault := check(problem.gold)):
@@ -71,8 +69,7 @@ def check_lengths(
         UserError: the model has no tokenizer.
     """
     count = plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).prompt_lengths
-    trained = [name for name, condition in recipe.conditions.items() if condition.run is None]
-    if count is None or not trained:
+    if count is None:
         return
     lengths = count(sampler_settings(recipe), pool)
     if lengths is None:
@@ -81,7 +78,7 @@ def check_lengths(
     attempts = task["episode"]["attempts"] if conversation else 1
     response = task["decoding"]["max_gen_toks"] * attempts
     limits: dict[tuple[int, bool, int], str] = {}
-    for name in trained:
+    for name in recipe.conditions:
         settings = recipe.training_of(name)
         limits.setdefault(
             (settings.max_length, _must_fit(recipe, name, plugins), _shift(recipe, settings)), name
@@ -103,8 +100,7 @@ def _must_fit(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
     They may not where training refuses them, nor where one set's targets are another's, which a cut
     would make different.
     """
-    selector = recipe.conditions[condition].selector
-    traits = plugins.get("selector", selector).declared(SelectorTraits)
+    traits = plugins.selector_traits(recipe.conditions[condition].selector)
     return traits.borrows or recipe.training_of(condition).too_long == "refuse"
 
 

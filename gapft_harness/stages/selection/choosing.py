@@ -17,6 +17,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
+from gapft_harness.run_directory.manifest import TakenFacts
 from gapft_harness.stages.generation.generation import decoding_from
 from gapft_harness.stages.selection.budgets import set_replay_aside
 
@@ -29,19 +30,33 @@ class Selected:
         examples: in order.
         matched: whether its budget is the comparison's matched one.
         ends_unknown: examples whose generator did not say how they ended.
-        taken: of a set of another run: ``run``, its folder, ``arm``, whose set it is there,
-            ``sha256`` of the file, and the ``k`` and ``replay`` that it was chosen by.
+        taken: where the set of another run comes from.
     """
 
     examples: list[Example]
     matched: bool
     ends_unknown: int
-    taken: dict[str, Any] | None = None
+    taken: TakenFacts | None = None
 
     def said(self) -> dict[str, Any]:
         """What the manifest's ``budgets`` say of it besides the budget."""
         found = {"matched": self.matched, "ends_unknown": self.ends_unknown}
         return found | ({"taken": self.taken} if self.taken else {})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSet:
+    """The training set of another run (``other_runs.py``).
+
+    Attributes:
+        evidence: of each example, in order, a problem of that run's pool with its response.
+        matched: whether its budget is that run's matched one, not a reference's own.
+        facts: where it comes from.
+    """
+
+    evidence: tuple[Evidence, ...]
+    matched: bool
+    facts: TakenFacts
 
 
 def make_pool(evidence: Sequence[Evidence]) -> Pool:
@@ -130,6 +145,40 @@ def fill(
     return [*choose(selector, entry, rest, n, arm), *shared]
 
 
+def choose_set(
+    selector: Selector,
+    entry: Registered,
+    pool: Pool,
+    n: int,
+    replay: int,
+    arm: Arm,
+    source: SourceSet | None = None,
+) -> Selected:
+    """Choose one arm's training set: its examples, with what the manifest records of them.
+
+    Args:
+        source: for a selector of another run's training sets, that set. Its slots include the
+            replay that it was chosen with.
+
+    Raises:
+        UserError: the pool is too small for n or for the replay, or the set has other slots.
+        PluginError: see ``choose``.
+    """
+    matched = not entry.declared(SelectorTraits).own_budget
+    if source is None:
+        evidence = fill(selector, entry, pool, n, replay, arm)
+    else:
+        slots = n + replay if source.matched else len(source.evidence)
+        pool, matched = replace(pool, foreign=source.evidence), matched and source.matched
+        evidence = choose(selector, entry, pool, slots, arm)
+    return Selected(
+        [to_example(e) for e in evidence],
+        matched,
+        sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
+        source.facts if source else None,
+    )
+
+
 def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
     """Runs one selector and holds it to its contract.
 
@@ -152,8 +201,17 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
             "condition's own n, or enlarge the pool"
         ) from error
     known = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
+    offered: dict[str, list[Evidence]] = {}
+    for evidence in pool.foreign:
+        offered.setdefault(evidence.problem_id, []).append(evidence)
     for example in returned:
-        if fault := _evidence_fault(example, known, traits):
+        if traits.foreign:
+            is_evidence = isinstance(example, Evidence)
+            is_offered = is_evidence and example in offered.get(example.problem_id, ())
+            fault = "" if is_offered else f"no example of the other run's set: {short(example)}"
+        else:
+            fault = _evidence_fault(example, known, traits)
+        if fault:
             raise entry.broke(f"returned {fault}")
     if not returned if traits.own_budget else len(returned) != slots:
         raise entry.broke(f"returned {len(returned)} examples, expected {slots}")
@@ -205,6 +263,62 @@ def _loan_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) 
     if replace(example, response=evidence.response) != evidence:
         return f"problem {evidence.problem_id} changed in more than its response"
     return ""
+
+
+class NotEvidence(UserError):
+    """An example that is not a verified response to a problem of a pool."""
+
+
+def as_evidence(
+    example: Example, known: Mapping[str, Evidence], responses: str = "borrowed"
+) -> Evidence:
+    """Find the evidence that an example was made of.
+
+    Args:
+        known: the pool's evidence by problem.
+        responses: as ``SelectorTraits.responses`` says: those it may be of.
+
+    Raises:
+        NotEvidence: there is none; the message is the end of a sentence on the example.
+    """
+    evidence, index = known.get(example.problem_id), example.response_index
+    if evidence is None:
+        raise NotEvidence("is no problem of the pool")
+    if example.origin != example.problem_id:
+        lent = f"has the response of problem {example.origin}"
+        if responses != "borrowed":
+            raise NotEvidence(
+                f"{lent}, and its selector is not registered with responses='borrowed'"
+            )
+        lender = known.get(example.origin)
+        if lender is None or lender.response is None:
+            raise NotEvidence(f"{lent}, of which none passed")
+        evidence = replace(evidence, response=_with_response(lender, index).response)
+    elif responses != "kept":
+        evidence = _with_response(evidence, index)
+    if evidence.response is None:
+        raise NotEvidence("search missed it, so no response of it passed")
+    if example != (made := to_example(evidence)):
+        differing = differing_keys(example, made)
+        raise NotEvidence(
+            f"is not the evidence that the states table keeps; differing: {differing}"
+        )
+    return evidence
+
+
+def differing_keys(one: Example, other: Example) -> str:
+    """The columns in which two examples differ."""
+    return ", ".join(
+        key for key in one.__dataclass_fields__ if getattr(one, key) != getattr(other, key)
+    )
+
+
+def _with_response(evidence: Evidence, index: int) -> Evidence:
+    """A problem with its verified response of an index; with the kept one if that did not pass."""
+    if evidence.response and evidence.response.index == index:
+        return evidence
+    verified = (of for of in evidence.each_verified() if of.response and of.response.index == index)
+    return next(verified, evidence)
 
 
 def to_example(evidence: Evidence) -> Example:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import Arm, Pool
-from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.core.records import Arm
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
@@ -22,17 +22,15 @@ from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_examples, write_examples
-from gapft_harness.stages.integrity.sources import is_taken
 from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, in_groups
 from gapft_harness.stages.selection.choosing import (
     Pools,
     Selected,
-    fill,
+    choose_set,
     slots_by_condition,
     slots_of,
-    to_example,
 )
-from gapft_harness.stages.selection.taking import Taking, check_slots
+from gapft_harness.stages.selection.other_runs import OtherRuns, is_copied
 from gapft_harness.training.plan import budget
 
 
@@ -64,9 +62,9 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     """Selects every arm's training set under the matched budget.
 
     What is sealed and trained on must be chosen again; without its selector at hand it is taken as
-    it is. What nothing was trained on is made anew if it would be chosen otherwise now. What was
-    taken from another run stays as it is sealed here. A replicate has the set of the condition that
-    it repeats.
+    it is. What nothing was trained on is made anew if it would be chosen otherwise now. The set of
+    another run stays as it is sealed here. A replicate has the set of the condition that it
+    repeats.
 
     Args:
         run: the run, with the recipe whose conditions, seeds and budget are wanted.
@@ -80,7 +78,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         UserError: a pool too small for the budget (the message says by how many), supervised
             tokens that differ by more than the recipe allows, a budget by which other examples
             would be chosen than those that are trained on, or a set of another run that cannot be
-            taken.
+            used.
         PluginError: a selector that broke its contract, or that now chooses other examples than
             those that are trained on.
     """
@@ -90,18 +88,20 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         return {"budgets": {}, "n": 0}
     slots = slots_by_condition(run.recipe, pools.of)
     plugins = load_plugins(plugin_files)
-    trained, manifest, taking = run.trained_arms(), run.manifest(), Taking(run, plugins)
+    trained, manifest, others = run.trained_arms(), run.manifest(), OtherRuns(run, plugins)
 
     def choose(arm: Arm) -> Selected:
         said, by = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
-        if by.run is not None:
-            taken = is_taken(run, manifest, arm)
-            found = _sealed(run, arm, said) if said and taken else taking.take(arm)
-            check_slots(arm, found, run, slots[arm.condition])
-            return found
-        if arm in trained and said is not None and not plugins.has("selector", by.selector):
+        n, replay = slots[arm.condition], run.recipe.budget.replay
+        if said and arm in trained and not plugins.has("selector", by.selector):
             return _sealed(run, arm, said)
-        return _select(plugins, run.recipe, pools.of(arm.condition), slots[arm.condition], arm)
+        if said and is_copied(run, manifest, arm):
+            copy = _sealed(run, arm, said)
+            if not copy.matched or len(copy.examples) == n + replay:
+                return copy  # else its selector reports how many slots there are
+        selector, entry = find_selector(run.recipe, arm.condition, plugins)
+        source = others.read(arm) if entry.declared(SelectorTraits).foreign else None
+        return choose_set(selector, entry, pools.of(arm.condition), n, replay, arm, source)
 
     originals, sets = run.recipe.replicates(), dict[Arm, Selected]()
     for arm in arms(run.recipe):
@@ -150,16 +150,6 @@ def chosen_by(recipe: Recipe, arm: Arm) -> dict[str, Any]:
     """What an arm's budget in the manifest says of its condition: nothing if the name says all."""
     said = recipe.conditions[arm.condition].said(arm.condition)
     return {"condition": said} if said else {}
-
-
-def _select(plugins: Plugins, recipe: Recipe, pool: Pool, n: int, arm: Arm) -> Selected:
-    selector, entry = find_selector(recipe, arm.condition, plugins)
-    evidence = fill(selector, entry, pool, n, recipe.budget.replay, arm)
-    return Selected(
-        [to_example(e) for e in evidence],
-        not entry.declared(SelectorTraits).own_budget,
-        sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
-    )
 
 
 def _sealed(run: RunDirectory, arm: Arm, said: Mapping[str, Any]) -> Selected:

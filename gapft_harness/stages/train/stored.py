@@ -380,7 +380,7 @@ def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
     for name, condition in recipe.conditions.items():
         training = recipe.training_of(name)
         parts = ("selector", condition.selector), ("trainer", training.trainer)
-        if condition.run is not None or not all(plugins.has(*part) for part in parts):
+        if not all(plugins.has(*part) for part in parts):
             continue
         if not plugins.get("trainer", training.trainer).declared(TrainerTraits).as_documented:
             continue

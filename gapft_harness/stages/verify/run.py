@@ -40,7 +40,7 @@ from gapft_harness.stages.verify.files import (
     other_version,
 )
 from gapft_harness.stages.verify.judging import Rejudge, judges
-from gapft_harness.stages.verify.selections import TakenSets, check_selections
+from gapft_harness.stages.verify.selections import check_selections
 
 
 def verify(
@@ -120,8 +120,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
             findings.gather(table, partial(judge.check, run, manifest, table, split))
             for table in _states(run, manifest, split):
                 findings.gather(table, partial(check_states, run, manifest, plugins, table))
-        taken = TakenSets(run, manifest, plugins, judge_of[""])
-        examples = check_selections(run, manifest, plugins, taken.check, findings)
+        examples = check_selections(run, manifest, plugins, judge_of[""], findings)
         _adapters(run, manifest, plugins, examples, experiments, judge_of, findings)
 
 
@@ -158,8 +157,7 @@ def _check_apart(run: RunDirectory, searched: Sequence[str], findings: Differenc
 def _look_up(run: RunDirectory, manifest: Manifest, plugins: Plugins) -> None:
     """Finds the plugins that verifying takes."""
     for condition in run.recipe.conditions:
-        if condition not in run.recipe.taken():
-            find_selector(run.recipe, condition, plugins)
+        find_selector(run.recipe, condition, plugins)
     task = manifest["task"]
     of_task = (("response rule", task.get("keep")), ("verifier", task.get("verifier")))
     names = [(kind, str(name)) for kind, name in of_task if name is not None]

@@ -1,4 +1,4 @@
-"""Training sets that are taken from another run, by the real command on tiny models."""
+"""Training sets of another run (selector ``training_set``), by the real command."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from hypothesis import strategies as st
 from gapft_harness.cli.dry_run import describe
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_recipe, run_stages_alone
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.conditions import named
+from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment
-from gapft_harness.stages.selection.choosing import to_example
-from gapft_harness.stages.selection.taking import example_fault
+from gapft_harness.stages.selection.choosing import NotEvidence, as_evidence, to_example
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
@@ -41,7 +40,15 @@ N, SEED = 4, 13
 ARM = f"theirs-seed{SEED}"
 FIRST_TWO = {"first_two": {"selector": "uniform", "k": 2}}
 TRAINING = {"dtype": "float32", "repetitions": 1}
-TAKES = {"theirs": {"run": "source", "condition": "gapft"}, "uniform": {}}
+
+
+def condition_of(run: str, condition: str, **keys: Any) -> dict[str, Any]:
+    """A condition with the training sets of another run."""
+    params = {"run": run, "condition": condition}
+    return {"selector": "training_set", "params": params, **keys}
+
+
+TAKES = {"theirs": condition_of("source", "gapft"), "uniform": {}}
 SELECTION = f"selections/{ARM}.parquet"
 SOURCE = f"source/selections/gapft-seed{SEED}.parquet"
 
@@ -171,8 +178,8 @@ class Compared(Experiment):
 
 def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
     """It has as many examples as the others, and this run's recipe says nothing of its K."""
-    early = {"run": "source", "condition": "first_two"}
-    write_recipe(made, "wide", "other", conditions={**TAKES, "early": early})
+    conditions = {**TAKES, "early": condition_of("source", "first_two")}
+    write_recipe(made, "wide", "other", conditions=conditions)
     succeed("run", "wide.yaml", "--run-dir", "wide", *loaded(), cwd=made)
     budgets = json.loads((made / "wide/manifest.json").read_text())["budgets"]
     early = budgets[f"early-seed{SEED}"]
@@ -198,11 +205,12 @@ def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
 
 def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -> None:
     text = describe(options("taking"), "new")
-    assert f"theirs (taken from {work / 'source'}, its gapft), uniform" in text
+    assert "theirs (training_set), uniform" in text
+    assert f"run: {work / 'source'}" in text
     assert "nothing: this recipe can run" in text
     Path("source").rename("away")
     text = describe(options("taking"), "new")
-    assert f"key 'conditions.theirs.run': {work / 'source'}: is no run directory" in text
+    assert f"key 'conditions.theirs.params': {work / 'source'}: is no run directory" in text
     assert not Path("new").exists()
 
 
@@ -231,21 +239,21 @@ def forged() -> None:
 @pytest.mark.parametrize(
     ("said", "change", "expected"),
     [
-        ({"run": "nowhere"}, None, "key 'conditions.c.run': /.*/nowhere: is no run directory"),
-        ({"run": "new"}, None, "key 'conditions.c.run': /.*/new is this run itself"),
-        ({"run": "source"}, None, "source has no training set c-seed13; it has: gapft-seed13, all"),
-        ({"run": "taking", "condition": "theirs"}, None, "was itself taken from /.*source; take"),
-        ({"run": "source", "condition": "gapft"}, edited, "was changed after it was sealed"),
-        ({"run": "source", "condition": "gapft"}, another_tokenizer, "tokenizer, tokenizer.json: "),
-        ({"run": "source", "condition": "gapft"}, another_task, "task, doc_to_text: .*Q: .* now"),
+        (("nowhere", "gapft"), None, "key 'conditions.c.params': /.*/nowhere: is no run directory"),
+        (("new", "gapft"), None, "key 'conditions.c.params': /.*/new is this run itself"),
+        (("source", "c"), None, "source has no training set c-seed13; it has: gapft-seed13, all"),
+        (("taking", "theirs"), None, "theirs-seed13 of .*taking is itself a set of /.*source"),
+        (("source", "gapft"), edited, "was changed after it was sealed"),
+        (("source", "gapft"), another_tokenizer, "tokenizer: tokenizer.json "),
+        (("source", "gapft"), another_task, "task, doc_to_text: .*Q: .* now"),
     ],
 )
 def test_a_set_that_cannot_be_taken_is_refused_before_a_search(
-    work: Path, said: dict[str, str], change: Callable[[], None] | None, expected: str
+    work: Path, said: tuple[str, str], change: Callable[[], None] | None, expected: str
 ) -> None:
     if change:
         change()
-    write_recipe(work, "new", "other", conditions={"c": said})
+    write_recipe(work, "new", "other", conditions={"c": condition_of(*said)})
     with pytest.raises(UserError, match=expected):
         run_recipe(options("new"), "new")
     assert not list(Path("new").glob("pool/*"))
@@ -258,7 +266,7 @@ def test_the_command_refuses_without_a_traceback(work: Path) -> None:
         "--run-dir",
         "new",
         "--set",
-        "conditions.theirs.condition=gaptf",
+        "conditions.theirs.params.condition=gaptf",
         *loaded(),
         cwd=work,
     )
@@ -284,10 +292,11 @@ def unselected(run: str) -> None:
     ("change", "settings", "expected"),
     [
         (forged, [], "slot 1, problem .*: is not the evidence that the states table keeps; differ"),
-        (None, ["budget.n=3"], f"has {N} examples, and its group has 3 slots; set conditions.the"),
+        (None, ["budget.n=3"], f"has {N} examples, and there are 3 slots"),
+        (None, ["budget.replay=1"], f"has {N} examples, and there are {N + 1} slots"),
         (
             None,
-            ["conditions.theirs.condition=all_verified", "conditions.theirs.n=9"],
+            ["conditions.theirs.params.condition=all_verified", "conditions.theirs.n=9"],
             "leave n out",
         ),
     ],
@@ -305,7 +314,7 @@ def test_a_set_that_does_not_fit_is_refused_when_it_is_taken(
 def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) -> None:
     unselected("taking")
     first = read_examples(Path(SOURCE))[0].problem_id
-    for column, expected in (("prompt_ids", "prompt tokens"), ("gold", "prompt or gold")):
+    for column in ("prompt_ids", "gold"):
         shutil.copytree("source", f"by_{column}")
 
         def change(rows: list[dict[str, Any]], column: str = column) -> None:
@@ -313,14 +322,12 @@ def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) 
             row[column] = [*row[column], 3] if column == "prompt_ids" else '"z"'
 
         rewrite(f"by_{column}/pool/problems.parquet", change)
-        with pytest.raises(UserError, match=f"1 of the .* first: {first} has other {expected}"):
+        with pytest.raises(UserError, match=f"1 of the .* first: {first}"):
             run_stages_alone(
-                ["select"], "taking", options("taking", f"conditions.theirs.run=by_{column}")
+                ["select"], "taking", options("taking", f"conditions.theirs.params.run=by_{column}")
             )
     write_recipe(work, "few", "other", conditions=TAKES, data={"task": "letters", "pool_limit": 6})
-    with pytest.raises(
-        UserError, match=r"of the 4 problems of gapft-seed13 in /.*source are others"
-    ):
+    with pytest.raises(UserError, match=r"of the 4 problems of gapft-seed13 in /.*source are not"):
         run_recipe(options("few"), "few")
 
 
@@ -335,7 +342,7 @@ def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work:
     assert sha256(Path("taking", SELECTION)) == before
     differences, told = checked()
     assert differences == []
-    assert any("was not verified, for what it was taken from is not here" in of for of in told)
+    assert any("verified, because the run that it comes from is not here" in of for of in told)
     assert not any("was compared with the set" in line for line in told)
     with pytest.raises(UserError, match="is no run directory"):
         run_recipe(options("taking"), "new")
@@ -344,6 +351,8 @@ def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work:
 def test_other_settings_train_on_the_sealed_set_anew(work: Path) -> None:
     unselected("taking")
     run_stages_alone(["select"], "taking", options("taking"))
+    with pytest.raises(UserError, match="there are 3 slots"):
+        run_stages_alone(["select"], "taking", options("taking", "budget.n=3"))
     Path("source").rename("away")
     run_stages_alone(["select"], "taking", options("taking", "training.repetitions=2"))
     assert manifest_of("taking")["budgets"][ARM]["exposures"] == 2 * N
@@ -362,12 +371,12 @@ def test_verify_finds_a_source_that_was_sealed_anew(work: Path) -> None:
     rewrite(SOURCE, lambda rows: rows.reverse())
     differences = checked()[0]
     assert any("the budget of theirs-seed13 has taken = " in line for line in differences)
-    assert any(f"{SELECTION}: slot 0, problem " in line for line in differences)
+    assert any(f"{SELECTION}: slot 0 holds problem " in line for line in differences)
 
 
 def test_verify_finds_a_set_that_is_not_the_one_that_was_taken(work: Path) -> None:
     rewrite(f"taking/{SELECTION}", lambda rows: rows.reverse())
-    assert any(f"{SELECTION}: slot 0, problem " in line for line in checked()[0])
+    assert any(f"{SELECTION}: slot 0 holds problem " in line for line in checked()[0])
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -430,36 +439,39 @@ def test_verify_says_what_it_cannot_judge_again(work: Path) -> None:
     Path("source").rename("away")
     differences, told = checked(plugin=plugin)
     assert differences == []
-    assert any("that its responses passed was not verified" in line for line in told)
+    assert any("that its responses passed" in line and "was not verified" in line for line in told)
 
 
-def test_verify_computes_whether_a_taken_set_is_matched(work: Path) -> None:
+def test_verify_computes_whether_a_set_of_another_run_is_matched(work: Path) -> None:
     for run, arm in (("source", f"gapft-seed{SEED}"), ("taking", ARM)):
         manifest = manifest_of(run)
         manifest["budgets"][arm]["matched"] = False
         write_json(Path(run, "manifest.json"), manifest)
     (line,) = [line for line in checked()[0] if "has matched = " in line]
-    assert "has matched = False, and its set, taken again from " in line
-    assert line.endswith("gives True")
+    assert line.endswith("give True")
     Path("source").rename("away")
-    assert any("that its budget is its own, was not verified" in line for line in checked()[1])
+    assert any("whose budget it has, was not verified" in line for line in checked()[1])
 
 
 def test_a_condition_takes_its_sets_from_the_run_that_its_recipe_names(work: Path) -> None:
-    assert manifest_of("taking")["recipe"]["conditions"]["theirs"]["run"] == str(work / "source")
+    recorded = manifest_of("taking")["recipe"]["conditions"]["theirs"]
+    assert recorded["params"]["run"] == str(work / "source")
     shutil.copytree("source", "twin")
     manifest = manifest_of("taking")
     manifest["budgets"][ARM]["taken"]["run"] = str(work / "twin")
     write_json(Path("taking/manifest.json"), manifest)
-    (line,) = checked()[0]
-    assert f"the set of {ARM} was taken from run {work / 'twin'}, the recipe's" in line
+    for name in ("source", "away"):
+        (line,) = checked()[0]
+        assert line.startswith(f"manifest.json: the budget of {ARM} has taken = ")
+        if name == "source":
+            Path("source").rename("away")
 
 
 def test_verify_finds_a_forged_origin(work: Path) -> None:
     manifest = manifest_of("taking")
     taken = manifest["budgets"][ARM].pop("taken")
     write_json(Path("taking/manifest.json"), manifest)
-    assert "does not say where its set was taken from" in "".join(checked()[0])
+    assert f"the budget of {ARM} has taken = None" in "".join(checked()[0])
     manifest["budgets"][ARM]["taken"] = taken
     manifest["budgets"][f"uniform-seed{SEED}"]["taken"] = taken
     write_json(Path("taking/manifest.json"), manifest)
@@ -467,28 +479,68 @@ def test_verify_finds_a_forged_origin(work: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("keys", "expected"),
     [
-        ({"condition": "gapft"}, "key 'conditions.c': says `condition`, .* say `run` too"),
-        ({"run": "r", "params": {"a": 1}}, "key 'conditions.c': says `run` and `params`"),
-        ({"run": "r", "selector": "gapft"}, "key 'conditions': 'c' says `run` and `selector`"),
-        ({"run": 3}, "key 'conditions.c.run'"),
+        ({"params": {"run": "r"}}, "condition"),
+        ({"params": {"condition": "gapft"}}, "run"),
+        ({"params": {"run": 3, "condition": "gapft"}}, "conditions.c.params.run"),
+        (condition_of("r", "gapft", k=1), "conditions.c.k"),
     ],
 )
-def test_a_condition_has_one_source(said: dict[str, Any], expected: str) -> None:
+def test_a_condition_with_a_set_of_another_run_says_which_alone(
+    keys: dict[str, Any], expected: str
+) -> None:
+    conditions = {"c": {"selector": "training_set", **keys}}
     with pytest.raises(UserError, match=expected):
-        recipe({"c": said})
+        find_selector(recipe(conditions), "c", load_plugins())
 
 
-def test_what_is_taken_is_no_selector() -> None:
-    found = recipe({"gapft": {"run": "r"}, "uniform": {}})
-    assert found.selectors() == ["uniform"]
-    assert found.conditions["gapft"].selector == ""
-    again = recipe(found.model_dump(mode="json")["conditions"])
-    assert again == found
-    assert named("gapft", found.conditions["gapft"].said("gapft")) == found.conditions["gapft"]
-    assert list(found.taken()) == ["gapft"]
-    assert found.model_dump(mode="json")["conditions"] == {"gapft": {"run": "r"}, "uniform": {}}
+def test_the_paths_among_parameters_are_found_from_any_folder(work: Path) -> None:
+    """Those that a plugin of one's own declares too."""
+    Path("own.py").write_text(OWN)
+    conditions = {"theirs": condition_of("source", "gapft"), "own": {"params": {"list": "a.txt"}}}
+    known = recipe(conditions).with_whole_paths(load_plugins(["own.py"])).conditions
+    assert known["theirs"].params == {"run": str(work / "source"), "condition": "gapft"}
+    assert known["own"].params == {"list": str(work / "a.txt")}
+
+
+OWN = """
+from gapft_harness import hookimpl
+
+
+def own(pool, n, rng, list):
+    return pool.verified[:n]
+
+
+def invents(pool, n, rng, run, condition):
+    return pool.verified[:n]
+
+
+def halves(pool, n, rng, run, condition):
+    return pool.foreign[::2] * 2
+
+
+@hookimpl
+def register_selectors(register):
+    register("own", own, files=("list",))
+    register("invents", invents, responses="foreign", files=("run",))
+    register("halves", halves, responses="foreign", files=("run",), repeats=True)
+"""
+
+
+def test_a_selector_of_ones_own_gives_examples_of_the_other_run_alone(work: Path) -> None:
+    Path("own.py").write_text(OWN)
+    unselected("taking")
+    choice = replace(options("taking"), plugin_files=["plugin.py", "own.py"])
+    for name in ("invents", "halves"):
+        said = replace(choice, overrides=[f"conditions.theirs.selector={name}"])
+        if name == "invents":
+            with pytest.raises(PluginError, match=r"invents.*no example of the other run's set"):
+                run_stages_alone(["select"], "taking", said)
+        else:
+            run_stages_alone(["select"], "taking", said)
+    theirs = read_examples(Path(SOURCE))
+    assert read_examples(Path("taking", SELECTION)) == theirs[::2] * 2
 
 
 #: A change of each column of an example; none of them gives a verified response of the pool.
@@ -511,7 +563,8 @@ def test_what_a_pool_gives_has_no_fault_and_any_change_of_it_has(
     source = pool(solved, recovered)
     known = {e.problem_id: e for e in (*source.verified, *source.missed)}
     example = to_example(data.draw(st.sampled_from(source.verified)))
-    assert example_fault(example, known) == ""
+    assert to_example(as_evidence(example, known)) == example
     column = data.draw(st.sampled_from(sorted(CHANGES)))
     changed = not example.ended if column == "ended" else CHANGES[column]
-    assert example_fault(replace(example, **{column: changed}), known) != ""
+    with pytest.raises(NotEvidence):
+        as_evidence(replace(example, **{column: changed}), known)
