@@ -17,8 +17,8 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manifest
 
-#: Folders that are there before anything is selected.
-_BEFORE = ("pool", "audit", "calibration")
+#: Folders that are there before anything is trained; what is sealed in any other came of adapters.
+_BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
 
 #: Sections of a recipe that say nothing of results: changes of them are not told.
 _ASIDE = ("executor", "trackers", "notes", "description", "paper", "model")
@@ -45,8 +45,8 @@ class Changes:
         return self.of_search + self.of_selection
 
 
-def is_selected(relative: str) -> bool:
-    """Whether a sealed file, told by its path in a run, is a selection or came of one."""
+def came_of_adapters(relative: str) -> bool:
+    """Whether a sealed file, told by its path in a run, came of trained adapters."""
     return layout.folder_of(relative) not in _BEFORE
 
 

@@ -27,7 +27,7 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import binding, layout
-from gapft_harness.run_directory.binding import Changes, find_changes, is_selected
+from gapft_harness.run_directory.binding import Changes, came_of_adapters, find_changes
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
@@ -132,11 +132,15 @@ class RunDirectory:
         Raises:
             UserError: the store lacks something; the message names the first.
         """
-        manifest, store = self.manifest(), Store.beside(self.path)
-        kept = () if self.changes.of_search else splits_of(self.recipe)
-        judged = [name for name in manifest["verdict_counts"] if name not in kept]
-        keys = [key for name in judged for key in manifest.get("stored", {}).get(name, [""])]
-        keys += [str(of.get("stored", "")) for of in manifest["training"].values()]
+        manifest, store, keys = self.manifest(), Store.beside(self.path), list[str]()
+        for file in manifest["files"]:
+            place, stays = layout.read(file), not (self.changes.of_search or came_of_adapters(file))
+            if place is None or stays or not (self.path / file).exists():
+                continue
+            if place.arm and place.kind == layout.ADAPTERS:
+                keys.append(str(manifest["training"].get(place.arm.name, {}).get("stored", "")))
+            elif place.name in manifest["verdict_counts"]:
+                keys += manifest.get("stored", {}).get(place.name, [""])
         lacking = [key for key in keys if not key or not (store.root / key).is_dir()]
         if lacking:
             raise UserError(
@@ -180,12 +184,12 @@ class RunDirectory:
         write_json(self._manifest_path, manifest)
         self.commit()
 
-    def drop_selected(self) -> None:
-        """Removes what was selected and all that came of it, sealed or not; the search stays."""
-        self.unseal(filter(is_selected, self.manifest()["files"]))
+    def drop_trained(self) -> None:
+        """Removes adapters and all that came of them, sealed or not; search and selections stay."""
+        self.unseal(filter(came_of_adapters, self.manifest()["files"]))
         within = (path for path in self.path.iterdir() if path.is_dir())
-        self._remove(path for path in within if is_selected(path.name) and path.name not in _KEPT)
-        self.update_manifest(lambda manifest: manifest.update({"budgets": {}, "training": {}}))
+        self._remove(p for p in within if came_of_adapters(p.name) and p.name not in _KEPT)
+        self.update_manifest(lambda manifest: manifest.update({"training": {}}))
 
     def _remove(self, paths: Iterable[Path]) -> None:
         for path in paths:
@@ -291,7 +295,7 @@ class RunDirectory:
         An adapter that is lost is made again: until nothing that came of it is left, as it was.
         """
         manifest = self.manifest_or_new()
-        there = filter(is_selected, manifest["files"])
+        there = filter(came_of_adapters, manifest["files"])
         places = [layout.read(name) for name in there if (self.path / name).exists()]
         arms = dict.fromkeys(of.arm.original for of in places if of and of.arm)
         return {arm: condition_of(manifest, arm) for arm in arms if arm.name in manifest["budgets"]}

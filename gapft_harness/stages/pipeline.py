@@ -119,7 +119,7 @@ def select_stage(context: Context) -> None:
     """Every arm's training set and budget, before anything is trained."""
     run = context.run
     if run.changes.of_selection:
-        run.drop_selected()
+        run.drop_trained()
     facts = select(run, context.plugin_files)
     run.commit()
 

@@ -27,6 +27,7 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.train import stage
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
+from gapft_harness.store.store import PLACE
 from gapft_harness.training import lora
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import sequences
@@ -276,12 +277,13 @@ def wait_until(condition: Callable[[], bool], child: subprocess.Popen[bytes]) ->
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
-    selected: Path, tmp_path: Path, processes: int
+    selected: Path, tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed with its workers after a state was kept; dropout and schedule go on as they were."""
     training = {"dropout": 0.1, "schedule": "cosine", "repetitions": 200, "padding_free": True}
     whole = train(selected, tmp_path / "whole", training, processes=processes)
     run = copy_with(selected, tmp_path / "run", training, processes=processes, checkpoint_steps=2)
+    monkeypatch.setenv(PLACE, str(tmp_path / "store of its own"))
     checkpoint = run / "adapters" / f".{ARM}.checkpoint"
     command = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(run)]
     command += ["--only", "train", "--plugin"]

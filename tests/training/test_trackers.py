@@ -20,6 +20,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
 from gapft_harness.stages.verify.run import verify
+from gapft_harness.store.store import PLACE
 from gapft_harness.training.speed import matrix_peak
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
@@ -107,6 +108,12 @@ def documented() -> str:
     """The plugin of docs/plugins.md, as it stands there."""
     text = (ROOT / "docs" / "plugins.md").read_text()
     return re.findall(r"## A tracker in one file.*?```python[^\n]*\n(.*?)```", text, re.DOTALL)[0]
+
+
+@pytest.fixture(autouse=True)
+def nothing_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test trains: none takes another's adapter, of which nothing is tracked."""
+    monkeypatch.setenv(PLACE, str(tmp_path / "store of its own"))
 
 
 @pytest.fixture(scope="module")
