@@ -21,7 +21,7 @@ from gapft_harness.recipe.conditions import named
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import grown, only
+from gapft_harness.run_directory.binding import find_changes, grown, only
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_states
@@ -475,3 +475,80 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
         "conditions": [*only(found, asked, seeds).conditions],
         "seeds": only(found, asked, seeds).seeds,
     }
+
+
+SEARCH, SELECTION, NOTHING = "search", "selection", "nothing"
+
+#: By section, and by key where it differs, what a change makes again (docs/run-directory.md).
+EFFECTS = {
+    "data": SEARCH, "model": SEARCH, "verifier": SEARCH, "search": SEARCH, "episode": SEARCH,
+    "evidence": SELECTION, "training": SELECTION, "budget": SELECTION,
+    "budget.token_tolerance": NOTHING, "seeds": NOTHING, "statistics": NOTHING,
+    "description": NOTHING, "executor": NOTHING, "trackers": NOTHING, "notes": NOTHING,
+    "paper": NOTHING, "experiments": NOTHING, "audits": NOTHING, "conditions": NOTHING,
+}  # fmt: skip
+
+
+def leaves(content: Any, key: str = "") -> dict[str, Any]:
+    """Every key that has no keys itself, with its value."""
+    if not isinstance(content, dict) or not content:
+        return {key: content}
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        found |= leaves(value, f"{key}.{name}" if key else name)
+    return found
+
+
+def others(value: Any) -> list[Any]:
+    """Values to try in place of one, of its kind first."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value + 1, value - 1, value / 2, value * 3, 0.3]
+    words = """x first never problem float32 linear cosine constant refuse truncate fused plain 4bit
+        permissive bnpo batch nested token_sum recovered"""
+    return [*words.split(), 3, 0.25, True, ["x"], [5], {"x": 1}]
+
+
+def with_key(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    inner = content.get(first, {})
+    return content | {first: with_key(inner, rest, value) if rest else value}
+
+
+def test_every_recipe_key_has_its_declared_effect() -> None:
+    base = check_recipe(
+        {
+            "name": "r",
+            "data": {"task": "t"},
+            "model": {"args": {"pretrained": "m"}, "chat_template": False, "start_tokens": 2},
+            "training": {"trainer": "grpo", "start_tokens": 1},
+            "search": {"k": 4, "stop": "first_pass"},
+        },
+        "test",
+    )
+    content = base.model_dump(mode="json")
+    untried = []
+    for key, value in leaves(content).items():
+        if key == "name" or value == {}:  # sections whose keys are names
+            continue
+        for other in others(value):
+            try:
+                changed = check_recipe(with_key(content, key, other), "test")
+            except UserError:
+                continue
+            if changed != base:
+                break
+        else:
+            untried.append(key)
+            continue
+        section = key.partition(".")[0]
+        changes = find_changes(Path("run"), base, changed, {})
+        found = {SEARCH: bool(changes.of_search), SELECTION: bool(changes.of_selection)}
+        wanted = EFFECTS.get(key, EFFECTS[section])
+        assert found == {name: name == wanted for name in (SEARCH, SELECTION)}, (
+            key,
+            other,
+            changes,
+        )
+    assert untried == [], "give values for these"
