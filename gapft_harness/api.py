@@ -141,7 +141,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         Sandbox,
         Test,
     )
-    from gapft_harness.stages.audit import decode_split
+    from gapft_harness.stages.audit import audit_arm, decode_split
     from gapft_harness.stages.context import Context
     from gapft_harness.stages.experiment import Answered, Decodes, Experiment
     from gapft_harness.stages.experiment.adapters import OfAdapters
@@ -342,6 +342,7 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "group_facts",  # what they come to: how many are flat, tokens
     "under_both",  # the report's contrasts by the run's rule and by the other
     "agreements",  # responses under both rules, and those without an answer, by condition
+    "audit_arm",  # a job: an arm's decodes, or samples, of the audit
     "decode_split",  # for jobs: decode_arm on any split, problems or adapter
     "ReportProgress",  # called by a job with what is done, and all
     "report_nothing",  # its default, for a job that is called directly

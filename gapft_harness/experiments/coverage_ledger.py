@@ -56,25 +56,6 @@ def ledger_file(arm: api.Arm) -> str:
     return layout.decisions(arm, "samples")
 
 
-def sample_audit(
-    run_path: str,
-    condition: str,
-    seed: int,
-    samples: int,
-    plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = api.report_nothing,
-) -> dict[str, Any]:
-    """Draws samples of the audit problems with an arm's adapter, and verifies them.
-
-    Returns:
-        Facts for the manifest, those of ``sealing.write_responses``.
-    """
-    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    return api.decode_split(
-        run, arm, "audit", ledger_file(arm), plugin_files, progress, samples=samples
-    )
-
-
 class CoverageLedger(api.Experiment):
     """What training gave and cost at every k: samples of each adapter on the audit."""
 
@@ -111,8 +92,9 @@ class CoverageLedger(api.Experiment):
 
     def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
         """The samples of the source and of every adapter."""
-        draw = partial(sample_audit, samples=self.settings(context.run.recipe).k[-1])
+        samples = self.settings(context.run.recipe).k[-1]
         for arm in (_UNTRAINED, *context.arms()) if context.arms() else ():
+            draw = partial(api.audit_arm, file=ledger_file(arm), samples=samples)
             yield ledger_file(arm), context.arm_job("sample", draw, arm)
 
     def reads(self, context: api.Context) -> Iterator[str]:

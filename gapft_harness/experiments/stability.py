@@ -55,23 +55,6 @@ class StabilitySettings(api.OfAdapters):
         return max(0, self.sets * self.k - drawn)
 
 
-def sample_source(
-    run_path: str,
-    condition: str,
-    seed: int,
-    samples: int,
-    plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = api.report_nothing,
-) -> dict[str, Any]:
-    """Draw further samples of the audit problems from the source, and verify them.
-
-    Returns:
-        Facts for the manifest, those of ``sealing.write_responses``.
-    """
-    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    return api.decode_split(run, arm, "audit", _FILE, plugin_files, progress, samples=samples)
-
-
 class StabilityExperiment(api.Experiment):
     """Whether the S/U split holds under other samples of the source, and what it moves."""
 
@@ -101,7 +84,7 @@ class StabilityExperiment(api.Experiment):
     def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
         """The further samples of the source."""
         if samples := self._further(context.run.recipe) if context.arms() else 0:
-            draw = partial(sample_source, samples=samples)
+            draw = partial(api.audit_arm, file=_FILE, samples=samples)
             yield _FILE, context.arm_job("sample", draw, _UNTRAINED)
 
     def reads(self, context: api.Context) -> Iterator[str]:

@@ -39,19 +39,28 @@ def audit_arm(
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
     audit: str = "",
+    file: str = "",
+    samples: int = 0,
 ) -> dict[str, Any]:
-    """Decodes the audit problems greedily with one arm's adapter, and verifies the answers.
+    """Decode the audit problems with one arm's adapter, and verify the answers: a job's function.
 
     Args:
+        run_path: the run directory.
+        condition: the arm's; ``SOURCE`` for the model before training.
+        seed: the arm's training seed.
+        plugin_files: files given by ``--plugin``.
+        progress: as ``decode_split`` takes it.
         audit: a further audit's name; empty: the run's own.
+        file: the table to write, relative to the run directory; empty: the arm's decisions.
+        samples: in place of one greedy decode so many samples of each problem.
 
     Returns:
         Facts for the manifest, those of ``sealing.write_responses``.
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    on = replace(arm, variant=audit)
-    file, split = layout.decisions(on), layout.audit(audit)
-    return decode_split(run, arm, split, file, plugin_files, progress)
+    table = file or layout.decisions(replace(arm, variant=audit))
+    split = layout.audit(audit)
+    return decode_split(run, arm, split, table, plugin_files, progress, samples=samples)
 
 
 def decode_split(

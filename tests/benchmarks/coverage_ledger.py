@@ -5,11 +5,14 @@ And what the whole ledger of an arm takes beside making the arm: its training an
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from gapft_harness.store.store import PLACE
 from tests.benchmarks.measure import Figure
 from tests.command import succeed
 
@@ -18,8 +21,8 @@ K, ROUNDS = 8, 3
 
 def measure(folder: Path) -> list[Figure]:
     """One arm of the demo: 400 problems to sample K times; each time with the model's loading."""
-    from gapft_harness.core.records import SOURCE
-    from gapft_harness.experiments.coverage_ledger import sample_audit
+    from gapft_harness.core.records import SOURCE, Arm
+    from gapft_harness.experiments.coverage_ledger import ledger_file
     from gapft_harness.stages.audit import audit_arm
     from gapft_harness.stages.train.job import train_arms
 
@@ -32,13 +35,15 @@ def measure(folder: Path) -> list[Figure]:
             made.rename(folder / f"gone{time.monotonic_ns()}")
         else:
             made.unlink(missing_ok=True)
+        os.environ[PLACE] = str(folder / f"store{time.monotonic_ns()}")  # nothing is reused
         start = time.perf_counter()
         work()
         return time.perf_counter() - start
 
     def sampled(condition: str, seed: int) -> float:
-        made = run / f"decisions/{condition}-seed{seed}.samples.parquet"
-        return seconds(lambda: sample_audit(str(run), condition, seed, K), made)
+        file = ledger_file(Arm(condition, seed))
+        draw = partial(audit_arm, file=file, samples=K)
+        return seconds(lambda: draw(str(run), condition, seed), run / file)
 
     def arm() -> float:
         trained, decided = run / "adapters/gapft-seed13", run / "decisions/gapft-seed13.parquet"

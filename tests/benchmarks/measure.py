@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gapft_harness.store.store import PLACE
+
 #: The environment variable that names the folders of real models, divided as in ``PATH``.
 MODELS = "GAPFT_BENCH_MODELS"
 
@@ -73,12 +75,16 @@ def in_turn(
 
 
 def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Runs a whole process; a failure ends the benchmark with its output."""
+    """Runs a whole process; a failure ends the benchmark with its output.
+
+    It has a store of its own: what an earlier one made is made again.
+    """
+    store = {PLACE: str(cwd / f"store{time.monotonic_ns()}")}
     start = time.perf_counter()
     child = subprocess.Popen(
         list(command),
         cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **store, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
