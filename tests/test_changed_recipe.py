@@ -366,8 +366,12 @@ def test_a_change_of_the_search_makes_all_of_a_run_anew_and_back(done: Changing)
     assert [(of["changed"], of["decided"]) for of in history] == [
         (["search.k (2 there, 4 here)"], True)
     ]
+    assert history[0]["pass_at_1"].keys() == {"gapft", "uniform"}
+    shutil.rmtree(run.path / "decisions")  # they were seen, whatever becomes of them
+    change_manifest(run.path, lambda m: [m["files"].pop(f) for f in [*m["files"]] if "decis" in f])
     calls = len(done.calls())
-    done.change()
+    back = done.change()
+    assert "chosen after results: search.k (4 there, 2 here)" in back.manifest()["warnings"]
     assert done.sealed(*every) == before
     assert len(done.calls()) == calls, "all of it is in the store"
     assert done.holds() == []

@@ -156,22 +156,33 @@ class RunDirectory:
         Returns:
             What is chosen after results were there, in words.
         """
-        earlier = RunDirectory.open(self.path).recipe
-        lines = binding.list_remarkable(earlier, self.recipe)
-        manifest = self.manifest()
-        decided = any(layout.folder_of(name) == layout.DECISIONS for name in manifest["files"])
+        lines = binding.list_remarkable(RunDirectory.open(self.path).recipe, self.recipe)
         if not lines:
             return []
+        history = self.path / layout.HISTORY
+        earlier = history.read_text(encoding="utf-8").splitlines() if history.exists() else []
+        decided = any(json.loads(line)["decided"] for line in earlier) or any(
+            layout.folder_of(name) == layout.DECISIONS for name in self.manifest()["files"]
+        )
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "changed": lines,
             "decided": decided,
+            "pass_at_1": self._headline(),
         }
-        with (self.path / layout.HISTORY).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        text = "".join(f"{line}\n" for line in [*earlier, json.dumps(entry)])
+        replace_file(history, lambda new: new.write_text(text, encoding="utf-8"))
         late = [f"{_LATE}{line}" for line in lines] if decided else []
         self.update_manifest(partial(_add_warnings, lines=late))
         return late
+
+    def _headline(self) -> dict[str, float]:
+        """The report's Pass@1 by condition, as far as there is a report."""
+        try:
+            results = json.loads((self.path / layout.REPORT / "results.json").read_text("utf-8"))
+            return {name: of["pass_at_1"] for name, of in results["conditions"].items()}
+        except (OSError, ValueError, KeyError):
+            return {}
 
     def renew(self) -> None:
         """Empties the folder for its new recipe; what was made is in the store.
