@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,13 @@ from gapft_harness.stages.pipeline import audit_stage
 from gapft_harness.stages.train.stored import groups_of, originals
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
+from tests.end_to_end.letters_run import killed
 from tests.recording_run import Here
 from tests.training.letters import prepare
 from tests.verify.tampering import change_json, change_manifest, differences, seal_again
+
+#: Two runs that are made at once.
+RUNS = ("first", "second")
 
 GAPFT, SAME, LATER, UNIFORM = (Arm(name, 13) for name in ("gapft", "same", "later", "uniform"))
 
@@ -231,6 +237,49 @@ def test_another_run_takes_adapters_and_answers_and_trains_nothing(
     assert not any("seconds" in of for of in manifest["training"].values())
     assert manifest["training"][GAPFT.name]["reused"] == str(made / "run")
     assert differences(place, place / "other") == []
+
+
+def start(place: Path, name: str) -> subprocess.Popen[bytes]:
+    """A command that makes a whole run in a folder, beside others."""
+    command = [sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml"]
+    command += ["--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", name]
+    return subprocess.Popen(
+        command,
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_commands_at_once_train_each_adapter_once_though_one_is_killed(
+    made: Path, tmp_path: Path, kills: bool
+) -> None:
+    place = Path(shutil.copytree(made, tmp_path / "place", ignore=shutil.ignore_patterns("run")))
+    shutil.rmtree(place / ".store/train")
+    first, second = start(place, "first"), start(place, "second")
+    if kills:
+        deadline = time.monotonic() + 300
+        while not [*place.glob(".store/train/*/.adapter.json.lock")]:
+            assert first.poll() is None, "it ended before it trained"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        killed(first)
+    assert second.wait(600) == 0
+    assert first.wait(600) == (-signal.SIGKILL if kills else 0)
+    if kills:
+        again = start(place, "first")
+        assert again.wait(600) == 0
+    told = {name: json.loads((place / name / "manifest.json").read_text()) for name in RUNS}
+    trained = [arm for of in told.values() for arm, of in of["training"].items() if "seconds" in of]
+    assert len(trained) == len(set(trained)) <= 4, "of six arms two have another's adapter"
+    assert kills or len(trained) == 4
+    for arm in (GAPFT, SAME, UNIFORM):
+        hashes = {weights_hash(place / name / layout.adapter(arm)) for name in RUNS}
+        assert hashes == {weights_hash(made / "run" / layout.adapter(arm))}
+    for name in RUNS:
+        assert differences(place, place / name) == []
 
 
 def say(key: str, value: Any) -> Any:
