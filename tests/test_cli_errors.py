@@ -307,5 +307,6 @@ def test_a_key_that_is_set_to_what_it_was_unset_is_no_other_recipe(
     run.update_manifest(lambda m: m["task"].update(facts))
     wanted = recipe(Setting(key, default, "--set"))
     assert RunDirectory.create_or_open(run.path, wanted).recipe == wanted
-    with pytest.raises(UserError, match=rf"{key} \('?{default}'? there, '?{other}'? here\)"):
-        RunDirectory.create_or_open(run.path, recipe(Setting(key, other, "--set")))
+    assert not RunDirectory.create_or_open(run.path, wanted).changes
+    changed = RunDirectory.create_or_open(run.path, recipe(Setting(key, other, "--set"))).changes
+    assert changed.of_search == (f"{key} ({default!r} there, {other!r} here)",)

@@ -213,7 +213,7 @@ def test_identity_is_what_the_search_was_made_by() -> None:
         "conditions", "seeds", "budget", "executor", "trackers", "description",
         "notes", "statistics", "evidence", "training", "audits", "paper",
     }  # fmt: skip
-    assert set(recipe.trained_by()) == {"evidence", "training"}
+    assert set(recipe.trained_by()) == {"evidence", "training", "budget"}
     assert check_recipe(recipe.identity(), "again").identity() == recipe.identity()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import Changes
-from gapft_harness.run_directory.directory import stated
+from gapft_harness.run_directory.directory import splits_of, stated
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.audit import audit_arm
@@ -50,7 +50,10 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
         UserError: they were, and these stages cannot make it anew, or the store lacks what would
             be lost.
     """
-    run, renews = context.run, "search" in stages and context.searching is None
+    run = context.run
+    there = [s for s in splits_of(run.recipe) if layout.responses(s) in run.manifest()["files"]]
+    searches = "search" in stages and {*there} <= {*context.splits}
+    renews = searches and context.searching is None
     if run.is_empty() and not run.changes:
         return
     lines, held = run.changes.of_search, None
@@ -66,7 +69,7 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
     elif not renews:
         raise UserError(
             f"run directory {run.path}: was made otherwise; differing: {'; '.join(lines)}. Give "
-            "the command without --only, or another --run-dir"
+            "the command without --only and --split, or another --run-dir"
         )
     run.changes = Changes(lines, run.changes.of_selection)
     if not run.is_empty():

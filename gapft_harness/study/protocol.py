@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.binding import differences
 from gapft_harness.study.cells import Collected
@@ -104,9 +105,12 @@ def _of_recipe(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
     for key in (*OWN, "episode.attempts", "episode.executions", "evidence.keep"):
         section, _, name = key.partition(".")
         del said[section][name]
+    plugins = load_plugins()
     for name in conditions:
-        of = recipe.conditions[name].model_dump(mode="json")
-        said[f"conditions.{name}"] = of | {"run": of["run"] is not None}
+        condition = recipe.conditions[name]
+        places = plugins.selector_traits(condition.selector).files  # each cell has its own
+        params = {key: of for key, of in condition.params.items() if key not in places}
+        said[f"conditions.{name}"] = condition.model_dump(mode="json") | {"params": params}
     return said
 
 

@@ -329,9 +329,11 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     if name := layout.further(split):
         # the table may be of an earlier command, by whose recipe it was not sealed any more
         choice = context.run.recipe.audits.get(name)
-        if choice is not None and (lines := differences(facts["said"], choice.said(), name)):
+        said = {} if choice is None else choice.said()
+        if said and (lines := differences(facts["said"], said, f"audits.{name}")):
             raise UserError(
-                f"{context.run.path}: {name} was searched otherwise: {'; '.join(lines)}"
+                f"{context.run.path}: {name} was searched otherwise, and not sealed; differing: "
+                f"{'; '.join(lines)}. Remove {context.run.path / split}, and give the command again"
             )
     record = record_search(split, facts)
     record(manifest)  # on a copy: what is refused is not sealed
