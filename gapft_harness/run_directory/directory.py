@@ -150,13 +150,17 @@ class RunDirectory:
                 f"({lacking[0] or 'imported responses'}) and would be lost; give another --run-dir"
             )
 
-    def record_changes(self) -> list[str]:
-        """Adds what the recipe changes to ``history.jsonl``, and tells the report if it comes late.
+    def record_changes(self, others: Sequence[str] = ()) -> list[str]:
+        """Adds what is changed to ``history.jsonl``, and tells the report if it comes late.
+
+        Args:
+            others: what is changed beside the recipe.
 
         Returns:
             What is chosen after results were there, in words.
         """
         lines = binding.list_remarkable(RunDirectory.open(self.path).recipe, self.recipe)
+        lines += [line for line in others if line not in lines]
         if not lines:
             return []
         history = self.path / layout.HISTORY

@@ -56,14 +56,15 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
     renews = searches and context.searching is None
     if run.is_empty() and not run.changes:
         return
-    lines, held = run.changes.of_search, None
+    lines, others = run.changes.of_search, tuple[str, ...]()
+    held = None
     if not lines:
         try:
             held = hold(run, run.manifest(), context.plugins, given, partial(read_data, context))
         except Changed as error:
             if not renews:
                 raise
-            lines = error.lines
+            lines = others = error.lines
             told = "; ".join(lines)
             context.say(f"warning: {run.path}: what depends on these changes is made again: {told}")
     elif not renews:
@@ -78,7 +79,7 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
         if run.changes:
             run.require_stored()
     if lines or "select" in stages:
-        context.warn(run.record_changes())
+        context.warn(run.record_changes(others))
     if lines:
         run.renew()
     if held is None:

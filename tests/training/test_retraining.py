@@ -238,10 +238,13 @@ def test_all_replicates_repeat_the_one_of_the_lowest_number() -> None:
 
 
 def test_sets_of_another_run_may_be_trained_on_twice() -> None:
+    def of(run: str) -> dict[str, Any]:
+        return {"selector": "training_set", "params": {"run": run, "condition": "gold"}}
+
     recipe = recipe_of(
-        theirs={"run": "runs/a", "condition": "gold"},
-        gold={"run": "runs/a", "replicate": 1},
-        other={"run": "runs/b", "condition": "gold", "replicate": 1},
+        theirs=of("runs/a"),
+        gold=of("runs/a") | {"replicate": 1},
+        other=of("runs/b") | {"replicate": 1},
     )
     assert recipe.replicates() == {"gold": "theirs"}
 
