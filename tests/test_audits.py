@@ -247,7 +247,7 @@ def edited(path: Path, before: str, after: str) -> Iterator[None]:
 
 def test_other_settings_and_edited_data_are_told(folder: Path) -> None:
     limit = ("--set", "audits.other.limit=5", "--dry-run")
-    assert "audits.other.limit (None" in succeed(*RUN, "added", *OPTIONS, *limit, cwd=folder).stdout
+    assert "audits.other.limit (None" in gapft(*RUN, "added", *OPTIONS, *limit, cwd=folder).stdout
     data, task = folder / "tasks/others.jsonl", folder / "tasks/others.yaml"
     with edited(data, "other 5?", "other five?"):
         done = gapft("verify", "added", *PLUGIN, cwd=folder)

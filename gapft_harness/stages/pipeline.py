@@ -78,9 +78,8 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
             read_data(context, given or None)  # what cannot be read leaves the run as it was
         if run.changes:
             run.require_stored()
-    if lines or "select" in stages:
-        context.warn(run.record_changes(others))
     if lines:
+        context.warn(run.record_changes(others))
         run.renew()
     if held is None:
         return
@@ -122,9 +121,10 @@ def _settle_rule(context: Context) -> None:
 def select_stage(context: Context) -> None:
     """Every arm's training set and budget, before anything is trained."""
     run = context.run
+    facts = select(run, context.plugin_files)
+    context.warn(run.record_changes())
     if run.changes.of_selection:
         run.drop_trained()
-    facts = select(run, context.plugin_files)
     run.commit()
 
     def change(manifest: Manifest) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from gapft_harness.run_directory import layout
 from tests.letters_task import CONTAINS, write_letters
 from tests.tiny_models import byte_llama
 
@@ -236,7 +237,7 @@ def result(run: Path) -> dict[str, bytes]:
     files = {
         path.relative_to(run).as_posix(): path.read_bytes()
         for path in run.rglob("*")
-        if path.is_file() and path.name != "run.lock"
+        if path.is_file() and path.name not in ("run.lock", layout.HISTORY)
     }
     manifest = json.loads(files["manifest.json"])
     del manifest["stages"], manifest["reused"]

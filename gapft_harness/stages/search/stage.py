@@ -293,7 +293,9 @@ def keep_searched(context: Context) -> None:
         return
     earlier = RunDirectory.open(run.path).recipe
     now = earlier.searched_as(run.recipe)
-    RunDirectory(run.path, now).commit()
+    kept = RunDirectory(run.path, now)
+    context.warn(kept.record_changes())
+    kept.commit()
     if later := differences(now.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
         context.say(f"taken up by gapft run alone, which selects: {'; '.join(later)}")
 

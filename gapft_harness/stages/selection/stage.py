@@ -11,14 +11,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registered import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import differences
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_examples, write_examples
@@ -76,9 +75,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
 
     Raises:
         UserError: a pool too small for the budget (the message says by how many), supervised
-            tokens that differ by more than the recipe allows, a budget by which other examples
-            would be chosen than those that are trained on, or a set of another run that cannot be
-            used.
+            tokens that differ by more than the recipe allows, or a set of another run that cannot
+            be taken.
         PluginError: a selector that broke its contract, or that now chooses other examples than
             those that are trained on.
     """
@@ -88,7 +86,8 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         return {"budgets": {}, "n": 0}
     slots = slots_by_condition(run.recipe, pools.of)
     plugins = load_plugins(plugin_files)
-    trained, manifest, others = run.trained_arms(), run.manifest(), OtherRuns(run, plugins)
+    manifest, others = run.manifest(), OtherRuns(run, plugins)
+    trained = {} if run.changes.of_selection else run.trained_arms()
 
     def choose(arm: Arm) -> Selected:
         said, by = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
@@ -124,7 +123,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
     there = {arm for arm, path in paths.items() if path.exists()}
     for arm in there.intersection(trained):
         if read_examples(paths[arm]) != chosen[arm].examples:
-            raise _other_examples(run, arm, paths[arm])
+            raise _other_examples(arm, paths[arm])
     stale = [
         arm
         for arm in paths
@@ -159,15 +158,7 @@ def _sealed(run: RunDirectory, arm: Arm, said: Mapping[str, Any]) -> Selected:
     )
 
 
-def _other_examples(run: RunDirectory, arm: Arm, path: Path) -> UserError:
-    earlier = RunDirectory.open(run.path).recipe
-    before, now = (of.budget.model_dump(mode="json") for of in (earlier, run.recipe))
-    if differing := differences(before, now, "budget"):
-        return UserError(
-            f"{path}: is trained on, and by another budget other examples would be chosen; "
-            f"differing: {'; '.join(differing)}. Give the budget that was trained by, or another "
-            "--run-dir"
-        )
+def _other_examples(arm: Arm, path: Path) -> PluginError:
     return PluginError(
         f"{path}: is sealed, and condition {arm.condition!r} now chooses other "
         "examples: its selector or the version of this package was changed. "
