@@ -214,7 +214,8 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
     kept = RunDirectory.open(run.path).recipe
     assert kept.calibration == "validation"
     assert kept.seeds == (13, 21)
-    assert lines == [
+    assert "experiments.scaling" in lines[0], "it is added after results were seen"
+    assert lines[1:] == [
         "taken up by gapft run alone, which selects: seeds ([13, 21] there, [13, 21, 5] here)"
     ]
     for stage in ("scale", "audit"):
