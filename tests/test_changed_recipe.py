@@ -378,6 +378,36 @@ def test_a_change_of_the_search_makes_all_of_a_run_anew_and_back(done: Changing)
     assert done.holds() == []
 
 
+def test_another_model_after_results_is_told(done: Changing) -> None:
+    run = done.change(model={"backend": "by_scale", "args": {"hopeless": True}})
+    (late,) = (line for line in run.manifest()["warnings"] if "chosen after results" in line)
+    assert "model.args.hopeless (None there, True here)" in late
+    assert "model.args.hopeless" in (run.path / layout.HISTORY).read_text()
+
+
+def test_a_damaged_history_is_named_and_the_run_stays(done: Changing) -> None:
+    before = done.sealed("pool", "audit", "adapters", "decisions")
+    (done.folder / "r" / layout.HISTORY).write_text("nonsense\n")
+    with pytest.raises(UserError, match=r"history\.jsonl: is damaged"):
+        done.change(search={"k": 4, "chunk": 20})
+    assert done.sealed("pool", "audit", "adapters", "decisions") == before
+
+
+def test_settings_that_fit_only_together_are_compared_each_with_their_own() -> None:
+    """An earlier condition's own settings need not fit the training section of today."""
+
+    def made(longest: int) -> Recipe:
+        content = recipe(["uniform"], [13]).model_dump(mode="json")
+        own = {"padding_free": True, "max_tokens": longest}
+        content["training"]["max_length"] = longest
+        return check_recipe(content | {"conditions": {"a": {"training": own}}}, "test")
+
+    changes = find_changes(Path("run"), made(128), made(512), {})
+    assert [line.partition(" ")[0] for line in changes.of_selection] == [
+        "training.max_length", "conditions.a.training.max_tokens",
+    ]  # fmt: skip
+
+
 def test_what_the_store_lacks_is_not_given_up(done: Changing) -> None:
     before = done.sealed("pool", "audit", "selections", "adapters", "decisions")
     shutil.rmtree(done.folder / ".store")

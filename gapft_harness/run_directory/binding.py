@@ -88,11 +88,14 @@ def find_changes(
     selection = differences(earlier.trained_by(), recipe.trained_by())
     chosen = dict(earlier.conditions) | {arm.condition: of for arm, of in trained.items()}
     chosen = {name: of for name, of in chosen.items() if name in recipe.conditions}
-    selection += differences(
-        {name: recipe.settled(of) for name, of in chosen.items()},
+    own = differences(
+        {name: earlier.settled(of) for name, of in chosen.items()},
         {name: recipe.settled(recipe.conditions[name]) for name in chosen},
         "conditions",
     )
+    of_all = [*selection, *(line.removeprefix("search.") for line in search)]
+    implied = {f"conditions.{name}.{line}" for name in chosen for line in of_all}
+    selection += [line for line in own if line not in implied]
     return Changes(tuple(search), tuple(selection))
 
 

@@ -35,6 +35,7 @@ from gapft_harness.run_directory.manifest import (
     forget,
     new_manifest,
     read_manifest,
+    record_warnings,
     says_nothing,
 )
 from gapft_harness.store.store import Store
@@ -52,10 +53,6 @@ _KEPT = (RUN_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "t
 
 #: What warnings begin with that stay while a run is made anew.
 _LATE = "chosen after results: "
-
-
-def _add_warnings(manifest: Manifest, lines: Sequence[str]) -> None:
-    manifest["warnings"] += [line for line in lines if line not in manifest["warnings"]]
 
 
 class RunDirectory:
@@ -141,7 +138,7 @@ class RunDirectory:
                 keys.append(str(manifest["training"].get(place.arm.name, {}).get("stored", "")))
             elif place.name in manifest["verdict_counts"]:
                 keys += manifest.get("stored", {}).get(place.name, [""])
-        lacking = [key for key in keys if not key or not (store.root / key).is_dir()]
+        lacking = [key for key in keys if not store.holds(key)]
         if lacking:
             raise UserError(
                 f"run directory {self.path}: was made otherwise; differing: "
@@ -154,7 +151,7 @@ class RunDirectory:
         """Adds what is changed to ``history.jsonl``, and tells the report if it comes late.
 
         Args:
-            others: what is changed beside the recipe.
+            others: what is changed beside the recipe, or of the model.
 
         Returns:
             What is chosen after results were there, in words.
@@ -164,10 +161,13 @@ class RunDirectory:
         if not lines:
             return []
         history = self.path / layout.HISTORY
-        earlier = history.read_text(encoding="utf-8").splitlines() if history.exists() else []
-        decided = any(json.loads(line)["decided"] for line in earlier) or any(
-            layout.folder_of(name) == layout.DECISIONS for name in self.manifest()["files"]
-        )
+        try:
+            earlier = history.read_text(encoding="utf-8").splitlines() if history.exists() else []
+            decided = any(json.loads(line)["decided"] for line in earlier)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{history}: is damaged ({error!r}); restore it") from error
+        files = self.manifest()["files"]
+        decided = decided or any(layout.folder_of(name) == layout.DECISIONS for name in files)
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "changed": lines,
@@ -177,7 +177,7 @@ class RunDirectory:
         text = "".join(f"{line}\n" for line in [*earlier, json.dumps(entry)])
         replace_file(history, lambda new: new.write_text(text, encoding="utf-8"))
         late = [f"{_LATE}{line}" for line in lines] if decided else []
-        self.update_manifest(partial(_add_warnings, lines=late))
+        self.update_manifest(partial(record_warnings, warnings=late))
         return late
 
     def _headline(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NotRequired, TypedDict, cast
 
@@ -250,6 +250,11 @@ def forget(manifest: Manifest, relative: str) -> None:
         sections.get(section, {}).pop(place.name, None)
     said = f"{place.name}: "
     manifest["warnings"] = [line for line in manifest["warnings"] if not line.startswith(said)]
+
+
+def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
+    """Sentences that the report shows; one that is there already is not repeated."""
+    manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 
 
 def condition_of(manifest: Manifest, arm: Arm) -> Condition:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
-from gapft_harness.run_directory.manifest import AuditFacts, Manifest, TaskFacts, verifier_of
+from gapft_harness.run_directory.manifest import (
+    AuditFacts,
+    Manifest,
+    TaskFacts,
+    record_warnings,
+    verifier_of,
+)
 
 
 def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], None]:
@@ -131,11 +137,6 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
         if key in facts:
             cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]
     record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
-
-
-def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
-    """Sentences that the report shows; one that is there already is not repeated."""
-    manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 
 
 def recorder(section: str, key: str, value: Any) -> Callable[[Manifest], None]:

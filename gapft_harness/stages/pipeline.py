@@ -56,15 +56,14 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
     renews = searches and context.searching is None
     if run.is_empty() and not run.changes:
         return
-    lines, others = run.changes.of_search, tuple[str, ...]()
-    held = None
+    lines, held = run.changes.of_search, None
     if not lines:
         try:
             held = hold(run, run.manifest(), context.plugins, given, partial(read_data, context))
         except Changed as error:
             if not renews:
                 raise
-            lines = others = error.lines
+            lines = error.lines
             told = "; ".join(lines)
             context.say(f"warning: {run.path}: what depends on these changes is made again: {told}")
     elif not renews:
@@ -79,7 +78,7 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
         if run.changes:
             run.require_stored()
     if lines:
-        context.warn(run.record_changes(others))
+        context.warn(run.record_changes(lines))
         run.renew()
     if held is None:
         return

@@ -29,6 +29,9 @@ PLACE = "GAPFT_STORE"
 #: What ``store.json`` says; it grows with every change after which stored files could be misread.
 FORMAT = 1
 
+#: Lists the files of a group that is whole or of no use; stored after all of them.
+INDEX = "index.json"
+
 _MADE_FROM, _ABOUT = "made_from.json", "store.json"
 
 
@@ -69,6 +72,15 @@ class Store:
                 "of it, which several runs share"
             )
         return cls(root)
+
+    def holds(self, name: str) -> bool:
+        """Whether something was stored under a group's name; of an adapter, all of it.
+
+        Args:
+            name: as ``Group.name``; empty: of nothing.
+        """
+        last = INDEX if name.startswith("train/") else _MADE_FROM
+        return bool(name) and (self.root / name / last).is_file()
 
     def group(self, step: str, version: int, made_from: Mapping[str, Any]) -> Group:
         """The group of files that a step made, or will make, from these inputs and settings.

@@ -195,11 +195,11 @@ def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> N
     assert differences(made, run) == []
 
 
-@pytest.mark.parametrize("changed", ["adapter_model.safetensors", "adapter.json", "made_from.json"])
+@pytest.mark.parametrize("changed", ["adapter_model.safetensors", "index.json", "made_from.json"])
 def test_an_edited_adapter_of_the_store_is_refused(made: Path, run: Path, changed: str) -> None:
     shutil.copytree(made / ".store", run.parent / ".store")
     stored = run.parent / ".store" / facts_of(run, GAPFT)["stored"]
-    index = json.loads((stored / "adapter.json").read_text())["files"]
+    index = json.loads((stored / "index.json").read_text())["files"]
     file = stored / index.get(changed, changed)
     file.chmod(0o644)
     text = file.read_bytes()
@@ -261,7 +261,7 @@ def test_commands_at_once_train_each_adapter_once_though_one_is_killed(
     first, second = start(place, "first"), start(place, "second")
     if kills:
         deadline = time.monotonic() + 300
-        while not [*place.glob(".store/train/*/.adapter.json.lock")]:
+        while not [*place.glob(".store/train/*/.index.json.lock")]:
             assert first.poll() is None, "it ended before it trained"
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
@@ -74,12 +75,12 @@ class Head:
     places: tuple[tuple[str, int], ...]
 
 
-class Responses:
+class Responses(ABC):
     """Responses by problem, from files or from memory."""
 
+    @abstractmethod
     def records(self, problem_id: str) -> list[Record]:
         """A problem's lines, in the order in which they were added."""
-        raise NotImplementedError
 
     def read(self, problem_ids: Iterable[str]) -> Iterator[Entry]:
         """Yield one entry a problem, its responses of all lines ordered by index.

@@ -32,9 +32,9 @@ from gapft_harness.run_directory.directory import (
     Split,
     splits_of,
 )
-from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.manifest import Manifest, record_warnings
 from gapft_harness.run_directory.parquet import read_facts
-from gapft_harness.run_directory.recording import record_search, record_warnings
+from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.generation.generation import (

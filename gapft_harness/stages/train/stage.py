@@ -19,7 +19,8 @@ from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recording import record_warnings, recorder
+from gapft_harness.run_directory.manifest import record_warnings
+from gapft_harness.run_directory.recording import recorder
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.rests_on import record_trainers
 from gapft_harness.stages.selection.stage import arms

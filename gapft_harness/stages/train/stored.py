@@ -37,7 +37,7 @@ from gapft_harness.stages.generation.made_from import (
 )
 from gapft_harness.stages.integrity.differences import unequal
 from gapft_harness.store.digests import Digests
-from gapft_harness.store.store import Group, Store, damaged, read_json
+from gapft_harness.store.store import INDEX, Group, Store, damaged, read_json
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences
 
@@ -52,9 +52,6 @@ OF_THE_MANIFEST: Final = ("seconds", TRAINED_AS, "reused")
 
 #: The step's name in the store, and its version: raised when its adapters change meaning.
 _STEP, _VERSION = "train", 1
-
-#: Lists an adapter's files with their hashes; stored after all of them.
-_INDEX = "adapter.json"
 
 #: Libraries whose minor versions may change what is trained.
 _LIBRARIES = (
@@ -158,12 +155,12 @@ def as_trained(group: Group, facts: Mapping[str, Any]) -> Group:
 
 def is_stored(group: Group) -> bool:
     """Whether the store has the whole adapter."""
-    return (group.folder / _INDEX).is_file()
+    return group.store.holds(group.name)
 
 
 def claim(group: Group, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
     """Hold the right to train an adapter, as ``Group.claim`` says."""
-    return group.claim(_INDEX, wait=wait)
+    return group.claim(INDEX, wait=wait)
 
 
 def put_into_store(group: Group, folder: Path, run: Path) -> None:
@@ -189,7 +186,7 @@ def put_into_store(group: Group, folder: Path, run: Path) -> None:
         stored = group.folder / index[name]
         if file.stat().st_size < _LINKED or not group.link(index[name], file):
             group.commit(stored.name, file.read_bytes())
-    group.commit(_INDEX, json_text({"files": index, "sha256": content_hash(index)}).encode())
+    group.commit(INDEX, json_text({"files": index, "sha256": content_hash(index)}).encode())
 
 
 def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]:
@@ -210,9 +207,9 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
     from gapft_harness.training.adapter import model_card, whole_folder
 
     base, trained_for = str(model_args(run.recipe)["pretrained"]), group.facts().get("run")
-    index = read_json(group.folder / _INDEX)
+    index = read_json(group.folder / INDEX)
     if content_hash(index.get("files")) != index.get("sha256"):
-        raise damaged(group.folder / _INDEX, "its hash is another")
+        raise damaged(group.folder / INDEX, "its hash is another")
     with whole_folder(run.path / layout.adapter(arm)) as partial:
         for name, recorded in index["files"].items():
             stored, file = group.folder / str(recorded), partial / name
