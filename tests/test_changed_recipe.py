@@ -385,6 +385,12 @@ def test_another_model_after_results_is_told(done: Changing) -> None:
     assert "model.args.hopeless" in (run.path / layout.HISTORY).read_text()
 
 
+def test_a_key_that_was_left_to_the_task_is_told_once(done: Changing) -> None:
+    run = done.change(search={"k": 2, "chunk": 20, "max_gen_toks": 11})
+    (late,) = (line for line in run.manifest()["warnings"] if "chosen after results" in line)
+    assert "search.max_gen_toks (12 there, 11 here)" in late
+
+
 def test_a_damaged_history_is_named_and_the_run_stays(done: Changing) -> None:
     before = done.sealed("pool", "audit", "adapters", "decisions")
     (done.folder / "r" / layout.HISTORY).write_text("nonsense\n")

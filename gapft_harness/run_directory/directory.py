@@ -156,8 +156,9 @@ class RunDirectory:
         Returns:
             What is chosen after results were there, in words.
         """
-        lines = binding.list_remarkable(RunDirectory.open(self.path).recipe, self.recipe)
-        lines += [line for line in others if line not in lines]
+        told = binding.list_remarkable(RunDirectory.open(self.path).recipe, self.recipe)
+        keys = {line.partition(" ")[0] for line in others}  # these may know the task's value
+        lines = [*others, *(line for line in told if line.partition(" ")[0] not in keys)]
         if not lines:
             return []
         history = self.path / layout.HISTORY
