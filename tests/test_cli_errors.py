@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.json_values import describe_change
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import Setting, check_recipe, read_recipe
 from gapft_harness.recipe.recipe import Recipe
@@ -273,7 +274,7 @@ def test_attempts_of_two_tasks_that_differ_are_known_before_a_study_runs(
     for more in ([], ["--dry-run"]):
         done = CliRunner().invoke(app, ["study", "study.yaml", *more])
         assert isinstance(done.exception, UserError)
-        assert "'a' (there) and 'b' (here): episode.attempts (1 there, 3 here)" in str(
+        assert "'a' → 'b': episode.attempts 1 → 3" in str(
             done.exception
         )
         assert not (tmp_path / "runs").exists()
@@ -309,4 +310,4 @@ def test_a_key_that_is_set_to_what_it_was_unset_is_no_other_recipe(
     assert RunDirectory.create_or_open(run.path, wanted).recipe == wanted
     assert not RunDirectory.create_or_open(run.path, wanted).changes
     changed = RunDirectory.create_or_open(run.path, recipe(Setting(key, other, "--set"))).changes
-    assert changed.of_search == (f"{key} ({default!r} there, {other!r} here)",)
+    assert changed.of_search == (describe_change(key, default, other),)

@@ -96,7 +96,7 @@ def test_settings_of_a_run_that_is_there_change_its_recipe(tmp_path: Path) -> No
     made = ("--task", "gapft_demo", "--model", "dummy", "--model_args", "pretrained=bundled:demo")
     succeed(*search, *made, "--limit", 2, "--set", "search.k=2", cwd=tmp_path)
     done = succeed(*search, "--set", "search.k=4", cwd=tmp_path)
-    assert "search.k (2 there, 4 here)" in done.stderr + done.stdout
+    assert "search.k 2 → 4" in done.stderr + done.stdout
     assert yaml.safe_load((tmp_path / "r/recipe.yaml").read_text())["search"]["k"] == 4
     succeed(*search, "--task", "gapft_demo", "--set", "executor.workers=1", cwd=tmp_path)
     assert yaml.safe_load((tmp_path / "r/recipe.yaml").read_text())["executor"]["workers"] == 1

@@ -134,7 +134,7 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
     other = replace(choice, overrides=["search.k=3"])
     changed = takes(describe(other, str(run.path)))["done"]
     assert "REFUSED" not in changed
-    assert "search.k (2 there, 3 here)" in changed
+    assert "search.k 2 → 3" in changed
 
 
 def missing_in(choice: Options, place: Path) -> str:

@@ -45,7 +45,7 @@ def test_a_task_edited_between_pool_and_audit_is_noticed_before_the_audit_is_sea
     task.write_text(before.replace("max_gen_toks: 12", "max_gen_toks: 12, until: [x]"))
     refused = gapft(*given, "--split", "audit", cwd=tmp_path)
     assert refused.returncode == 2
-    assert '  task, generation_kwargs.until: ["x"] now, [] then' in refused.stderr
+    assert '  task, generation_kwargs.until [] → ["x"]' in refused.stderr
     assert list((tmp_path / "run").glob("audit/*")) == []
     # to calibrate on later: neither pool nor audit is read from it
     task.write_text(f"{before}\nvalidation_split: later\n")

@@ -395,7 +395,7 @@ def test_a_reference_takes_no_n_and_controls_take_no_settings() -> None:
     depth = {"selector": "search_depth", "params": {"k": 1}}
     of = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
     with pytest.raises(
-        UserError, match=r"'whole' \(there\) and 'depth' .*: k \(None there, 4 here"
+        UserError, match=r"'whole' and 'depth' .*: k not set → 4"
     ):
         asked(recipe(of, experiments={"search_depth": {}}), load_plugins())
 

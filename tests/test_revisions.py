@@ -109,6 +109,7 @@ def test_a_branch_that_moved_is_another_model(hub: Hub) -> None:
     hub.point(1)
     done = succeed(*search, cwd=hub.folder, env=hub.env)
     said = " ".join((done.stdout + done.stderr).split())
+    assert f"commit {COMMITS[0]} → {COMMITS[1]}" in said
     assert hub.weights(1)[:12] in said
     assert hub.weights(0)[:12] in said
     assert hub.manifest()["source"]["weights_sha256"] == hub.weights(1)

@@ -47,7 +47,7 @@ def test_what_a_recipe_changes_is_told_and_nothing_is_written(tmp_path: Path) ->
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
     changed = recipe(search={"k": 4}, training={"rank": 2}, statistics={"seed": 3})
     changes = RunDirectory.create_or_open(tmp_path / "run", changed).changes
-    assert changes.of_search == ("search.k (8 there, 4 here)",)
+    assert changes.of_search == ("search.k 8 → 4",)
     assert [line.partition(" ")[0] for line in changes.of_selection] == ["training.rank"]
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 

@@ -240,7 +240,7 @@ def test_a_run_is_bound_to_it(folder: Path, two: dict[str, list[list[int]]]) -> 
             "--set", f"model.start_tokens={value}", cwd=folder,
         )  # fmt: skip
         assert refused.returncode == 2
-        assert f"model.start_tokens (2 there, {there} here)" in " ".join(refused.stderr.split())
+        assert f"model.start_tokens 2 → {there}" in " ".join(refused.stderr.split())
     manifest = RunDirectory.open(folder / "two").manifest()
     source = dict(manifest["source"])
     require_same_model(manifest, "gapft-seed13", source)

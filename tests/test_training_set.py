@@ -199,7 +199,7 @@ def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
     assert "verified" in succeed("verify", "wide", "--plugin", "plugin.py", cwd=made).stdout
     context: Any = SimpleNamespace(run=RunDirectory.open(made / "wide"))
     Compared("theirs", "uniform").require_same_origins(context)
-    with pytest.raises(UserError, match=r"k \(None there, 2 here\)"):
+    with pytest.raises(UserError, match=r"k not set → 2"):
         Compared("uniform", "early").require_same_origins(context)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,9 @@ from gapft_harness.core.errors import UserError
 DEEPEST = 400
 #: Python spells no longer integer in decimal digits (4,300 of them).
 _LONGEST_INTEGER_BITS = 14_284
+
+#: Characters of a value that a message shows.
+_LONGEST_SHOWN = 60
 
 
 def json_fault(value: Any, *, finite: bool = False, deepest: int = DEEPEST) -> str:
@@ -84,6 +88,38 @@ def changes(before: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, An
             yield from changes(before.get(name), now.get(name), f"{key}.{name}".strip("."))
     elif before != now:
         yield key, before, now
+
+
+def describe_change(key: str, before: Any, now: Any) -> str:
+    """Write a changed value as ``search.k 4 → 8``; of long values the part that differs.
+
+    Args:
+        key: what changed; may be empty.
+        before: a JSON value; None is shown as ``not set``.
+        now: another one.
+    """
+    a, b = _shown(before), _shown(now)
+    start = 0
+    if max(len(a), len(b)) > _LONGEST_SHOWN:
+        pairs = enumerate(zip(a, b, strict=False))
+        alike = next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+        start = max(0, alike - _LONGEST_SHOWN // 3)
+    return f"{key} {_part(a, start)} → {_part(b, start)}".strip()
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, str) and re.fullmatch(r"[^\s'\"]+", value):
+        return value
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _part(text: str, start: int) -> str:
+    if len(text) <= _LONGEST_SHOWN:
+        return text
+    end = start + _LONGEST_SHOWN
+    return f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}"
 
 
 class _Twice(ValueError):

@@ -57,7 +57,8 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if findings.source.n < STABLE_ITEMS:
         few = f"Every rate of the audit rests on {findings.source.n} problems, fewer than"
         remarks.insert(0, Text(f"{few} {STABLE_ITEMS}: they are unstable.", "warning"))
-    sections = [Section("", [*_opening(findings, inputs.k), *remarks])]
+    late = [_late(inputs)] if inputs.late else []
+    sections = [Section("", [*late, *_opening(findings, inputs.k), *remarks])]
     if inputs.failures:
         sections.append(Section("Why so little passes", failures_section.blocks(inputs.failures)))
     if trained:
@@ -98,6 +99,18 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
         place = titles.index(of.part.after) + 1 if of.part.after in titles else len(sections)
         sections[place:place] = own
     return [*sections, *provenance.sections(inputs, findings)]
+
+
+#: Changes that the report's head names; the rest are counted.
+_NAMED = 3
+
+
+def _late(inputs: ReportInputs) -> Text:
+    """The sentence at the head on what was changed after results were there."""
+    named = "; ".join(inputs.late[:_NAMED])
+    more = len(inputs.late) - _NAMED
+    rest = f"; and {more} more" if more > 0 else ""
+    return Text(f"Chosen after results: {named}{rest}.", "warning", see=provenance.DATA)
 
 
 def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:

@@ -37,12 +37,15 @@ from gapft_harness.run_directory.manifest import ImportFacts
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
-    "verifier_audit", "paper", "replicates",
+    "verifier_audit", "paper", "replicates", "chosen_after_results",
 )  # fmt: skip
 
 
 def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
-    """The content of results.json (schema 1; keys in docs/report.md). Holds no time and no path."""
+    """The content of results.json (schema 1; keys in docs/report.md).
+
+    Holds no time, and no path but those that a changed setting names.
+    """
     of_audit = _on_audit(inputs, findings)
     content: dict[str, Any] = {
         "schema": 1,
@@ -92,6 +95,8 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["paper"] = paper.content(beside)
     if inputs.other_rule is not None:
         content["verifier_audit"] = other_rule.content(inputs, findings, inputs.other_rule)
+    if inputs.late:
+        content["chosen_after_results"] = [*inputs.late]
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import changes
+from gapft_harness.core.json_values import changes, describe_change
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
@@ -81,7 +81,7 @@ def find_changes(
     before, now = earlier.identity(plugins), recipe.identity(plugins)
     search = differences(_told_by_task(before, now, known["task"]), now)
     if earlier.evidence.keep is not None and recipe.evidence.keep is None:
-        search.append(f"evidence.keep ({earlier.evidence.keep!r} there, not given here)")
+        search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
     for name, audit in known.get("audits", {}).items():
         if (choice := recipe.audits.get(name)) is not None:
             search += differences(audit["said"], choice.said(), f"audits.{name}")
@@ -235,5 +235,5 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
 
 
 def differences(before: Any, after: Any, key: str = "") -> list[str]:
-    """Keys at which two resolved recipes differ, with both values."""
-    return [f"{at} ({a!r} there, {b!r} here)" for at, a, b in changes(before, after, key)]
+    """Keys at which two resolved recipes differ, each with both values."""
+    return [describe_change(at, a, b) for at, a, b in changes(before, after, key)]

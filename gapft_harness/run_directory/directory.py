@@ -51,8 +51,8 @@ CALIBRATION: Split = "calibration"
 #: Entries of a run's folder that stay while it is made anew.
 _KEPT = (RUN_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking")
 
-#: What warnings begin with that stay while a run is made anew.
-_LATE = "chosen after results: "
+#: What warnings of changes after results begin with; they stay while a run is made again.
+LATE = "chosen after results: "
 
 
 class RunDirectory:
@@ -177,7 +177,7 @@ class RunDirectory:
         }
         text = "".join(f"{line}\n" for line in [*earlier, json.dumps(entry)])
         replace_file(history, lambda new: new.write_text(text, encoding="utf-8"))
-        late = [f"{_LATE}{line}" for line in lines] if decided else []
+        late = [f"{LATE}{line}" for line in lines] if decided else []
         self.update_manifest(partial(record_warnings, warnings=late))
         return late
 
@@ -196,7 +196,7 @@ class RunDirectory:
         """
         self._remove(path for path in self.path.iterdir() if path.name not in _KEPT)
         manifest, old = new_manifest(self.recipe), self.manifest()
-        manifest["warnings"] = [line for line in old["warnings"] if line.startswith(_LATE)]
+        manifest["warnings"] = [line for line in old["warnings"] if line.startswith(LATE)]
         write_json(self._manifest_path, manifest)
         self.commit()
 

@@ -126,7 +126,7 @@ def of_task(task: Mapping[str, Any]) -> dict[str, Any]:
 def _require_equal(said: Mapping[str, dict[str, Any]]) -> None:
     first, *others = said
     lines = [
-        f"  {first!r} (there) and {name!r} (here): {'; '.join(found)}"
+        f"  {first!r} → {name!r}: {'; '.join(found)}"
         for name in others
         if (found := differences(said[first], said[name]))
     ]

@@ -259,7 +259,7 @@ def test_a_recipe_that_is_not_the_manifests_is_refused(
     content["model"]["args"]["pretrained"] = "meta-llama/Llama-3.1-70B"
     content["search"]["k"], content["training"]["rank"] = 64, 999
     path.write_text(yaml.safe_dump(content))
-    keys = r"model\.args\.pretrained .*; search\.k \(4 there, 64 here\); training\.rank"
+    keys = r"model\.args\.pretrained .*; search\.k 4 → 64; training\.rank"
     with pytest.raises(UserError, match=rf"is not the recipe .* differing: {keys}"):
         export(RunDirectory.open(tmp_path / "run"), to, tmp_path / "out", [], [])
     assert not (tmp_path / "out").exists()

@@ -83,7 +83,7 @@ def test_a_run_that_comes_later_is_held_to_the_protocol_too(folder):
         shutil.copytree("runs/a", place)
         seal(folder / "runs/late", cell(1), training={"learning_rate": 1e-3})
 
-    with pytest.raises(UserError, match=r"training.learning_rate \(5e-05 there, 0.001 here\)"):
+    with pytest.raises(UserError, match=r"training.learning_rate 5e-05 → 0.001"):
         run_study(read_study("study.yaml"), folder / "study", resolve, run_cell, print)
     assert not (folder / "study/report").exists()
 
@@ -190,7 +190,7 @@ def test_a_dry_run_tells_what_a_changed_recipe_leaves(folder):
 
     said = describe_study(of, folder / "study", faster)
     assert "2 of 2 cells are left" in said
-    assert said.count("learning_rate (5e-05 there, 0.0009 here)") == 2
+    assert said.count("learning_rate 5e-05 → 0.0009") == 2
     assert "n = 110" not in said
     said = describe_study(of, folder / "study", lambda n: resolve(n, statistics={"replicates": 50}))
     assert said.count("left: its recipe was changed") == 2

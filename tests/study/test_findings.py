@@ -176,7 +176,7 @@ def test_a_checkpoint_in_two_cells_is_refused(three):
 def test_episodes_that_differ_are_refused(three):
     task = {**three["b"].inputs.task, "episode": {"attempts": 3, "executions": 1}}
     other = collected("b", replace(three["b"].inputs, task=task))
-    with pytest.raises(UserError, match=r"episode.attempts \(1 there, 3 here\)"):
+    with pytest.raises(UserError, match=r"episode.attempts 1 → 3"):
         checked(study_of("ab"), [three["a"], other])
 
 

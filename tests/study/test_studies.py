@@ -116,18 +116,18 @@ def test_decisions_on_another_audit_are_refused_though_they_are_sealed(folder):
 @pytest.mark.parametrize(
     ("section", "value", "said"),
     [
-        ("search", {"k": 4, "temperature": 1.0}, r"search.temperature \(0.7 there, 1.0 here\)"),
+        ("search", {"k": 4, "temperature": 1.0}, r"search.temperature 0.7 → 1.0"),
         (
             "training",
             {"learning_rate": 1e-4},
-            r"training.learning_rate \(5e-05 there, 0.0001 here\)",
+            r"training.learning_rate 5e-05 → 0.0001",
         ),
-        ("budget", {"replay": 3}, r"budget.replay \(0 there, 3 here\)"),
-        ("statistics", {"replicates": 100}, r"statistics.replicates \(200 there, 100 here\)"),
+        ("budget", {"replay": 3}, r"budget.replay 0 → 3"),
+        ("statistics", {"replicates": 100}, r"statistics.replicates 200 → 100"),
         (
             "conditions",
             {"gapft": {}, "replay": {}, "all_verified": {}, "uniform": {"n": 7}},
-            r"conditions.uniform.n \(None there, 7 here\)",
+            r"conditions.uniform.n not set → 7",
         ),
     ],
 )
@@ -149,7 +149,7 @@ def test_cells_that_say_their_start_tokens_must_say_as_many(folder):
             seal(folder / "runs" / name, cell(number), model=model)
 
     pair(1, 2)
-    with pytest.raises(UserError, match=r"model.start_tokens \(1 there, 2 here\)"):
+    with pytest.raises(UserError, match=r"model.start_tokens 1 → 2"):
         study(folder)
     pair(2, None)  # as Qwen, whose tokenizer has none, beside Llama
     study(folder)

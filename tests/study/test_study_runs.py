@@ -98,11 +98,11 @@ def test_a_cell_that_cannot_be_made_anew_fails_alone(folder: Path) -> None:
     (folder / "study.yaml").write_text(text)
     left = succeed("study", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
     assert "1 of 2 cells are left" in left
-    assert "data.pool_limit (40 there, 39 here)" in left
+    assert "data.pool_limit 40 → 39" in left
     done = gapft("study", "study.yaml", *MORE, cwd=folder)
     assert done.returncode == 1
     assert "cell Letters, fewer failed: " in done.stderr
-    assert "data.pool_limit (40 there, 39 here)" in done.stderr
+    assert "data.pool_limit 40 → 39" in done.stderr
     found = json.loads((folder / "out/report/results.json").read_text())
     assert (found["whole"], found["means"]) == (False, None)
     assert "conditions" in found["cells"]["Letters"]

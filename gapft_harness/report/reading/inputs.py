@@ -20,7 +20,7 @@ from gapft_harness.report.reading.paper import Figure, searched
 from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, require
+from gapft_harness.run_directory.directory import LATE, SPLITS, require
 from gapft_harness.run_directory.manifest import ImportFacts, Manifest, reuses, task_of
 from gapft_harness.run_directory.tables import read_items
 
@@ -143,6 +143,11 @@ class ReportInputs:
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
         """A condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """What was changed after results were there, each change in words."""
+        return tuple(line.removeprefix(LATE) for line in self.warnings if line.startswith(LATE))
 
     @property
     def taken(self) -> tuple[str, ...]:

@@ -15,16 +15,23 @@ class Text:
         text: its sentences; nothing in it is read as markup.
         role: ``body``; ``lead`` opens the report; ``note`` is small; ``warning`` is set apart.
         links: addresses by their names, shown behind it on the page.
+        see: the title of the section that says more, linked on the page; may be empty.
     """
 
     text: str
     role: Literal["body", "lead", "note", "warning"] = "body"
     links: Mapping[str, str] = field(default_factory=dict)
+    see: str = ""
+
+    @property
+    def whole(self) -> str:
+        """It with the section that says more, for pages without links."""
+        return f"{self.text} See {self.see}." if self.see else self.text
 
     @property
     def line(self) -> str:
         """It on a line among others, where a warning says that it is one."""
-        return f"warning: {self.text}" if self.role == "warning" else self.text
+        return f"warning: {self.whole}" if self.role == "warning" else self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +182,12 @@ class Section:
     @property
     def anchor(self) -> str:
         """The heading as a fragment identifier."""
-        return "-".join("".join(c if c.isalnum() else " " for c in self.title.lower()).split())
+        return anchor(self.title)
+
+
+def anchor(title: str) -> str:
+    """Return a section's heading as a fragment identifier."""
+    return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
 
 
 def remarks(notes: Iterable[Text]) -> list[Block]:

@@ -53,10 +53,10 @@ def fenced(text: str) -> str:
 
 def _block(block: Block) -> Iterable[str]:
     match block:
-        case Text(text, "warning"):
-            yield f"> **Warning.** {escape(text)}"
-        case Text(text):
-            yield escape(text)
+        case Text(role="warning"):
+            yield f"> **Warning.** {escape(block.whole)}"
+        case Text():
+            yield escape(block.whole)
         case Bullets(items):
             yield "\n".join(f"- {escape(item)}" for item in items)
         case Stats(stats):

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from gapft_harness.core.text import whole_text
 from gapft_harness.report.rendering import palette
-from gapft_harness.report.rendering.blocks import Drawing, Section
+from gapft_harness.report.rendering.blocks import Drawing, Section, anchor
 from gapft_harness.report.rendering.differences import differences
 from gapft_harness.report.rendering.visible import LONGEST, shortened, visible
 
@@ -123,6 +123,7 @@ def _environment() -> Environment:
     )
     environment.globals["fold"] = LONGEST
     environment.filters["markdown"] = lambda text: Markup(markdown_to_html(text))
+    environment.filters["anchor"] = anchor
     environment.filters["kind"] = lambda block: type(block).__name__
     return environment
 

@@ -16,11 +16,15 @@ from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section,
 from gapft_harness.report.rendering.wording import duration
 
 
+#: The title of the section that lists every warning.
+DATA = "Data and warnings"
+
+
 def sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     """Verdicts, data and warnings, settings, and how to reproduce the run."""
     return [
         Section("Verdicts", _verdicts(inputs, findings)),
-        Section("Data and warnings", _data(inputs)),
+        Section(DATA, _data(inputs)),
         Section("Settings", _settings(inputs)),
         Section("Reproduce", _reproduce(inputs)),
     ]

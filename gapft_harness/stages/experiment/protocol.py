@@ -147,9 +147,9 @@ class Experiment:
             if differing := differences(own[names[0]], own[name]):
                 raise UserError(
                     f"recipe {recipe.name}: the experiment {self.name} compares conditions that "
-                    f"differ in their training sets alone, and {names[0]!r} (there) and {name!r} "
-                    f"(here) have settings of their own: {'; '.join(differing)}. Give both the "
-                    "same, or leave the experiment out: the report's contrasts compare them, marked"
+                    f"differ in their training sets alone, and {names[0]!r} and {name!r} "
+                    f"have settings of their own: {'; '.join(differing)}. Give both the same, "
+                    "or leave the experiment out: the report's contrasts compare them, marked"
                 )
 
     def file(self, arm: Arm) -> str:

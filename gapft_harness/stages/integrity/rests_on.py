@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,9 +19,9 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical, searched
-from gapft_harness.core.json_values import changes
+from gapft_harness.core.json_values import changes, describe_change
 from gapft_harness.core.records import Problem
-from gapft_harness.core.weights import model_files, weights_folder, weights_hash
+from gapft_harness.core.weights import hub_commit, model_files, weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.run_directory import layout
@@ -41,9 +41,6 @@ _CONTENT = ("task", "code", "data", "plugins")
 
 #: Where further audits' tasks are told: by name ``task`` and ``code``.
 AUDITS = "audits"
-
-#: Characters of a value that a message shows.
-_SHOWN = 60
 
 #: What the environment says of where data are.
 _PLACES = "GAPFT_DATA_DIR"
@@ -140,7 +137,10 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         if a is None or b is None:
             continue
         if section == "task":
-            lines += [f"task, {line}" for line in _values(searched(a), searched(b))]
+            lines += [
+                f"task, {describe_change(*change)}"
+                for change in changes(searched(a), searched(b))
+            ]
         elif section == "code":
             lines += [
                 f"task, code {key}: {_hashes(a.get(key), b.get(key))}"
@@ -149,7 +149,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             ]
         elif section == "data":
             lines += [
-                f"data, {split}: {_data(b[split])} now, {_data(a[split])} then"
+                f"data, {split}: {_data(a[split])} → {_data(b[split])}"
                 for split in a
                 if split in b and a[split] != b[split]
             ]
@@ -238,25 +238,12 @@ def _resolved(paths: Sequence[str]) -> list[str]:
     return [str(Path(path).resolve()) for path in paths]
 
 
-def _values(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    for key, *pair in changes(before, now):
-        a, b = map(canonical, pair)
-        alike = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), 0)
-        start = max(0, alike - _SHOWN // 3)
-        yield f"{key}: {_part(b, start)} now, {_part(a, start)} then"
-
-
-def _part(text: str, start: int) -> str:
-    end = start + _SHOWN
-    return f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}"
-
-
 def _data(digest: Mapping[str, Any]) -> str:
     return f"{digest['problems']} problems ({digest['sha256'][:12]})"
 
 
 def _hashes(before: str | None, now: str | None) -> str:
-    return f"{(now or 'none')[:12]} now, {(before or 'none')[:12]} then"
+    return f"{(before or 'none')[:12]} → {(now or 'none')[:12]}"
 
 
 _Part = Annotated[str, StringConstraints(pattern=r". .")]
@@ -405,7 +392,12 @@ def model_changes(
         name = recipe.model.args["pretrained"]
         return [], [f"not checked, for it is not here: the model {name}"]
     before, after = recorded["files"], now["files"]
-    lines = [
+    commits = source.get("revision"), hub_commit(model_args(recipe))
+    lines = []
+    if all(commits) and commits[0] != commits[1]:
+        name = recipe.model.args["pretrained"]
+        lines.append(describe_change(f"model, {name} on the hub: commit", *commits))
+    lines += [
         f"model, {folder / name}: {_hashes(before.get(name), after.get(name))}"
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)

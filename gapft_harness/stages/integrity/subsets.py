@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import sha256
+from gapft_harness.core.json_values import describe_change
 from gapft_harness.core.text import read_lines
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
@@ -163,10 +164,8 @@ def _renamed(name: str, choice: AuditChoice, audit: str, task: str | None) -> It
     """Sentences on a subset that is of another audit, or chosen by another task, than sealed."""
     for part, given, then in (("of", choice.of, audit), ("task", choice.task, task)):
         if given != then:
-            yield (
-                f"audits.{name}.{part}: {given!r} now, {then!r} then; another audit takes another "
-                "name"
-            )
+            change = describe_change(f"audits.{name}.{part}", then, given)
+            yield f"{change}; another audit takes another name"
 
 
 def _other_ids(name: str, choice: AuditChoice, sealed: Sequence[str]) -> Iterator[str]:

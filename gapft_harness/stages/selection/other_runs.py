@@ -162,7 +162,7 @@ def _check_alike(
     task, other = run.recipe.data.task, source.recipe.data.task
     lines = [] if task == other else [f"task: {task} here, {other} there"]
     changes = differing(*(_task_and_verifier(section) for section in (theirs[SECTION], ours)))
-    lines += [f"{line} ('now' here, 'then' there)" for line in changes]
+    lines += [f"{line} (there → here)" for line in changes]
     if now is None:
         a, b = run.manifest()["task"], theirs["task"]
         for key in ("verifier", "verifier_params"):

@@ -61,8 +61,7 @@ def open_run(path: Path, findings: Differences) -> tuple[RunDirectory, Manifest]
         return None if sealed is None else (RunDirectory(path, sealed), manifest)
     if sealed is not None and sealed != run.recipe:
         pair = (run.recipe.model_dump(mode="json"), sealed.model_dump(mode="json"))
-        # ``differences`` says "there" of the first and "here" of the second
-        keys = ", ".join(line.partition(" (")[0] for line in differences(*pair))
+        keys = ", ".join(line.partition(" ")[0] for line in differences(*pair))
         findings.differences.append(
             f"recipe.yaml: is not the recipe of the manifest; differing: {keys}"
         )
