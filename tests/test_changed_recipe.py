@@ -215,9 +215,7 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
     assert kept.calibration == "validation"
     assert kept.seeds == (13, 21)
     assert "experiments.scaling" in lines[0], "it is added after results were seen"
-    assert lines[1:] == [
-        "taken up by gapft run alone, which selects: seeds [13, 21] → [13, 21, 5]"
-    ]
+    assert lines[1:] == ["taken up by gapft run alone, which selects: seeds [13, 21] → [13, 21, 5]"]
     for stage in ("scale", "audit"):
         run_stages(done.context(RunDirectory.open(run.path)), [stage], lambda stage: None)
     assert len(done.report()["scaling"]["checkpoints"]) == 4
@@ -364,9 +362,7 @@ def test_a_change_of_the_search_makes_all_of_a_run_anew_and_back(done: Changing)
     assert len(done.calls()) > calls
     assert done.holds() == []
     history = [json.loads(line) for line in (run.path / layout.HISTORY).read_text().splitlines()]
-    assert [(of["changed"], of["decided"]) for of in history] == [
-        (["search.k 2 → 4"], True)
-    ]
+    assert [(of["changed"], of["decided"]) for of in history] == [(["search.k 2 → 4"], True)]
     assert history[0]["pass_at_1"].keys() == {"gapft", "uniform"}
     shutil.rmtree(run.path / "decisions")  # they were seen, whatever becomes of them
     change_manifest(run.path, lambda m: [m["files"].pop(f) for f in [*m["files"]] if "decis" in f])

@@ -274,9 +274,7 @@ def test_attempts_of_two_tasks_that_differ_are_known_before_a_study_runs(
     for more in ([], ["--dry-run"]):
         done = CliRunner().invoke(app, ["study", "study.yaml", *more])
         assert isinstance(done.exception, UserError)
-        assert "'a' → 'b': episode.attempts 1 → 3" in str(
-            done.exception
-        )
+        assert "'a' → 'b': episode.attempts 1 → 3" in str(done.exception)
         assert not (tmp_path / "runs").exists()
     same = cells.replace("data.task:", "episode.attempts: 1, episode.executions: 1, data.task:")
     (tmp_path / "study.yaml").write_text(f"name: s\ncells: {same}\n")

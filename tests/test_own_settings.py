@@ -394,9 +394,7 @@ def test_a_reference_takes_no_n_and_controls_take_no_settings() -> None:
         check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
     depth = {"selector": "search_depth", "params": {"k": 1}}
     of = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
-    with pytest.raises(
-        UserError, match=r"'whole' and 'depth' .*: k not set → 4"
-    ):
+    with pytest.raises(UserError, match=r"'whole' and 'depth' .*: k not set → 4"):
         asked(recipe(of, experiments={"search_depth": {}}), load_plugins())
 
 

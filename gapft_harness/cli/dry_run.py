@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,25 @@ from gapft_harness.run_directory.directory import (
     splits_of,
 )
 from gapft_harness.run_directory.manifest import naming_plugins
+from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, asked
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.rests_on import Changed, hold, searched_in
 from gapft_harness.stages.integrity.subsets import told
 from gapft_harness.stages.search.data import check_splits, load_problems
-from gapft_harness.stages.search.stage import held_to_paper
+from gapft_harness.stages.search.stage import foresee_search, held_to_paper
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.other_runs import check_sources
 from gapft_harness.stages.selection.stage import arms, replicate_warnings
-from gapft_harness.stages.train.job import missing_packages
+from gapft_harness.stages.train.job import missing_packages, searched_pool
 from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.stage import find_end_tokens, refused_kernels
-from gapft_harness.stages.train.stored import foresee_shared
+from gapft_harness.stages.train.stored import foresee_shared, groups_of, is_stored
+from gapft_harness.store.explain import explain, summarize
+from gapft_harness.store.store import Store
+from gapft_harness.training.plan import budget
 
 #: What a dry run ends with where the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
@@ -74,7 +79,8 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         check_names(recipe, plugins)
         experiments = asked(recipe, plugins, set_by(choice))
     include_paths = choice.include_paths or searched_in(Path(place))
-    problems, task, said, missing = _read(recipe, plugins, include_paths)
+    read, task, said, missing = _read(recipe, plugins, include_paths)
+    problems = {split: len(of) for split, of in read.items()}
     warnings += said
     warnings += replicate_warnings(recipe)
     if task:
@@ -91,6 +97,7 @@ def describe(choice: Options, run_dir: Path | None) -> str:
     missing += untrainable
     run, with_trained, refused, changed = _there(recipe, place, plugins, choice.include_paths)
     missing += filter(None, [refused])
+    work = _describe_work(with_trained, run, refused, place, plugins, choice, read, task)
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
@@ -102,6 +109,9 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         *list_requirements(
             with_trained, experiments, plugins, problems, task, size, place, run, refused, changed
         ),
+        "",
+        "# what is new",
+        *work,
         *(["", "# warnings", *warnings] if warnings else []),
         *(["", "# the paper's source", *_paper(recipe, place)] if recipe.paper else []),
         "",
@@ -143,6 +153,84 @@ def _there(
         return None, recipe, str(error), ""
 
 
+def _describe_work(
+    recipe: Recipe,
+    run: RunDirectory | None,
+    refused: str,
+    place: str,
+    plugins: Plugins,
+    choice: Options,
+    problems: Mapping[Split, Sequence[Problem]],
+    task: Mapping[str, Any],
+) -> list[str]:
+    """A line a step: what is reused, what is new and why, as far as it is known before."""
+    if refused:
+        return ["not known: the run is refused"]
+    try:
+        store = Store.beside(Path(place))
+        return [
+            *_searches(recipe, run, problems, task, plugins, store),
+            *_trainings(recipe, run, choice),
+        ]
+    except GapftError as error:
+        return [f"not known here: {error}"]
+
+
+def _searches(
+    recipe: Recipe,
+    run: RunDirectory | None,
+    problems: Mapping[Split, Sequence[Problem]],
+    task: Mapping[str, Any],
+    plugins: Plugins,
+    store: Store,
+) -> Iterator[str]:
+    files = {} if run is None else run.manifest()["files"]
+    for split in splits_of(recipe):
+        if layout.responses(split) in files:
+            yield f"search {split}: in the run"
+            continue
+        audit = task.get("audits", {}).get(layout.further(split), task)
+        if split not in problems or not task:
+            yield f"search {split}: not known, its problems cannot be read here"
+            continue
+        found = foresee_search(recipe, split, problems[split], audit, plugins, store)
+        if found is None:
+            yield (
+                f"search {split}: known once the model is asked: its files are not on this machine"
+            )
+        else:
+            yield f"search {split}: {found.describe(Path('.'))}"
+
+
+def _trainings(recipe: Recipe, run: RunDirectory | None, choice: Options) -> Iterator[str]:
+    """What is trained and decoded, where the run has selected already."""
+    wanted = arms(recipe)
+    if run is None or any(line.split(".")[0] != "training" for line in run.changes.lines):
+        yield f"train: known after the search; at most {len(wanted)}"
+        yield f"audit: known after training; at most {len(wanted)} arms"
+        return
+    files, plugins = run.manifest()["files"], load_plugins(choice.plugin_files)
+    kept = set() if run.changes else {of for of in wanted if layout.adapter(of) in files}
+    asked = [of for of in wanted if of not in kept and layout.selection(of) in files]
+    pool = partial(searched_pool, run, plugins, choice.plugin_files)
+    groups = groups_of(run, asked, plugins, pool)
+    new = {of.key: arm for arm, of in groups.items() if not is_stored(of)}
+    why = summarize([explain(groups[arm]) for arm in new.values()])
+    steps = 0
+    for arm in new.values():
+        examples = read_examples(run.sealed(layout.selection(arm)))
+        steps += budget(examples, recipe.training_of(arm.condition)).steps
+    later = len(wanted) - len(kept) - len(asked)
+    parts = [f"{len(kept)} in the run"] if kept else []
+    parts += [f"{len(asked) - len(new)} reused"] if len(asked) > len(new) else []
+    parts += [f"{len(new)} new ({steps:,} steps){f': {why}' if why else ''}"] if new else []
+    parts += [f"{later} known after selection"] if later else []
+    yield f"train: {', '.join(parts)}"
+    decoded = [of for of in kept if layout.decisions(of) in files]
+    left = len(wanted) - len(decoded)
+    yield f"audit: {f'at most {left} of {len(wanted)} arms new' if left else 'in the run'}"
+
+
 def _made_anew(lines: Sequence[str]) -> str:
     """A sentence on what is made again, as far as the store lacks it."""
     return f"changed, and what depends on it is made again: {'; '.join(lines)}" if lines else ""
@@ -150,8 +238,8 @@ def _made_anew(lines: Sequence[str]) -> str:
 
 def _read(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
-) -> tuple[dict[Split, int], dict[str, Any], list[str], list[str]]:
-    """How many problems each split has, the task's facts, warnings, and what cannot be read."""
+) -> tuple[dict[Split, Sequence[Problem]], dict[str, Any], list[str], list[str]]:
+    """The problems of each split, the task's facts, warnings, and what cannot be read."""
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 
@@ -159,13 +247,13 @@ def _read(
         read, task, _ = check_splits(recipe, plugins, include_paths)
         check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
         said = [f"{split}: {line}" for split, of in read.items() for line in of.warnings]
-        sizes = {split: len(of.problems) for split, of in read.items()}
-        return sizes, task, said, _untrainable(recipe, plugins, read["pool"].problems, task)
+        known: dict[Split, Sequence[Problem]] = {split: of.problems for split, of in read.items()}
+        return known, task, said, _untrainable(recipe, plugins, read["pool"].problems, task)
     except NoSuchTaskError:
         raise
     except GapftError as error:
         of_all = str(error)
-    counts: dict[Split, int] = {}
+    counts: dict[Split, Sequence[Problem]] = {}
     warnings: list[str] = []
     missing: dict[str, list[str]] = {}
     task = {}
@@ -173,7 +261,7 @@ def _read(
         try:
             problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
             with closing_verifier(verifier):
-                counts[split] = len(problems)
+                counts[split] = problems
             warnings += [f"{split}: {line}" for line in task["warnings"]]
         except GapftError as error:
             later = "; a dry run downloads nothing, the run itself tries to"

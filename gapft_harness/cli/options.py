@@ -27,6 +27,7 @@ class Options:
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
     alone: bool = False
+    reuse_versions: bool = False
     searching: Callable[..., dict[str, Any]] | None = None
 
 

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import require_settled
 from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
-from gapft_harness.run_directory.manifest import naming_plugins
+from gapft_harness.run_directory.manifest import naming_plugins, record_reuse
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import asked, experiments_of
 from gapft_harness.stages.integrity.rests_on import searched_in
@@ -149,6 +150,7 @@ def opened(
         if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
             display.say(run.recipe.executor.describe_processes())
         settle_changes(context, choice.include_paths, asked_for)
+        run.update_manifest(partial(record_reuse, accepted=choice.reuse_versions))
         if origins := plugins.origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
         run.tell_jobs()

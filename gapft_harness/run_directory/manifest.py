@@ -140,6 +140,8 @@ class Manifest(TypedDict, total=False):
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of what its commands were given
     rests_on: dict[str, Any]  # its shape: stages/integrity/rests_on.py
     stored: dict[str, list[str]]
+    reuse_versions: bool  # whether its last command took what other versions had made
+    made_with: dict[str, dict[str, list[str]]]  # by table and step: libraries and devices
     reused: dict[str, dict[str, int]]
     imported: dict[str, ImportFacts]
     n: int
@@ -180,6 +182,7 @@ _SAID_OF = {
         "executions",
         "stored",
         "reused",
+        "made_with",
     ),
 }
 
@@ -255,6 +258,27 @@ def forget(manifest: Manifest, relative: str) -> None:
 def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
     """Sentences that the report shows; one that is there already is not repeated."""
     manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
+
+
+def record_reuse(manifest: Manifest, accepted: bool) -> None:
+    """Whether jobs may take what other versions of the toolchain made (``--reuse-versions``)."""
+    if accepted:
+        manifest["reuse_versions"] = True
+    else:
+        manifest.pop("reuse_versions", None)
+
+
+def toolchains_of(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]:
+    """What made an arm's adapter and its decisions, or the source's, by step.
+
+    Args:
+        arm: the arm; None: the source model on the audit.
+    """
+    name = "audit" if arm is None else arm.name
+    found = dict(manifest.get("made_with", {}).get(name, {}))
+    if arm is not None and (trained := manifest["training"].get(name, {}).get("made_with")):
+        found["train"] = [trained]
+    return found
 
 
 def condition_of(manifest: Manifest, arm: Arm) -> Condition:

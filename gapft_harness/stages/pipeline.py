@@ -26,7 +26,8 @@ from gapft_harness.stages.experiment import (
     experiments_of,
     keep,
 )
-from gapft_harness.stages.generation.generation import check_early_stop, describe_reuse
+from gapft_harness.stages.generation.foreseen import FORESEEN, Foreseen, describe_tables
+from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.integrity.rests_on import SECTION, Changed, hold, record_plugins
 from gapft_harness.stages.report import report_stage
 from gapft_harness.stages.search.stage import read_data, search_stage
@@ -168,6 +169,7 @@ def audit_stage(context: Context) -> None:
     arms, audits = context.arms(), ("", *run.recipe.further)
     taken = originals(run.manifest())
     further = [job for experiment in experiments_of(context) for job in experiment.audits(context)]
+    told: dict[str, list[Foreseen]] = {}
     # who has another's adapter comes after it, and finds its responses in the store
     for decoded in (
         [arm for arm in arms if arm not in taken],
@@ -186,15 +188,26 @@ def audit_stage(context: Context) -> None:
         jobs, further = jobs + further, []
         results = context.executor.run([job for _, job in jobs], context.progress)
         for (file, _), facts in zip(jobs, results, strict=True):
+            if FORESEEN in facts:
+                told.setdefault(_group_of(file), []).append(Foreseen(**facts.pop(FORESEEN)))
             _judged(context, file, layout.name_of(file), facts)
+    for group, found in told.items():
+        context.say(f"{group}: {describe_tables(found, run.path)}")
+
+
+def _group_of(file: str) -> str:
+    """What tables of decisions are told together as: those of an audit, or of an experiment."""
+    place = layout.read(file)
+    variant = place.arm.variant if place is not None and place.arm else ""
+    return f"audit {variant}".strip()
 
 
 def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> None:
     """Seals a table of decisions."""
     context.run.seal(file)
     context.run.update_manifest(partial(record_judging, name=name, facts=facts))
-    if facts.get("reused"):
-        context.say(f"{name}: {describe_reuse(facts['reused'])}")
+    if FORESEEN in facts:
+        context.say(f"{name}: {Foreseen(**facts[FORESEEN]).describe(context.run.path)}")
     context.warn(facts["warnings"], name)
 
 

@@ -14,6 +14,7 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import only, require_recorded
 from gapft_harness.run_directory.directory import RunDirectory, stated
+from gapft_harness.stages.alternatives import list_alternatives
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import experiments_of, parts
 from gapft_harness.stages.generation.sealing import closing_verifier
@@ -68,6 +69,9 @@ def report_inputs(context: Context) -> ReportInputs:
         )
         manifest["warnings"].append(line)
         context.warn([line])
+    lines = list_alternatives(run, shown)
+    manifest["warnings"] += lines
+    context.warn(lines)
     inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
     return replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
 

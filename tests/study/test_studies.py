@@ -136,7 +136,7 @@ def test_cells_of_other_protocols_are_refused_before_anything_is_written(
 ):
     shutil.rmtree(folder / "runs/b")
     seal(folder / "runs/b", cell(1), **{section: value})
-    with pytest.raises(UserError, match=rf"'A' \(there\) and 'B / b' \(here\): {said}"):
+    with pytest.raises(UserError, match=rf"'A' → 'B / b': {said}"):
         study(folder)
     assert not (folder / "study").exists()
 

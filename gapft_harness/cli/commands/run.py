@@ -71,6 +71,13 @@ def command(
     overrides: Set = [],
     condition: Condition = [],
     seed: Seed = [],
+    reuse_versions: Annotated[
+        bool,
+        typer.Option(
+            "--reuse-versions",
+            help="accept what other versions of torch, transformers, ... or another device made",
+        ),
+    ] = False,
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
@@ -82,6 +89,7 @@ def command(
     choice = Options(
         *(named, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
+        reuse_versions=reuse_versions,
     )
     if split and "search" not in only:
         raise UserError("--split: goes with --only search")

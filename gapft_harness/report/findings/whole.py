@@ -23,6 +23,7 @@ from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import own_settings
 from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
+from gapft_harness.report.findings.versions import VERSIONS, find_own_versions
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -245,15 +246,17 @@ class Findings:
         said = " * Not budget-matched." if "*" in marks else ""
         if DIFFERS in marks:
             said += (
-                f" {DIFFERS} Not matched: the two differ in a declared setting "
+                f" {DIFFERS} Not matched: the two differ in a declared setting, or in "
+                f"what made them "
                 f"({'; '.join(labels)}; the others as the run)."
             )
         return said
 
     def marks(self, contrast: Contrast) -> str:
-        """The marks of a contrast: of other budgets, and of other settings."""
+        """The marks of a contrast: of other budgets, and of other settings or versions."""
         sides = self.sides(contrast)
-        other = len(sides) > 1 and differs(*sides)
+        # the source was decoded by the run's own versions
+        other = differs(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
         sizes = {(b.n, b.exposures, b.steps) for of in sides for b in of.budgets}
         alone = len(sides) > 1 and (len(sizes) > 1 or not all(of.matched for of in sides))
         return " *" * alone + f" {DIFFERS}" * bool(other)
@@ -341,6 +344,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
     mean = pool([seed.decomposition for seed in seeds.values()])
     taken = next((trained.taken for trained in arms if trained.taken), None)
     own = own_settings(inputs.recipe, {name: taken} if taken else None)[name]
+    own |= find_own_versions(inputs).get(name, {})
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),

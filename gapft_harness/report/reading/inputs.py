@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.core.records import Arm, State
+from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.reading.audits import Audit, OtherRule, TrainedArm, read_arm, read_audit
 from gapft_harness.report.reading.columns import PASS, STATUSES, columns
@@ -21,7 +21,13 @@ from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import LATE, SPLITS, require
-from gapft_harness.run_directory.manifest import ImportFacts, Manifest, reuses, task_of
+from gapft_harness.run_directory.manifest import (
+    ImportFacts,
+    Manifest,
+    reuses,
+    task_of,
+    toolchains_of,
+)
 from gapft_harness.run_directory.tables import read_items
 
 __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
@@ -73,6 +79,7 @@ class ReportInputs:
         imported: by split, where its responses came from, if they were imported.
         seconds: wall time of earlier stages.
         reused: whether some responses of its search were generated for another run.
+        toolchains: by arm, and ``SOURCE``, the libraries and devices that made it, by step.
         days: on which they sealed their files, as ``2026-11-23``, ascending.
         versions: of the packages that made the run.
         drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
@@ -105,6 +112,7 @@ class ReportInputs:
     imported: Mapping[str, ImportFacts] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     reused: bool = False
+    toolchains: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -198,6 +206,10 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         imported={split: imported[split] for split in splits if split in imported},
         seconds={name: entry["seconds"] for name, entry in stages.items()},
         reused=reuses(manifest),
+        toolchains={
+            SOURCE: toolchains_of(manifest, None),
+            **{arm.name: toolchains_of(manifest, arm) for arm in arms},
+        },
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
         drawn=manifest["drawn"],

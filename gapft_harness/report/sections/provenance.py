@@ -15,7 +15,6 @@ from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Code, Section, Text
 from gapft_harness.report.rendering.wording import duration
 
-
 #: The title of the section that lists every warning.
 DATA = "Data and warnings"
 

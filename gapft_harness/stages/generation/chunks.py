@@ -41,6 +41,11 @@ class Chunk:
     members: Sequence[Problem]
     places: Mapping[Phase, tuple[Group, str]]
 
+    @property
+    def key(self) -> str:
+        """What the names of its files of responses begin with, where no verifier has a say."""
+        return content_hash([[p.id, p.prompt, [*p.turns]] for p in self.members])
+
     @classmethod
     def of(
         cls, members: Sequence[Problem], groups: Mapping[Phase, Group], episodes: bool = False

@@ -37,7 +37,7 @@ from gapft_harness.hooks.protocols import (
     Verifier,
 )
 from gapft_harness.hooks.registered import Registered, ResponseRuleTraits
-from gapft_harness.recipe.recipe import sampler_settings
+from gapft_harness.recipe.recipe import Recipe, sampler_settings
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
@@ -49,6 +49,15 @@ from gapft_harness.stages.generation.episodes import (
     episodes_of,
 )
 from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_room
+from gapft_harness.stages.generation.foreseen import (
+    FORESEEN,
+    Foreseen,
+    accept_versions,
+    count_stored,
+    foresee_responses,
+    foresee_verdicts,
+    list_toolchains,
+)
 from gapft_harness.stages.generation.made_from import (
     SAID_OF_MODELS,
     describe_sampler,
@@ -72,7 +81,7 @@ from gapft_harness.stages.generation.sealing import (
     description_of,
     write_responses,
 )
-from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts, verdict_groups
+from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
 
@@ -461,8 +470,8 @@ def answer(
         share: generate and judge only the chunks of one of several workers, and write no table.
 
     Returns:
-        The facts of ``sealing.write_responses``, and how many responses were generated for which
-        other run (``reused``); of a share none.
+        The facts of ``sealing.write_responses``, how many responses were generated for which
+        other run (``reused``), and what was stored before (``foreseen``); of a share the latter.
 
     Raises:
         UserError: another model or edition of rules than that of the run's other tables.
@@ -481,27 +490,22 @@ def answer(
             model, is_known = describe_sampler(settings, plugins, adapter, store)
             if not is_known:
                 model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
-        size = chunk_size(run.recipe.search, phases)
         judged_by = describe_verifier(task, plugins, verifier, store)
-        groups = {
-            phase: store.group(
-                "generate",
-                VERSION,
-                {"sampler": model, **_depends_on(phase, streams, episodes, judged_by, size)},
-            )
-            for phase in phases
-        }
-        chunks = [
-            Chunk.of(members, groups, episodes.attempts > 1)
-            for members in chunks_of(problems, size)
-        ]
+        chunks = _chunks(store, run.recipe, problems, phases, model, streams, episodes, judged_by)
+        if run.manifest().get("reuse_versions"):
+            chunks = accept_versions(chunks)
+        mine = chunks if share is None else chunks[share[0] :: share[1]]
+        foreseen = foresee_responses(mine, episodes.attempts)
+        stored = [count_stored(chunk) for chunk in mine]
         if any(chunk.missing() for chunk in chunks):
             source = lazy.describe()
             require_same_model(run.manifest(), name, source)
-            for group in groups.values():
+            lacking = [chunk.places[phase][0] for chunk in chunks for phase in chunk.missing()]
+            for group in {group.name: group for group in lacking}.values():
                 group.open({"source": source})
         else:
-            source = _of_arm(groups[phases[0]].facts()["source"], settings, adapter)
+            group, _ = chunks[0].places[phases[0]]
+            source = _of_arm(group.facts()["source"], settings, adapter)
             require_same_model(run.manifest(), name, source)
         generate(
             chunks,
@@ -512,36 +516,101 @@ def answer(
         )
         responses, of_runs = StoredResponses(), Counter[str]()
         executions = task["episode"]["executions"]
-        by_verifier = verdict_groups(store, groups, judged_by, executions)
         verdicts: list[Chunk] = []
-        for chunk in chunks if share is None else chunks[share[0] :: share[1]]:
+        for chunk in mine:
             heads = {phase: responses.add(chunk.path(phase)) for phase in phases}
             for head in heads.values():
                 of_runs[head.run] += head.responses
-            verdicts.append(place_verdicts(chunk, by_verifier, heads))
+            verdicts.append(place_verdicts(chunk, heads, judged_by, executions))
+        if run.manifest().get("reuse_versions"):
+            verdicts = accept_versions(verdicts)
+        foresee_verdicts(foreseen, verdicts, stored)
         if share is None:
             generated(responses)
         this_run = str(run.path.resolve())
         judge(verdicts, responses, Judge(verifier, episodes, executions, this_run), progress)
         if share is not None:
-            return {}
+            return {FORESEEN: foreseen.facts()}
         for chunk in verdicts:
             for phase in phases:
                 responses.add_verdicts(chunk.path(phase), this_run)
         del of_runs[this_run]
-        stored = sorted(group.name for group in (*groups.values(), *by_verifier.values()))
+        used = {of.name for chunk in (*chunks, *verdicts) for of, _ in chunk.places.values()}
+        made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdicts)}
         facts = write_responses(
             path,
             responses,
             problems,
             verifier,
-            extra={**extra(source), "stored": stored},
+            extra={**extra(source), "stored": sorted(used), "made_with": made_with},
             episodes=episodes,
             executions=executions,
             progress=progress,
         )
         # not in the table, which is the same for whoever its responses were generated
-        return {**facts, "reused": dict(sorted(of_runs.items()))}
+        return {**facts, "reused": dict(sorted(of_runs.items())), FORESEEN: foreseen.facts()}
+
+
+def foresee(
+    recipe: Recipe,
+    task: Mapping[str, Any],
+    problems: Sequence[Problem],
+    phases: Sequence[Phase],
+    plugins: Plugins,
+    streams: SampleStreams,
+    store: Store,
+) -> Foreseen | None:
+    """Find what of a split the store has, before a run; nothing is loaded.
+
+    Returns:
+        None where the model's files are not known: before a download, and where a server has them.
+
+    Raises:
+        GapftError: the verifier cannot be made, or the store is damaged.
+    """
+    settings = sampler_settings(recipe)
+    model, is_known = describe_sampler(settings, plugins, None, store)
+    if not is_known:
+        return None
+    with closing_verifier(plugins.verifier(task["verifier"], task["verifier_params"])) as verifier:
+        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
+        judged_by = describe_verifier(task, plugins, verifier, store)
+        chunks = _chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
+        found = foresee_responses(chunks, episodes.attempts)
+        stored = [count_stored(chunk) for chunk in chunks]
+        verdicts = []
+        for chunk, counts in zip(chunks, stored, strict=True):
+            there = Chunk(
+                chunk.members, {of: at for of, at in chunk.places.items() if of in counts}
+            )
+            heads = {phase: read_head(there.path(phase)) for phase in there.places}
+            verdicts.append(place_verdicts(there, heads, judged_by, task["episode"]["executions"]))
+        foresee_verdicts(found, verdicts, stored)
+    return found
+
+
+def _chunks(
+    store: Store,
+    recipe: Recipe,
+    problems: Sequence[Problem],
+    phases: Sequence[Phase],
+    model: Mapping[str, Any],
+    streams: SampleStreams,
+    episodes: Episodes,
+    judged_by: Mapping[str, Any],
+) -> list[Chunk]:
+    """The chunks of a split with the places of their responses."""
+    size = chunk_size(recipe.search, phases)
+    groups = {
+        phase: store.group(
+            "generate",
+            VERSION,
+            {"sampler": model, **_depends_on(phase, streams, episodes, judged_by, size)},
+        )
+        for phase in phases
+    }
+    is_judged = episodes.attempts > 1
+    return [Chunk.of(members, groups, is_judged) for members in chunks_of(problems, size)]
 
 
 def _depends_on(
@@ -569,16 +638,6 @@ def _depends_on(
     if phase.unsolved:
         found["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
     return found
-
-
-def describe_reuse(reused: Mapping[str, int]) -> str:
-    """Say how many responses were generated for other runs.
-
-    Args:
-        reused: how many, by the run's folder.
-    """
-    runs = ", ".join(Path(run).name for run in reused)
-    return f"{sum(reused.values()):,} responses reused from {runs}"
 
 
 def _of_arm(

@@ -18,51 +18,32 @@ from gapft_harness.stages.generation.chunks import Chunk, Phase, Work, claimed
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.parts import Head, Record, Responses, part_of, verdict_record
 from gapft_harness.stages.generation.sealing import Executions, judge_entries
-from gapft_harness.store.store import Group, Store
 
 #: Raised when stored verdicts would be misread, or the same key would give others.
 VERSION = 1
 
 
-def verdict_groups(
-    store: Store,
-    generated: Mapping[Phase, Group],
-    verifier: Mapping[str, Any],
-    executions: int,
-) -> dict[Phase, Group]:
-    """Return where the verdicts on each phase's responses are stored.
-
-    Args:
-        store: the store.
-        generated: the groups of the responses.
-        verifier: its description (``made_from.describe_verifier``).
-        executions: how often greedy responses are judged.
-    """
-    groups = {}
-    for phase, group in generated.items():
-        made_from: dict[str, Any] = {"responses": group.key, "verifier": verifier}
-        if executions > 1 and GREEDY in phase.indices:
-            made_from["executions"] = executions
-        groups[phase] = store.group("judge", VERSION, made_from)
-    return groups
-
-
 def place_verdicts(
-    chunk: Chunk, groups: Mapping[Phase, Group], heads: Mapping[Phase, Head]
+    chunk: Chunk, heads: Mapping[Phase, Head], verifier: Mapping[str, Any], executions: int
 ) -> Chunk:
     """Return a chunk's problems with the places of their verdicts.
 
     Args:
-        chunk: the problems.
-        groups: where each phase's verdicts are stored.
+        chunk: the problems, with the places of their responses.
         heads: the first lines of the files of responses.
+        verifier: its description (``made_from.describe_verifier``).
+        executions: how often greedy responses are judged.
     """
     golds = content_hash([problem.gold for problem in chunk.members])
-    names = {phase: content_hash([head.sha256, golds]) for phase, head in heads.items()}
-    return Chunk(
-        chunk.members,
-        {phase: (groups[phase], f"{name}.{phase.name}.jsonl") for phase, name in names.items()},
-    )
+    places = {}
+    for phase, head in heads.items():
+        responses, _ = chunk.places[phase]
+        made_from: dict[str, Any] = {"responses": responses.key, "verifier": verifier}
+        if executions > 1 and GREEDY in phase.indices:
+            made_from["executions"] = executions
+        group = responses.store.group("judge", VERSION, made_from)
+        places[phase] = (group, f"{content_hash([head.sha256, golds])}.{phase.name}.jsonl")
+    return Chunk(chunk.members, places)
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             continue
         if section == "task":
             lines += [
-                f"task, {describe_change(*change)}"
-                for change in changes(searched(a), searched(b))
+                f"task, {describe_change(*change)}" for change in changes(searched(a), searched(b))
             ]
         elif section == "code":
             lines += [

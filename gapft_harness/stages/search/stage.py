@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe
+from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
@@ -37,11 +38,13 @@ from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.experiment import experiments_of
+from gapft_harness.stages.generation.chunks import Phase
+from gapft_harness.stages.generation.foreseen import FORESEEN, Foreseen
 from gapft_harness.stages.generation.generation import (
     answer,
     check_early_stop,
     decoding_from,
-    describe_reuse,
+    foresee,
     greedy_phase,
     search_phases,
     stops,
@@ -51,6 +54,7 @@ from gapft_harness.stages.integrity.rests_on import SECTION, model_state, requir
 from gapft_harness.stages.integrity.subsets import seal_subsets, unsealed
 from gapft_harness.stages.search.data import check_data, load_problems, match_subset
 from gapft_harness.stages.selection.other_runs import check_sources
+from gapft_harness.store.store import Store
 
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context
@@ -93,15 +97,11 @@ def search(
         check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     choice = run.recipe.audits.get(layout.further(split))
     said = {} if choice is None else {"said": choice.said()}
-    greedy = decoding_from(task)
-    phases = [greedy_phase(greedy)]
-    if split != CALIBRATION:
-        phases = search_phases(greedy, settings, stops(settings, split))
     return answer(
         run,
         task,
         problems,
-        phases,
+        _phases(run.recipe, split, task),
         run.path / layout.responses(split),
         plugins,
         verifier,
@@ -114,6 +114,31 @@ def search(
         ),
         share=None if share is None else (share[0], share[1]),
     )
+
+
+def _phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[Phase]:
+    greedy = decoding_from(task)
+    if split == CALIBRATION:
+        return [greedy_phase(greedy)]
+    return search_phases(greedy, recipe.search, stops(recipe.search, split))
+
+
+def foresee_search(
+    recipe: Recipe,
+    split: Split,
+    problems: Sequence[Problem],
+    task: Mapping[str, Any],
+    plugins: Plugins,
+    store: Store,
+) -> Foreseen | None:
+    """Find what of a split's search the store has; see ``generation.foresee``.
+
+    Args:
+        task: the facts of the split's task.
+    """
+    streams = SampleStreams(recipe.search.seed, "search", split)
+    phases = _phases(recipe, split, task)
+    return foresee(recipe, task, problems, phases, plugins, streams, store)
 
 
 def finished(run_path: Path, split: Split) -> dict[str, Any] | None:
@@ -213,8 +238,13 @@ def _search(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, 
     workers = run.recipe.executor.workers // len(splits)
     if workers > 1 and context.searching is None:
         jobs = [_job(context, split, (i, workers)) for split in splits for i in range(workers)]
-        context.executor.run(jobs, context.progress)
+        shares = context.executor.run(jobs, context.progress)
+    else:
+        shares = []
     found = context.executor.run([_job(context, split) for split in splits], context.progress)
+    for number, facts in enumerate(found if shares else ()):
+        of_split = shares[number * workers : (number + 1) * workers]
+        facts[FORESEEN] = Foreseen.sum(of[FORESEEN] for of in of_split if FORESEEN in of).facts()
     for split in splits:
         _wait_for(run.path, split)
     return dict(zip(splits, found, strict=True))
@@ -364,7 +394,7 @@ def _seal(run: RunDirectory, split: Split) -> None:
 def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:
     for line in facts["task"]["dropped"]:
         context.say(line)
-    if facts.get("reused"):
-        context.say(f"{name}: {describe_reuse(facts['reused'])}")
+    if line := Foreseen(**facts.get(FORESEEN, {})).describe(context.run.path):
+        context.say(f"search {name}: {line}")
     context.warn(facts["task"].get("warnings", []))
     context.warn(facts["warnings"], name)

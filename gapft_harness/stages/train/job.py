@@ -202,7 +202,7 @@ def _obtain(
         trained, warnings = train_here(run, missing, plugin_files, progress)
         found |= trained
     for arm in missing:
-        put_into_store(groups[arm], run.path / layout.adapter(arm), run.path)
+        put_into_store(groups[arm], run.path / layout.adapter(arm), run, arm)
     for name, told in warnings.items():
         found[name] |= {TRACKING_WARNINGS: told}
     return found

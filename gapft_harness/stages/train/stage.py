@@ -46,6 +46,7 @@ from gapft_harness.stages.train.stored import (
     remove,
     take_from_store,
 )
+from gapft_harness.store.explain import describe_toolchain, explain, summarize
 from gapft_harness.store.store import Group
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
         # several processes may have trained it, as whoever started them chose
         there = as_trained(groups[arm], trained[arm.name])
         if trained[arm.name].get(STORED) == there.name:
-            put_into_store(there, run.path / layout.adapter(arm), run.path)
+            put_into_store(there, run.path / layout.adapter(arm), run, arm)
             places |= {a: there for a in left if groups[a].key == groups[arm].key}
     once = {places[arm].key: arm for arm in reversed(left) if not is_stored(places[arm])}
     jobs = [
@@ -100,6 +101,8 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
         )
         for group in _even_groups(context, [arm for arm in left if arm in once.values()])
     ]
+    why = summarize([explain(groups[arm]) for arm in once.values()])  # before they are stored
+    new = len(once)
     for found in context.executor.run(jobs, context.progress):
         trained |= found
     reused = Counter[str]()
@@ -110,17 +113,20 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
             said = manifest["training"].get(arm.name, {})
             facts.pop("reused", None)
             facts = {key: said[key] for key in OF_THE_MANIFEST if key in said} | facts
-        elif other := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
-            facts[TRAINED_AS] = other
-        elif "reused" in facts:
-            reused[facts["reused"]] += 1
+        else:
+            facts["made_with"] = describe_toolchain(places[arm].made_from)
+            if other := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
+                facts[TRAINED_AS] = other
+            elif "reused" in facts:
+                reused[facts["reused"]] += 1
         run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))
         context.warn(warnings)
-    for folder, count in reused.items():
-        what = "adapter" if count == 1 else "adapters"
-        context.say(f"train: {count} {what} reused from {Path(folder).name}")
+    parts = [f"{count} reused from {Path(folder).name}" for folder, count in reused.items()]
+    parts += [f"{new} new" + (f": {why}" if why else "")] if new else []
+    if parts:
+        context.say(f"train: {', '.join(parts)}")
 
 
 def _label(names: Sequence[str]) -> str:

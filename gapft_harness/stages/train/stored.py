@@ -37,6 +37,7 @@ from gapft_harness.stages.generation.made_from import (
 )
 from gapft_harness.stages.integrity.differences import unequal
 from gapft_harness.store.digests import Digests
+from gapft_harness.store.explain import find_other_versions
 from gapft_harness.store.store import INDEX, Group, Store, damaged, read_json
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences
@@ -48,7 +49,7 @@ STORED: Final = "stored"
 TRAINED_AS: Final = "trained_as"
 
 #: What the manifest alone says of an adapter: its folder does not.
-OF_THE_MANIFEST: Final = ("seconds", TRAINED_AS, "reused")
+OF_THE_MANIFEST: Final = ("seconds", TRAINED_AS, "reused", "made_with")
 
 #: The step's name in the store, and its version: raised when its adapters change meaning.
 _STEP, _VERSION = "train", 1
@@ -121,6 +122,9 @@ def groups_of(
             pool = pool or _hash_pool(searched(), plugins, digests)
             made_from["searched"] = pool
         found[arm] = store.group(_STEP, _VERSION, made_from)
+        if run.manifest().get("reuse_versions") and not is_stored(found[arm]):
+            others = filter(is_stored, find_other_versions(found[arm]))
+            found[arm] = next(others, found[arm])
     return found
 
 
@@ -163,13 +167,14 @@ def claim(group: Group, *, wait: bool) -> contextlib.AbstractContextManager[bool
     return group.claim(INDEX, wait=wait)
 
 
-def put_into_store(group: Group, folder: Path, run: Path) -> None:
+def put_into_store(group: Group, folder: Path, run: RunDirectory, arm: Arm) -> None:
     """Store an adapter's folder, unless the store has it.
 
     Args:
         group: what ``groups_of`` gave for it.
         folder: it is whole.
-        run: the run folder that it was trained for.
+        run: the run that it was trained for.
+        arm: the arm.
 
     Raises:
         UserError: the store cannot be written.
@@ -178,7 +183,8 @@ def put_into_store(group: Group, folder: Path, run: Path) -> None:
     if is_stored(group):
         return
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    group.open({"run": str(run.resolve())})
+    of = {"condition": arm.condition, "task": run.recipe.data.task}
+    group.open({"run": str(run.path.resolve()), **of})
     index = {}
     for file in files:
         name = str(file.relative_to(folder))

@@ -23,6 +23,7 @@ from gapft_harness.stages.integrity.differences import Differences, unequal, une
 from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.train.stored import OF_THE_MANIFEST
 from gapft_harness.stages.verify.judging import Rejudge
+from gapft_harness.stages.verify.versions import is_recorded
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
 
@@ -137,6 +138,8 @@ def check_alike(
                 if b is None:
                     continue
                 other, a = first.setdefault((whose, key), (arm, b))
+                if key == "versions" and is_recorded(run.manifest(), other, arm):
+                    continue  # named by ``check_versions``
                 if a != b:
                     yield f"arms {other.name} and {arm.name} differ in {key}: {a} and {b}"
         other, a = first.setdefault((settings.trainer, "fsdp"), (arm, facts.get("fsdp")))

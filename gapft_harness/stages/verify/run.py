@@ -41,6 +41,7 @@ from gapft_harness.stages.verify.files import (
 )
 from gapft_harness.stages.verify.judging import Rejudge, judges
 from gapft_harness.stages.verify.selections import check_selections
+from gapft_harness.stages.verify.versions import check_versions
 
 
 def verify(
@@ -190,6 +191,7 @@ def _adapters(
         check = partial(check_adapter, run, arm, examples[arm], manifest, of)
         findings.gather(layout.adapter(arm), check)
     findings.gather(layout.ADAPTERS, lambda: check_alike(run, trained, documented))
+    findings.gather("versions", partial(check_versions, run, manifest, trained, findings))
     own = [arm for arm in trained if documented[trainers[arm]]]
     if own:
         _taken(run, manifest, own, findings)

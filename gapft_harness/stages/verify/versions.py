@@ -1,0 +1,50 @@
+"""What ``gapft verify`` checks of the versions and devices that a run was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gapft_harness.core.records import Arm
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import Manifest, toolchains_of
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.stages.integrity.differences import Differences
+
+
+def check_versions(
+    run: RunDirectory, manifest: Manifest, arms: Sequence[Arm], findings: Differences
+) -> Iterator[str]:
+    """Compare what the manifest says of versions with the sealed tables, and name what is mixed.
+
+    Args:
+        run: the run.
+        manifest: its manifest.
+        arms: those that are trained.
+        findings: gets a sentence where arms were made by several versions.
+    """
+    for name, said in manifest.get("made_with", {}).items():
+        table = layout.judged(name)
+        if table in manifest["files"]:
+            sealed = read_facts(run.path / table).get("made_with")
+            if sealed != said:
+                yield f"manifest.json, made_with of {name}: is {said}, and {table} has {sealed}"
+    mixed: dict[str, set[str]] = {}
+    for of in (None, *arms):
+        for step, toolchains in toolchains_of(manifest, of).items():
+            mixed.setdefault(step, set()).update(toolchains)
+    for step, several in mixed.items():
+        if len(several) > 1:
+            words = [{*of.split(", ")} for of in several]
+            differing = sorted(set.union(*words) - set.intersection(*words))
+            findings.checked.append(
+                f"made by several versions or on several devices ({step}): {', '.join(differing)}; "
+                "the report marks the contrasts"
+            )
+
+
+def is_recorded(manifest: Manifest, *arms: Arm) -> bool:
+    """Whether the manifest says that arms were trained by different versions."""
+    said: list[Any] = [manifest["training"].get(of.name, {}).get("made_with") for of in arms]
+    return None not in said and len({*said}) > 1

@@ -1,0 +1,174 @@
+"""Why a group is not in the store: what the nearest group of its step was made from instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.json_values import changes, describe_change
+from gapft_harness.store.store import Group, Store, read_json
+
+#: What parts of a key are called where a recipe or a person names them; the first that fits.
+_NAMES = (
+    (r"streams\.seed", "search.seed"),
+    (r"decoding\.until", "the task's stop strings"),
+    (r"decoding\.(\w+)", r"search.\1"),
+    (r"chunk", "search.chunk"),
+    (r"leaves_out\.round", "search.round"),
+    (r"episode\.attempts", "episode.attempts"),
+    (r"executions", "episode.executions"),
+    (r"sampler\.arguments\.(.+)", r"model.args.\1"),
+    (r"arguments\.(.+)", r"model.args.\1"),
+    (r"sampler\.(backend|chat_template|system_instruction|start_tokens)", r"model.\1"),
+    (r"chat_template", "model.chat_template"),
+    (r"settings\.(.+)", r"training.\1"),
+    (r"trainer\.name", "training.trainer"),
+    (r"(?:.+\.)?(?:verifier|solved)\.name", "verifier.name"),
+    (r"(?:.+\.)?(?:verifier|solved)\.parameters\.(.+)", r"verifier.params.\1"),
+    (r"(?:.+\.)?libraries\.(.+)", r"libraries: \1"),
+    (r"(?:.+\.)?accelerators", "GPUs:"),
+    (r"device", "model.args.device"),
+    (r"(processes|fsdp)", r"executor.\1"),
+    (r"seed", "seed"),
+)
+
+#: Parts whose values say nothing to a person.
+_WITHOUT_VALUES = (
+    (r"(?:sampler\.model|base)(?:\..+)?", "the model's files"),
+    (r"sampler\.adapter(?:\..+)?", "the adapter"),
+    (r"sampler\.code(?:\..+)?", "the sampler's plugin"),
+    (r"trainer\.code(?:\..+)?", "the trainer's plugin"),
+    (r"(?:.+\.)?(?:verifier|solved)(?:\..+)?|episode.*|leaves_out.*", "the verifier"),
+    (r"sequences|examples", "the examples"),
+    (r"responses", "the responses"),
+    (r"searched", "the pool's search"),
+)
+
+#: Parts that say which libraries and which kind of device made a group.
+_VERSIONS = re.compile(r"(?:.*\.)?(?:libraries\..+|accelerators|device)")
+
+#: A part of a key that differs: its dotted name, the stored value, the one that is asked for.
+Change = tuple[str, Any, Any]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A stored group that is like one that is asked for.
+
+    Attributes:
+        group: the stored one.
+        changes: the parts of the key that differ.
+    """
+
+    group: Group
+    changes: tuple[Change, ...]
+
+    @property
+    def by_versions(self) -> bool:
+        """Whether it was made by other versions or on another device, and differs in no more."""
+        return bool(self.changes) and all(is_version(key) for key, *_ in self.changes)
+
+    @property
+    def words(self) -> list[str]:
+        """What differs, as a person names it, each with both values where they say something."""
+        return describe(self.changes)
+
+
+def list_groups_of(store: Store, step: str) -> Iterator[Group]:
+    """Yield the groups of a step that can be read, in the order of their keys."""
+    for path in sorted((store.root / step).glob("*/made_from.json")):
+        try:
+            key = read_json(path).get("key")
+        except UserError:  # whoever uses it is told
+            continue
+        if isinstance(key, Mapping):
+            yield Group(store, path.parent, key)
+
+
+def list_neighbours(group: Group) -> list[Neighbour]:
+    """List the stored groups of the same step and version, those that differ least first."""
+    found = []
+    for other in list_groups_of(group.store, group.folder.parent.name):
+        if _has_adapter(other) != _has_adapter(
+            group
+        ):  # decodes of the source explain none of an arm
+            continue
+        if other.key != group.key and other.made_from.get("version") == group.made_from["version"]:
+            differing = tuple(changes(other.made_from, group.made_from))
+            found.append(Neighbour(other, differing))
+    return sorted(found, key=lambda of: (len(of.words), len(of.changes)))
+
+
+def _has_adapter(group: Group) -> bool:
+    return bool(group.made_from.get("sampler", {}).get("adapter"))
+
+
+def find_other_versions(group: Group) -> list[Group]:
+    """List the stored groups that differ in nothing but the versions or the device they have."""
+    return [of.group for of in list_neighbours(group) if of.by_versions]
+
+
+def is_version(key: str) -> bool:
+    """Whether a part of a key says which libraries or which device made a group.
+
+    Args:
+        key: the part's dotted name.
+    """
+    return bool(_VERSIONS.fullmatch(key))
+
+
+def describe_toolchain(made_from: Mapping[str, Any]) -> str:
+    """Name the libraries with their minor versions, and the devices, that a key has."""
+    found = dict[str, None]()
+
+    def walk(value: Any, key: str) -> None:
+        if isinstance(value, Mapping):
+            for name in sorted(value):
+                walk(value[name], f"{key}.{name}".strip("."))
+        elif value and _VERSIONS.fullmatch(key):
+            library = key.rpartition("libraries.")[2] if "libraries." in key else ""
+            said = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            found[f"{library} {said}".strip()] = None
+
+    walk(made_from, "")
+    return ", ".join(found)
+
+
+def explain(group: Group) -> list[str]:
+    """Say in what a group differs from the nearest stored one; empty where there is none."""
+    neighbours = list_neighbours(group)
+    return neighbours[0].words if neighbours else []
+
+
+def describe(differing: Iterable[Change]) -> list[str]:
+    """Name the parts of a key that differ, as ``search.seed 0 → 1`` or ``the model's files``."""
+    found = []
+    for key, before, now in differing:
+        for pattern, name in _NAMES:
+            if match := re.fullmatch(pattern, key):
+                found.append(describe_change(match.expand(name), before, now))
+                break
+        else:
+            names = (name for pattern, name in _WITHOUT_VALUES if re.fullmatch(pattern, key))
+            found.append(next(names, key))
+    return list(dict.fromkeys(found))
+
+
+def summarize(reasons: Sequence[Sequence[str]]) -> str:
+    """Join the reasons of several groups, each reason once; several seeds are one.
+
+    Args:
+        reasons: of each group, what ``explain`` gives.
+    """
+    seeds, others = dict[str, None](), dict[str, None]()
+    for words in reasons:
+        new = [word.rpartition(" → ")[2] for word in words if word.startswith("seed ")]
+        seeds |= dict.fromkeys(new)
+        # a new seed chooses other examples
+        rest = [w for w in words if not w.startswith("seed ") and not (new and "examples" in w)]
+        others |= dict.fromkeys(rest)
+    what = f"new {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
+    return "; ".join([*([what] if seeds else []), *others])
