@@ -25,11 +25,10 @@ from gapft_harness.stages.generation.generation import search_phases
 from gapft_harness.stages.generation.made_from import describe_code
 from gapft_harness.stages.generation.parts import StoredResponses, part_of, read_head, read_part
 from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts, verdict_groups
+from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts
 from gapft_harness.stages.search.stage import search as search_split
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.digests import Digests
-from gapft_harness.store.store import Store
 from tests.command import gapft
 from tests.generated import chunks_in, generated
 from tests.recording_run import Letters, letters
@@ -376,10 +375,8 @@ def verdicts_of(
     """Judge the responses to chunks, and give the places of their verdicts."""
     places = []
     for chunk in chunks:
-        generated_in = {phase: group for phase, (group, _) in chunk.places.items()}
-        groups = verdict_groups(Store(folder), generated_in, {}, step.executions)
         heads = {phase: read_head(chunk.path(phase)) for phase in chunk.places}
-        places.append(place_verdicts(chunk, groups, heads))
+        places.append(place_verdicts(chunk, heads, {}, step.executions))
     judge(places, responses, step, lambda done, total: None)
     return places
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,8 +37,8 @@ def check_versions(
             mixed.setdefault(step, set()).update(toolchains)
     for step, several in mixed.items():
         if len(several) > 1:
-            words = [{*of.split(", ")} for of in several]
-            differing = sorted(set.union(*words) - set.intersection(*words))
+            counts = Counter(word for of in several for word in of.split(", "))
+            differing = sorted(word for word, count in counts.items() if count < len(several))
             findings.checked.append(
                 f"made by several versions or on several devices ({step}): {', '.join(differing)}; "
                 "the report marks the contrasts"
