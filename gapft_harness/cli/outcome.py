@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,49 +24,53 @@ from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.stages.integrity.rests_on import SECTION, hold, searched_in
 
 
+@dataclass(frozen=True)
+class Scope:
+    """What a command's outcome is of.
+
+    Attributes:
+        inputs: what it reads, as far as that is known by now.
+        runs: the runs that it is of, each with its options.
+        output: the folder that it writes.
+    """
+
+    inputs: Watched
+    runs: Mapping[Path, Options]
+    output: Path
+
+
 class Outcome:
     """Watches what a command's outcome depends on, from before it works until it has ended.
 
     Args:
         asked: the command.
+        find_scope: finds what it is of, from what is known when it is called.
     """
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked, self._began = asked, time.time_ns()
+    def __init__(self, asked: Asked, find_scope: Callable[[], Scope]) -> None:
+        self._asked, self._find_scope, self._began = asked, find_scope, time.time_ns()
         self._before: dict[str, Look | None] = {}
-        self._outputs: set[str] = set()
+        with contextlib.suppress(GapftError, OSError, TooMuchError):  # the command will say it
+            self._before = find_scope().inputs.look()
 
-    def watch(self, watched: Watched, outputs: set[str]) -> None:
-        """Look at inputs, before anything is read.
-
-        Args:
-            watched: the inputs, as far as they are known.
-            outputs: folders that the command itself writes.
-        """
-        self._outputs = outputs
-        try:
-            self._before = watched.look()
-        except TooMuchError:
-            self._before = {}
-
-    def keep(self, watched: Watched, runs: Mapping[Path, Options], output: str) -> None:
+    def keep(self, output: str) -> None:
         """Write the record if nothing was changed while the command worked.
 
         Args:
-            watched: the inputs, all of them.
-            runs: the runs that the outcome is of, each with its options.
             output: what the command printed at its end.
         """
         if not self._before:
             return
-        every = Watched({*watched.files}, {*watched.folders, *self._outputs})
         try:
+            scope = self._find_scope()
+            own = str(scope.output)
+            every = Watched(scope.inputs.files, {*scope.inputs.folders, own})
             looks = every.look()
-            verified = {path for run, choice in runs.items() for path in _hold(run, choice)}
+            verified = {path for run, of in scope.runs.items() for path in _hold(run, of)}
         except (GapftError, OSError, TooMuchError):
             return
         for path, look in looks.items():
-            if any(path == of or path.startswith(of + os.sep) for of in self._outputs):
+            if path == own or path.startswith(own + os.sep):
                 continue
             if path in self._before:
                 if self._before[path] != look:

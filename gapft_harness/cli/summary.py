@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.outcome import Outcome, inputs_of_run
+from gapft_harness.cli.outcome import Outcome, Scope, inputs_of_run
 from gapft_harness.cli.unchanged import Asked, copied_output
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.findings.whole import DIFFERS
@@ -39,15 +39,17 @@ def run_and_print(choice: Options, run_dir: Path | None, asked: Asked) -> None:
     """
     from gapft_harness.cli.runs import resolve_recipe, resolve_run, run_recipe
 
-    place, resolved = resolve_run(choice, run_dir)
-    recipe, outcome = resolve_recipe(resolved), Outcome(asked)
-    outcome.watch(inputs_of_run(resolved, recipe, place), {str(place)})
+    def find_scope() -> Scope:
+        place, resolved = resolve_run(choice, run_dir)
+        inputs = inputs_of_run(resolved, resolve_recipe(resolved), place)
+        return Scope(inputs, {place: choice}, place)
+
+    outcome = Outcome(asked, find_scope)
     page = run_recipe(choice, run_dir)
     with copied_output() as pieces:
         print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
         typer.echo(f"report: {page}")
-    inputs = inputs_of_run(resolved, recipe, place)
-    outcome.keep(inputs, {place: choice}, "".join(pieces))
+    outcome.keep("".join(pieces))
 
 
 def print_summary(

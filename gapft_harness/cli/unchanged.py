@@ -168,7 +168,7 @@ def copied_output() -> Iterator[list[str]]:
         The pieces, as they are printed.
     """
     copy = _Copy(sys.stdout)
-    with contextlib.redirect_stdout(copy):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(copy):
         yield copy.pieces
 
 

@@ -58,7 +58,7 @@ def describe_sampler(
         for key, value in binding(settings.backend, settings.model_args, plugins).items()
         if key != "pretrained"
     }
-    digests = Digests(store.root)
+    digests = Digests()
     put_on = None if adapter is None else describe_adapter(Path(adapter.path))
     if adapter is not None and (entry.code or not entry.declared(SamplerTraits).generates):
         put_on = {**(put_on or {}), "arm": adapter.arm.name}  # it may go by the arm's name
@@ -98,7 +98,7 @@ def describe_verifier(
         verifier: says what the manifest's ``judged_by`` records of it.
         store: keeps the hashes of large files.
     """
-    digests = Digests(store.root)
+    digests = Digests()
     return {
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"], digests),
