@@ -1,4 +1,4 @@
-"""A finished command that is given again: short if nothing changed, the ordinary way if anything did."""
+"""A finished command given again: short if nothing changed, the ordinary way if anything did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it, whose record is of the copy."""
     record = json.loads(next((finished / ".store" / "finished").iterdir()).read_text())
     copy = tmp_path / "copy"
@@ -65,7 +65,7 @@ def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     assert {"run", "tasks", str(copy / "model")} <= moved["folders"]
     _record({path for path in moved["files"] if not os.path.isdir(path)}, moved["folders"])
     assert _recall() == "printed"
-    yield copy
+    return copy
 
 
 def _choice() -> Options:
@@ -253,8 +253,8 @@ def test_what_changed_while_the_command_worked_is_not_recorded(folder: Path, whe
 
 def test_the_command_prints_its_last_lines_again_and_imports_little(tmp_path: Path) -> None:
     words = [
-        "run", "--task", "gapft_demo", "--model", "dummy", "--model-args", "pretrained=bundled:demo",
-        "--limit", 6, "--set", "search.k=3", "--run-dir", "r",
+        "run", "--task", "gapft_demo", "--model", "dummy", "--model-args",
+        "pretrained=bundled:demo", "--limit", 6, "--set", "search.k=3", "--run-dir", "r",
     ]  # fmt: skip
     plain = {"GAPFT_DATA_DIR": ""}
     first = succeed(*words, cwd=tmp_path, env=plain)
