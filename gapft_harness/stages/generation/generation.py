@@ -475,14 +475,14 @@ def answer(
             require_same_rules(run.manifest(), name, task["verifier"], said)
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         store = Store.beside(run.path)
-        model, is_known = describe_sampler(settings, plugins, adapter, store)
+        model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
             said = lazy.describe()  # a model of the hub is downloaded by now
-            model, is_known = describe_sampler(settings, plugins, adapter, store)
+            model, is_known = describe_sampler(settings, plugins, adapter)
             if not is_known:
                 model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
         size = chunk_size(run.recipe.search, phases)
-        judged_by = describe_verifier(task, plugins, verifier, store)
+        judged_by = describe_verifier(task, plugins, verifier)
         groups = {
             phase: store.group(
                 "generate",
