@@ -58,6 +58,8 @@ def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.chdir(copy)
     monkeypatch.delenv(PLACE, raising=False)
     monkeypatch.setattr(unchanged, "SETTLED_NS", 0)
+    of_shell = (*unchanged._OF_SHELL, "PYTEST_CURRENT_TEST")  # differs between setup and call
+    monkeypatch.setattr(unchanged, "_OF_SHELL", of_shell)
     moved = {
         kind: {path.replace(str(finished), str(copy)) for path in record[kind]}
         for kind in ("files", "folders")
@@ -129,6 +131,12 @@ def test_a_changed_file_leads_the_ordinary_way(
 ) -> None:
     change(folder / name)
     assert _recall() is None
+
+
+def test_without_a_change_the_output_is_recalled_again_and_again(folder: Path) -> None:
+    assert _recall() == _recall() == "printed"
+    os.utime(folder / "run" / "run.lock")  # every command touches it
+    assert _recall() == "printed"
 
 
 def test_the_real_run_was_recorded_with_every_input_and_output(finished: Path) -> None:
