@@ -16,13 +16,13 @@ from tests.forking import read_at_import
 
 ROOT = Path(__file__).parents[1]
 _ALONE = threading.Lock()
-_COMMON = {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+COMMON = {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 
 
 @cache
 def _server() -> tuple[subprocess.Popen[str], dict[str, str]]:
     """See ``tests.forking``; and what its libraries saw of the environment."""
-    environment = {**os.environ, **_COMMON}
+    environment = {**os.environ, **COMMON}
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.forking"],
         cwd=ROOT,
@@ -65,7 +65,7 @@ def gapft(
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``gapft ARGUMENTS``; output is captured, the exit status is the caller's to check."""
     words = [*map(str, arguments)]
-    environment = {**os.environ, **_COMMON, **(env or {})}
+    environment = {**os.environ, **COMMON, **(env or {})}
     # a second one at the same time, and one that libraries see otherwise, start from nothing
     if _ALONE.acquire(blocking=False):
         try:

@@ -182,6 +182,12 @@ PluginFile = Annotated[
 ]
 
 
+def print_again(output: str) -> None:
+    """Print what a command printed when it finished, of which nothing changed since."""
+    typer.echo("nothing changed since this command finished", err=True)
+    typer.echo(output, nl=False)
+
+
 def as_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:
     """lm-eval's own options as recipe keys; a ``--set`` of the same key wins."""
     settings = [] if model is None else [f"model.backend={model}"]

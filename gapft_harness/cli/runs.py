@@ -167,16 +167,30 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     Returns:
         The path of the report's page.
     """
-    path = Path(default_place(choice) if place is None else place)
-    if choice.recipe is None and not choice.task:
-        RunDirectory.open(path)
-        choice = replace(choice, recipe=str(path / layout.RECIPE))
+    path, choice = resolve_run(choice, place)
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     with naming_plugins(path):
         check_trackers(recipe, plugins)
         stages = stages_of(asked(recipe, plugins, set_by(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
     return _run(path, recipe, choice, stages)
+
+
+def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Options]:
+    """Return a run's folder, and the options with the recipe that it is of.
+
+    Args:
+        choice: the command's options; without a recipe and a task the run's own recipe is meant.
+        place: the run directory; None is ``runs/NAME``.
+
+    Raises:
+        UserError: there is no such run, or no such recipe.
+    """
+    path = Path(default_place(choice) if place is None else place)
+    if choice.recipe is None and not choice.task:
+        RunDirectory.open(path)
+        choice = replace(choice, recipe=str(path / layout.RECIPE))
+    return path, choice
 
 
 def default_place(choice: Options) -> Path:

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.cli.options import Options
+from gapft_harness.cli.outcome import Outcome, Scope, inputs_of_run
+from gapft_harness.cli.unchanged import Asked, copied_output
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.findings.whole import DIFFERS
 from gapft_harness.report.frame import Column, Frame
@@ -27,13 +29,27 @@ from gapft_harness.stages.experiment import every_experiment, parts
 _SHOWN = 160
 
 
-def run_and_print(choice: Options, run_dir: Path | None) -> None:
-    """Runs a recipe, and prints what came of it and where the report is."""
-    from gapft_harness.cli.runs import run_recipe
+def run_and_print(choice: Options, run_dir: Path | None, asked: Asked) -> None:
+    """Run a recipe, print what came of it and where the report is, and leave a record of it.
 
+    Args:
+        choice: the command's options.
+        run_dir: the run directory; None is ``runs/NAME``.
+        asked: what the record is kept under.
+    """
+    from gapft_harness.cli.runs import resolve_recipe, resolve_run, run_recipe
+
+    def find_scope() -> Scope:
+        place, resolved = resolve_run(choice, run_dir)
+        inputs = inputs_of_run(resolved, resolve_recipe(resolved), place)
+        return Scope(inputs, {place: choice}, place)
+
+    outcome = Outcome(asked, find_scope)
     page = run_recipe(choice, run_dir)
-    print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
-    typer.echo(f"report: {page}")
+    with copied_output() as pieces:
+        print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
+        typer.echo(f"report: {page}")
+    outcome.keep("".join(pieces))
 
 
 def print_summary(

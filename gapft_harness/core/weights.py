@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,19 @@ def weights_hash(folder: Path) -> str:
     Args:
         folder: of a model or an adapter.
     """
+    return hash_weights(folder, sha256)
+
+
+def hash_weights(folder: Path, hash_file: Callable[[Path], str]) -> str:
+    """Return what ``weights_hash`` returns, with another way to hash one file.
+
+    Args:
+        folder: of a model or an adapter.
+        hash_file: gives a file's SHA-256, in hexadecimal.
+    """
     digest = hashlib.sha256()
     for file in sorted({file for pattern in WEIGHTS for file in folder.glob(pattern)}):
-        digest.update(f"{file.name} {sha256(file)}\n".encode())
+        digest.update(f"{file.name} {hash_file(file)}\n".encode())
     return digest.hexdigest()
 
 

@@ -3,7 +3,8 @@
 A group's key is a hash of everything that its files were made from (``made_from.json`` has it in
 words); a file's name says which part of that work it holds. A file is written beside, flushed and
 linked into place, so that it is whole or absent; it never changes, and a second one of the same
-name is dropped. Whoever works on a file holds its claim, so that two commands share the work.
+name is dropped. Folders are not flushed: after a power failure the last files may be absent, and
+are made again. Whoever works on a file holds its claim, so that two commands share the work.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, SoftFileLock, Timeout
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, is_full, json_text, sync_folder, unwritable
@@ -160,6 +159,8 @@ class Group:
     def commit(self, name: str, content: bytes) -> Path:
         """Store a file, unless one of its name is there.
 
+        The index is stored once the names of the other files are on the disk.
+
         Returns:
             Its path.
 
@@ -167,6 +168,11 @@ class Group:
             UserError: the store cannot be written.
             GapftError: the disk is full.
         """
+        if name == INDEX:
+            try:
+                sync_folder(self.folder)
+            except OSError as error:
+                raise self._unwritable(error) from error
         self._write(self.folder / name, content)
         return self.folder / name
 
@@ -186,7 +192,6 @@ class Group:
                 os.fsync(file.fileno())
             os.link(source, path)
             path.chmod(0o444)
-            sync_folder(self.folder)
         except FileExistsError:
             pass
         except OSError as error:
@@ -215,7 +220,6 @@ class Group:
                     raise
                 if not path.exists():
                     beside.replace(path)
-            sync_folder(path.parent)
         except OSError as error:
             raise self._unwritable(error) from error
         finally:
@@ -233,6 +237,8 @@ class Group:
         Yields:
             Whether it is held.
         """
+        from filelock import FileLock, SoftFileLock, Timeout
+
         path = self.folder / f".{name}.lock"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -19,9 +19,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive
-from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
+from gapft_harness.core.weights import hub_commit, weights_folder
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
 from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.store.digests import Digests
 from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.groups import (
@@ -70,7 +71,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     devices = Devices.of(job)
     devices.check(settings)
     check_targets(without_weights(job.model_args, settings), settings)
-    found = weights_hash(weights_folder(job.model_args))
+    found = Digests().of_weights(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
         raise UserError(
             f"{job.arm.name}: model {job.model_args['pretrained']} is not the one that was "

@@ -17,9 +17,10 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.memory import free_memory
 from gapft_harness.core.records import Budget
 from gapft_harness.core.streams import derive
-from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
+from gapft_harness.core.weights import hub_commit, weights_folder
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
+from gapft_harness.store.digests import Digests
 from gapft_harness.training.adapter import model_card, save_adapter
 from gapft_harness.training.attention import attention_of
 from gapft_harness.training.devices import Devices, asked_device
@@ -209,7 +210,7 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
     needed = _check_memory(job, settings, plans, devices, weightless, last)
     with told(needed, job.arm.name, devices.device):  # a quantised base goes to its device at once
         model = load_base(job.model_args, settings, devices.device)
-    found = weights_hash(weights_folder(job.model_args))
+    found = Digests().of_weights(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
         raise UserError(
             f"{job.arm.name}: model {job.model_args['pretrained']} is not the one that was "

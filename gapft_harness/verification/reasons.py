@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gapft_harness.core.records import Verdict
 
@@ -24,6 +25,7 @@ OTHER = "other reasons"
 Kind = tuple[str, str]
 
 
+@lru_cache(maxsize=1024)
 def kind_of(verdict: Verdict) -> Kind:
     """A verdict's status, and its reason without what is this response's own.
 

@@ -15,6 +15,7 @@ from gapft_harness.cli.options import (
     Seed,
     Set,
     as_settings,
+    print_again,
 )
 
 GROUP = "Train on the gap"
@@ -39,7 +40,14 @@ def command(
 
         typer.echo(folder())
         return
-    from gapft_harness.cli.summary import run_and_print
+    from gapft_harness.cli.unchanged import run_asked
 
     overrides = as_settings(None, limit, overrides)
-    run_and_print(Options("demo", None, None, overrides, condition, seed, plugin), run_dir)
+    choice = Options("demo", None, None, overrides, condition, seed, plugin)
+    asked = run_asked("demo", choice, None, run_dir)
+    if (output := asked.recall()) is not None:
+        print_again(output)
+        return
+    from gapft_harness.cli.summary import run_and_print
+
+    run_and_print(choice, run_dir, asked)

@@ -20,6 +20,7 @@ from gapft_harness.cli.options import (
     Set,
     TaskName,
     as_settings,
+    print_again,
     recipe_names,
     stage_names,
 )
@@ -82,10 +83,21 @@ def command(
     include_path: IncludePath = [],
 ) -> None:
     """Go from a recipe to a report; the same command goes on where it stopped."""
+    settings = as_settings(model, limit, overrides)
+    asked = None
+    if not (only or split or dry_run):
+        from gapft_harness.cli.unchanged import run_asked
+
+        options = Options(
+            *(recipe, task, model_args, settings, condition, seed, plugin, include_path)
+        )
+        asked = run_asked("run", options, recipe, run_dir)
+        if (output := asked.recall()) is not None:
+            print_again(output)
+            return
     from gapft_harness.cli.runs import run_place
 
     named, place = run_place(recipe, run_dir)
-    settings = as_settings(model, limit, overrides)
     choice = Options(
         *(named, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
@@ -95,10 +107,10 @@ def command(
         raise UserError("--split: goes with --only search")
     if dry_run:
         _describe(choice, place)
-    elif not only:
+    elif asked is not None:
         from gapft_harness.cli.summary import run_and_print
 
-        run_and_print(choice, place)
+        run_and_print(choice, place, asked)
     else:
         _stages(only, choice, place)
 

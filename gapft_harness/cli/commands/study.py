@@ -14,6 +14,7 @@ from gapft_harness.cli.options import (
     Options,
     PluginFile,
     as_folder,
+    print_again,
     study_names,
 )
 from gapft_harness.core.errors import UserError
@@ -73,10 +74,20 @@ def command(
         raise UserError("--condition goes with --scaling; a study's file names its own conditions")
     if len(recipe) > 1:
         raise UserError(f"{recipe[1]}: one study at a time; several runs go with --scaling")
+    from gapft_harness.cli.unchanged import copied_output, run_asked
+
+    given = Options(recipe[0], plugin_files=plugin, include_paths=include_path)
+    asked = run_asked("study", given, recipe[0], run_dir)
+    if not dry_run and (output := asked.recall()) is not None:
+        print_again(output)
+        return
     from gapft_harness.cli.interrupts import goes_on
+    from gapft_harness.cli.outcome import Outcome, Scope, inputs_of_run
     from gapft_harness.cli.runs import resolve_recipe, run_recipe
+    from gapft_harness.cli.unchanged import Watched
     from gapft_harness.core.offline import offline
     from gapft_harness.hooks.manager import load_plugins
+    from gapft_harness.recipe.bundled import find_study
     from gapft_harness.stages.search.data import settled
     from gapft_harness.study.driver import describe_study, run_study, study_folder
     from gapft_harness.study.recipe import read_study
@@ -100,6 +111,22 @@ def command(
         with offline():
             typer.echo(describe_study(of, folder, resolve, plugin, settle))
         return
+
+    def find_scope() -> Scope:
+        inputs = Watched({recipe[0], str(find_study(recipe[0])), *plugin})
+        runs = {}
+        for name, cell in of.cells.items():
+            place = Path(of.place(name, folder))
+            if cell.recipe is None:
+                inputs.folders.add(str(place))
+                continue
+            runs[place] = options(name)
+            own = inputs_of_run(runs[place], resolve(name), place)
+            inputs.files |= own.files
+            inputs.folders |= own.folders
+        return Scope(inputs, runs, folder)
+
+    outcome = Outcome(asked, find_scope)
     with goes_on():
         page = run_study(
             of,
@@ -109,7 +136,9 @@ def command(
             lambda line: typer.echo(line, err=True),
             settle,
         )
-    typer.echo(f"report: {page}")
+    with copied_output() as pieces:
+        typer.echo(f"report: {page}")
+    outcome.keep("".join(pieces))
 
 
 def _scaling(runs: list[str], conditions: list[str], out: Path | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from gapft_harness.core.extras import installed
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
+from gapft_harness.store.digests import Digests
 
 _LIBRARIES = ("lm_eval", "torch", "transformers", "peft", "tokenizers")
 
@@ -20,14 +21,13 @@ def describe_model(
     """Facts about a loaded ``HFLM``, JSON values only.
 
     Returns:
-        ``weights_sha256`` is over the content of every weight file (``weights_hash``), read
-        whole: seconds per 10 GB.
+        ``weights_sha256`` is over the content of every weight file (``weights_hash``).
     """
     return {
         "backend": "hf",
         "pretrained": arguments["pretrained"],
         "revision": hub_commit(arguments),
-        "weights_sha256": weights_hash(weights_folder(arguments)),
+        "weights_sha256": Digests().of_weights(weights_folder(arguments)),
         "architecture": type(lm.model).__name__,
         "parameters": int(lm.model.num_parameters()),
         "dtype": str(lm.model.dtype).removeprefix("torch."),
@@ -56,7 +56,7 @@ def describe_engine(
         "backend": "vllm",
         "pretrained": arguments["pretrained"],
         "revision": hub_commit(arguments),
-        "weights_sha256": weights_hash(weights_folder(arguments)),
+        "weights_sha256": Digests().of_weights(weights_folder(arguments)),
         "architecture": config.model_config.architecture,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "device": current_platform.device_type,

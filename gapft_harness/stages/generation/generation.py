@@ -484,13 +484,13 @@ def answer(
             require_same_rules(run.manifest(), name, task["verifier"], said)
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
         store = Store.beside(run.path)
-        model, is_known = describe_sampler(settings, plugins, adapter, store)
+        model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
             said = lazy.describe()  # a model of the hub is downloaded by now
-            model, is_known = describe_sampler(settings, plugins, adapter, store)
+            model, is_known = describe_sampler(settings, plugins, adapter)
             if not is_known:
                 model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
-        judged_by = describe_verifier(task, plugins, verifier, store)
+        judged_by = describe_verifier(task, plugins, verifier)
         chunks = _chunks(store, run.recipe, problems, phases, model, streams, episodes, judged_by)
         if run.manifest().get("reuse_versions"):
             chunks = accept_versions(chunks)
@@ -569,12 +569,12 @@ def foresee(
         GapftError: the verifier cannot be made, or the store is damaged.
     """
     settings = sampler_settings(recipe)
-    model, is_known = describe_sampler(settings, plugins, None, store)
+    model, is_known = describe_sampler(settings, plugins, None)
     if not is_known:
         return None
     with closing_verifier(plugins.verifier(task["verifier"], task["verifier_params"])) as verifier:
         episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
-        judged_by = describe_verifier(task, plugins, verifier, store)
+        judged_by = describe_verifier(task, plugins, verifier)
         chunks = _chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
         found = foresee_responses(chunks, episodes.attempts)
         stored = [count_stored(chunk) for chunk in chunks]

@@ -18,7 +18,7 @@ from gapft_harness.hooks.registered import Registered, SamplerTraits
 from gapft_harness.recipe.recipe import binding
 from gapft_harness.stages.generation.sealing import description_of
 from gapft_harness.store.digests import Digests
-from gapft_harness.store.store import Store, read_json
+from gapft_harness.store.store import read_json
 from gapft_harness.version import __version__
 
 #: Libraries whose minor versions may change what a model generates.
@@ -38,7 +38,7 @@ _PLACES = ("base_model_name_or_path", "revision")
 
 
 def describe_sampler(
-    settings: SamplerSettings, plugins: Plugins, adapter: Adapter | None, store: Store
+    settings: SamplerSettings, plugins: Plugins, adapter: Adapter | None
 ) -> tuple[dict[str, Any], bool]:
     """Describe the model that a sampler asks, without loading it.
 
@@ -46,7 +46,6 @@ def describe_sampler(
         settings: what the sampler is made with.
         plugins: has the sampler.
         adapter: put on the model; None: the source model.
-        store: keeps the hashes of large files.
 
     Returns:
         JSON values, equal wherever the same model lies; and whether its files are known. They
@@ -58,7 +57,7 @@ def describe_sampler(
         for key, value in binding(settings.backend, settings.model_args, plugins).items()
         if key != "pretrained"
     }
-    digests = Digests(store.root)
+    digests = Digests()
     put_on = None if adapter is None else describe_adapter(Path(adapter.path))
     if adapter is not None and (entry.code or not entry.declared(SamplerTraits).generates):
         put_on = {**(put_on or {}), "arm": adapter.arm.name}  # it may go by the arm's name
@@ -88,7 +87,7 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
 
 
 def describe_verifier(
-    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier, store: Store
+    task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
 ) -> dict[str, Any]:
     """Describe what decides verdicts, which problems are solved, and what an episode is told.
 
@@ -96,9 +95,8 @@ def describe_verifier(
         task: its facts, as the manifest has them.
         plugins: has the verifier.
         verifier: says what the manifest's ``judged_by`` records of it.
-        store: keeps the hashes of large files.
     """
-    digests = Digests(store.root)
+    digests = Digests()
     return {
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"], digests),

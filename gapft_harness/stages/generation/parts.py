@@ -12,14 +12,14 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from itertools import accumulate
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
-from gapft_harness.hooks.protocols import Generated, Generation, Request
+from gapft_harness.hooks.protocols import Generated, Request
 from gapft_harness.run_directory.tables import sealed_status
 from gapft_harness.store.store import damaged
 
@@ -32,8 +32,11 @@ Judgements = Mapping[str, Mapping[int, Verdict]]
 #: The statuses of a response without a verdict, for want of time or for another reason.
 _WITHOUT_VERDICT = ("timeout", "error")
 
-#: What a line holds of a generation, in this order, after the response's index and seed.
-_GENERATED = tuple(of.name for of in fields(Generation) if of.name != "stop_string")
+#: How lines are spelled.
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+#: What an error names where a line is not known to be of one file.
+_STORE = Path("store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +82,25 @@ class Responses(ABC):
     """Responses by problem, from files or from memory."""
 
     @abstractmethod
-    def records(self, problem_id: str) -> list[Record]:
-        """A problem's lines, in the order in which they were added."""
+    def records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+        """Return the lines of each problem, in the order in which they were added.
 
-    def read(self, problem_ids: Iterable[str]) -> Iterator[Entry]:
+        Args:
+            problem_ids: the problems; all their lines are in memory at once.
+            most: only the first so many lines of each; None: all.
+        """
+
+    def read(self, problem_ids: Sequence[str]) -> Iterator[Entry]:
         """Yield one entry a problem, its responses of all lines ordered by index.
 
         The attempts of an episode are joined: its response is the last, the others stand in it.
         """
-        for problem_id in problem_ids:
-            yield _entry(problem_id, self.records(problem_id))
+        yield from map(_entry, problem_ids, self.records(problem_ids))
 
-    def prompt_ids(self, problem_ids: Iterable[str]) -> Iterator[tuple[int, ...]]:
+    def prompt_ids(self, problem_ids: Sequence[str]) -> Iterator[tuple[int, ...]]:
         """Yield the ids that each problem's own prompt had."""
-        for problem_id in problem_ids:
-            yield tuple(self.records(problem_id)[0]["prompt_ids"])
+        for [first] in self.records(problem_ids, most=1):
+            yield tuple(first["prompt_ids"])
 
 
 class Draft(Responses):
@@ -107,9 +114,9 @@ class Draft(Responses):
         for record in records:
             self._records.setdefault(record["problem_id"], []).append(record)
 
-    def records(self, problem_id: str) -> list[Record]:
+    def records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
         """See ``Responses.records``."""
-        return self._records.get(problem_id, [])
+        return [self._records.get(problem_id, [])[:most] for problem_id in problem_ids]
 
 
 class StoredResponses(Responses):
@@ -146,15 +153,21 @@ class StoredResponses(Responses):
         if self.add(path).run != run:
             self._of_others.add(path)
 
-    def records(self, problem_id: str) -> list[Record]:
-        """See ``Responses.records``."""
-        found = []
-        for path, offset in self._places.get(problem_id, ()):
+    def records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+        """See ``Responses.records``; each file is opened once, and read forwards."""
+        places = [self._places.get(problem_id, [])[:most] for problem_id in problem_ids]
+        lines: dict[tuple[Path, int], Record] = {}
+        by_file: dict[Path, list[int]] = {}
+        for path, offset in chain.from_iterable(places):
+            by_file.setdefault(path, []).append(offset)
+        for path, offsets in by_file.items():
             with path.open("rb") as file:
-                file.seek(offset)
-                record = json.loads(file.readline())
-            found.append(_keep_final(record) if path in self._of_others else record)
-        return found
+                for offset in sorted(offsets):
+                    file.seek(offset)
+                    record = json.loads(file.readline().decode())
+                    is_other = path in self._of_others
+                    lines[path, offset] = _keep_final(record) if is_other else record
+        return [[lines[place] for place in of_problem] for of_problem in places]
 
 
 def read_part(path: Path) -> list[Record]:
@@ -222,8 +235,8 @@ def generated_records(
             "problem_id": request.problem_id,
             "prompt_ids": answer.prompt_ids,
             "responses": [
-                [index, seed, *(getattr(generation, name) for name in _GENERATED)]
-                for index, seed, generation in zip(
+                [index, seed, g.text, g.token_ids, g.finish_reason, g.tokens_from]
+                for index, seed, g in zip(
                     request.indices, request.seeds, answer.generations, strict=True
                 )
             ],
@@ -293,7 +306,7 @@ def _head(said: Mapping[str, Any]) -> Head:
 
 
 def _dump(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return _JSON.encode(record).encode() + b"\n"
 
 
 def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
@@ -304,10 +317,11 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
     decided: dict[int, Verdict] = {}
     answers: dict[int, str | None] = {}
     differing: tuple[str, ...] | None = None
+    where = f", problem {problem_id}"
     for record in sorted(records, key=lambda record: record.get("attempt", 1)):
         if "judged" in record:
             for index, status, reason, *answer in record["judged"]:
-                known = sealed_status(status, Path("store"), f", problem {problem_id}")
+                known = sealed_status(status, _STORE, where)
                 (verdicts if answer else decided)[index] = Verdict(known, reason)
                 if answer:
                     answers[index] = answer[0]
@@ -318,9 +332,7 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
         first = "attempt" not in record
         if first:
             prompt_ids = ids
-        for index, seed, *generated in record["responses"]:
-            told = dict(zip(_GENERATED, generated, strict=True))
-            told["token_ids"] = tuple(told["token_ids"])
+        for index, seed, text, token_ids, finish_reason, tokens_from in record["responses"]:
             earlier: tuple[Attempt, ...] = ()
             if not first:
                 last = found[index]
@@ -329,10 +341,13 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
             found[index] = Response(
                 problem_id,
                 index,
-                seed=seed,
-                attempts=earlier,
-                context_ids=() if first else ids,
-                **told,
+                text,
+                tuple(token_ids),
+                finish_reason,
+                seed,
+                tokens_from,
+                earlier,
+                () if first else ids,
             )
     return Entry(
         problem_id,

@@ -73,7 +73,7 @@ class Judge:
         indices = {index for phase in missing for index in phase.indices}
         entries = [
             replace(entry, responses=tuple(r for r in entry.responses if r.index in indices))
-            for entry in responses.read(problem.id for problem in chunk.members)
+            for entry in responses.read([problem.id for problem in chunk.members])
         ]
         repeats = Executions(self.executions)
         judged = judge_entries(entries, chunk.members, self.verifier, self.episodes, repeats)

@@ -21,13 +21,14 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical, searched
 from gapft_harness.core.json_values import changes, describe_change
 from gapft_harness.core.records import Problem
-from gapft_harness.core.weights import hub_commit, model_files, weights_folder, weights_hash
+from gapft_harness.core.weights import hub_commit, model_files, weights_folder
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe, model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, read_manifest
 from gapft_harness.stages.integrity.subsets import changed_subsets
+from gapft_harness.store.digests import Digests
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -414,7 +415,7 @@ def model_changes(
             f"not checked: the weights in {folder}; they were written again since, their sizes are "
             "the same, and no hash of them was recorded"
         ]
-    found = weights_hash(folder)
+    found = Digests().of_weights(folder)
     if found != known:
         lines.append(f"model, weights in {folder}: {_hashes(known, found)}")
     return lines, []

@@ -84,7 +84,7 @@ def groups_of(
         searched: gives what the pool was searched with; called for trainers that need problems.
     """
     recipe, store = run.recipe, Store.beside(run.path)
-    digests, arguments = Digests(store.root), model_args(recipe)
+    digests, arguments = Digests(), model_args(recipe)
     base, is_known = describe_model(arguments, digests)
     if not is_known:
         base["weights_sha256"] = run.manifest()["source"].get("weights_sha256")

@@ -1,0 +1,67 @@
+"""The weights of a model are hashed once for all commands, runs and processes on a machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.command import succeed
+from tests.training.letters import prepare
+
+#: A plugin, which every process loads: writes a line for each reading of weights in order to hash
+#: them. Libraries that load the weights do not open them through Python, or elsewhere.
+_COUNT = """
+import os
+import sys
+from gapft_harness import hookimpl
+
+
+def count(event, arguments):
+    if event != "open" or not str(arguments[0]).endswith("model/model.safetensors"):
+        return
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "sha256":
+            with open(LOG, "a") as log:
+                log.write(f"{os.getpid()} {sys.argv}\\n")
+            return
+        frame = frame.f_back
+
+
+sys.addaudithook(count)
+
+
+@hookimpl
+def register_selectors(register):
+    register("counting", lambda request: [])
+"""
+
+
+def test_a_models_weights_are_read_once_for_their_hash(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    recipe = (tmp_path / "recipe.yaml").read_text()
+    (tmp_path / "recipe.yaml").write_text(recipe.replace("[13, 21]", "[13]"))
+    cache, log = tmp_path / "cache", tmp_path / "log"
+    (tmp_path / "count.py").write_text(f"LOG = {str(log)!r}\n{_COUNT}")
+    weights = tmp_path / "model" / "model.safetensors"
+    _pad(weights, 3 << 20)
+    time.sleep(2.1)  # what was written just now is hashed again
+    environment = {"XDG_CACHE_HOME": str(cache)}
+    more = ("--include-path", "tasks", "--plugin", "plugin.py", "--plugin", "count.py")
+    for words in (
+        ("run", "recipe.yaml", "--run-dir", "one", *more, "--dry-run"),
+        ("run", "recipe.yaml", "--run-dir", "one", *more),
+        ("verify", "one", *more[2:]),
+        ("run", "recipe.yaml", "--run-dir", "two", *more, "--set", "search.k=5"),
+    ):
+        succeed(*words, cwd=tmp_path, env=environment)
+    assert len(log.read_text().splitlines()) == 1, log.read_text()
+
+
+def _pad(weights: Path, size: int) -> None:
+    """Make a file of weights larger by a text in its header, so that its hash is remembered."""
+    content = weights.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + length].rstrip()
+    padded = header + b" " * (-len(header) % 8 + size)
+    weights.write_bytes(len(padded).to_bytes(8, "little") + padded + content[8 + length :])
