@@ -19,6 +19,7 @@ from typing import Any, Final
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import json_text, sha256, sha256_once, write_json
 from gapft_harness.core.identities import content_hash
+from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SearchedPool, TaskVerifier
@@ -108,6 +109,7 @@ def groups_of(
             "fsdp": recipe.executor.fsdp,
             "libraries": describe_libraries(_LIBRARIES),
             "accelerators": describe_accelerators(),
+            "environment": describe_environment(),
         }
         if not traits.as_documented:
             made_from["arm"] = arm.name
