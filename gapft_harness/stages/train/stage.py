@@ -40,6 +40,7 @@ from gapft_harness.stages.train.stored import (
     as_trained,
     find_original,
     groups_of,
+    has_copies,
     is_stored,
     list_stale,
     put_into_store,
@@ -121,6 +122,11 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
     for folder, count in reused.items():
         what = "adapter" if count == 1 else "adapters"
         context.say(f"train: {count} {what} reused from {Path(folder).name}")
+    if any(has_copies(places[arm]) for arm in left):
+        context.say(
+            f"train: adapters are copied, not linked: {run.path} and the store have no hard links "
+            "between them"
+        )
 
 
 def _label(names: Sequence[str]) -> str:

@@ -160,6 +160,12 @@ def is_stored(group: Group) -> bool:
     return group.store.holds(group.name)
 
 
+def has_copies(group: Group) -> bool:
+    """Whether the store has a copy of a large file, for want of hard links to the run's folder."""
+    files = (file.stat() for file in group.folder.iterdir() if file.is_file())
+    return any(file.st_size >= _LINKED and file.st_nlink == 1 for file in files)
+
+
 def claim(group: Group, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
     """Hold the right to train an adapter, as ``Group.claim`` says."""
     return group.claim(INDEX, wait=wait)
