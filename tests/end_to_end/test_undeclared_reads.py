@@ -77,7 +77,16 @@ HARMLESS = {
 }  # fmt: skip
 
 #: What libraries set when they are imported, and a copy of the environment holds.
-SET_BY_LIBRARIES = ("TORCH", "KMP_", "HF_XET", "TRANSFORMERS_", "TQDM", "MPL", "PYTORCH_NVML", "PYARROW_")
+SET_BY_LIBRARIES = (
+    "TORCH",
+    "KMP_",
+    "HF_XET",
+    "TRANSFORMERS_",
+    "TQDM",
+    "MPL",
+    "PYTORCH_NVML",
+    "PYARROW_",
+)
 
 
 def recorded(log: Path, kind: str) -> Iterator[str]:
