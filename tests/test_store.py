@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -166,6 +168,49 @@ def test_who_takes_a_claim_right_after_another_keeps_it(
     with group.claim("a.jsonl", wait=False) as held:
         assert not held
     second.release()
+
+
+#: A process on a file system without locks: it refuses them before the store is imported.
+WITHOUT_LOCKS = """
+import errno, fcntl, os
+def refuse(*arguments):
+    raise OSError(getattr(errno, os.environ["LOCK_ERROR"]), "no locks here")
+fcntl.flock = refuse
+"""
+
+
+@pytest.mark.parametrize("error", ["ENOSYS", "EOPNOTSUPP", "ENOTSUP", "ENOLCK"])
+def test_without_locks_a_file_excludes_others_until_its_process_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    group, code = group_in(tmp_path), WITHOUT_LOCKS + HOLDER
+    monkeypatch.setenv("LOCK_ERROR", error)
+    start = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(start, **pipes) as holder:  # type: ignore[call-overload]
+        assert holder.stdout.readline() == "True\n"
+        assert len(names(group.folder)) == 2, "one lock, beside the description"
+        other = subprocess.run(start, input="\n", capture_output=True, text=True, check=True)
+        assert other.stdout == "False\n"
+        holder.kill()
+        holder.wait()
+    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(getattr(errno, error)))
+    with group.claim("a.jsonl", wait=True) as held:
+        assert held, "it is taken over from the dead process"
+    assert names(group.folder) == {"made_from.json"}
+
+
+def refuse(number: int) -> None:
+    raise OSError(number, os.strerror(number))
+
+
+def test_another_error_of_a_lock_is_no_lack_of_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = group_in(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(errno.EIO))
+    with pytest.raises(UserError, match=PLACE), group.claim("a.jsonl", wait=True):
+        pass
 
 
 @pytest.mark.parametrize("content", [{"format": FORMAT + 1}, {}])

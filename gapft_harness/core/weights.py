@@ -16,9 +16,8 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
 #: Files that decide what a model computes beside its weights: its shape, its tokens, its template.
 _SMALL = (
-    "config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json",
-    "added_tokens.json", "vocab*", "merges.txt", "chat_template*", "*.model", "*.py",
-    "quantize_config.json",
+    "*.json", "tokenizer*", "vocab*", "merges.txt", "*.jinja", "additional_chat_templates/*",
+    "*.model", "*.tiktoken", "*.py",
 )  # fmt: skip
 
 

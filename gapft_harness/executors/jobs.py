@@ -23,6 +23,8 @@ from typing import Any
 
 from gapft_harness.core.errors import ERRORS, GapftError, UserError
 from gapft_harness.core.extras import lacking
+from gapft_harness.core.files import PARTIAL
+from gapft_harness.core.locks import has_no_locks, hold_soft_lock
 from gapft_harness.core.processes import resolve
 from gapft_harness.core.streams import derive
 from gapft_harness.hooks.manager import load_plugins
@@ -64,12 +66,11 @@ def claimed(
         descriptor = os.open(run / JOBS_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise GapftError(f"run directory {run}: cannot be written: {error.strerror}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, descriptor)
         for place in _places(function, arguments):
-            _lock(descriptor, place, run, patience_s)
+            _lock(descriptor, place, run, patience_s, stack)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
@@ -89,7 +90,9 @@ def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
     return sorted(derive(function, *parts, *arm) >> 2 for arm in arms)
 
 
-def _lock(descriptor: int, place: int, run: Path, patience_s: float) -> None:
+def _lock(
+    descriptor: int, place: int, run: Path, patience_s: float, stack: contextlib.ExitStack
+) -> None:
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -97,16 +100,24 @@ def _lock(descriptor: int, place: int, run: Path, patience_s: float) -> None:
             return
         except (BlockingIOError, PermissionError) as error:  # POSIX allows EAGAIN and EACCES
             if time.monotonic() > deadline:
-                raise GapftError(
-                    f"run directory {run}: a worker of an earlier command is still at this job; "
-                    "end that process, or wait for it, and give the command again"
-                ) from error
+                raise _held_error(run) from error
         except OSError as error:
-            raise GapftError(
-                f"run directory {run}: cannot be locked ({error.strerror}); use a file system "
-                "that supports locks"
-            ) from error
+            if not has_no_locks(error):
+                raise GapftError(
+                    f"run directory {run}: cannot be locked: {error.strerror}"
+                ) from error
+            soft = run / f".{JOBS_LOCK}.{place}{PARTIAL}"
+            if not stack.enter_context(hold_soft_lock(soft, patience_s)):
+                raise _held_error(run) from error
+            return
         time.sleep(_LOOK_S)
+
+
+def _held_error(run: Path) -> GapftError:
+    return GapftError(
+        f"run directory {run}: a worker of an earlier command is still at this job; end that "
+        "process, or wait for it, and give the command again"
+    )
 
 
 #: Lines of a traceback that an error shows.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.numerics import decides_results
 from gapft_harness.core.processes import thread_limits
 from gapft_harness.executors.jobs import GO_ON
 
@@ -125,7 +126,7 @@ def worker_environment(threads: int) -> dict[str, str]:
     settings = {
         name: value
         for name, value in os.environ.items()
-        if _PASSED_ON.fullmatch(name) and not _KEPT_HERE.fullmatch(name)
+        if (_PASSED_ON.fullmatch(name) and not _KEPT_HERE.fullmatch(name)) or decides_results(name)
     }
     return {
         **settings,

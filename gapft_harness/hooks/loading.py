@@ -21,6 +21,7 @@ from gapft_harness.core.errors import FAULTS, PluginError, describe, did_you_mea
 from gapft_harness.core.files import sha256
 from gapft_harness.core.text import unreadable
 from gapft_harness.hooks import specs as hookspecs
+from gapft_harness.hooks.imports import find_imported_files
 from gapft_harness.hooks.registered import (
     KINDS,
     TRAITS,
@@ -112,17 +113,20 @@ def _registrar(
 
 
 def _code_hash(value: Any, module: str) -> str:
-    """Hash the file that registers a plugin's part, and the one that defines it if that differs.
+    """Hash the file that registers a plugin's part, the one that defines it, and their imports.
 
-    What these files import is not followed.
+    Of what these files import, Python's own modules and installed packages are left out.
 
     Returns:
         SHA-256 in hex, of one file that of its bytes; empty if there is no file.
     """
     defining = value.__module__ if isinstance(value, type | FunctionType) else module
     own = [name for name in dict.fromkeys([module, defining]) if not name.startswith(_BUNDLED)]
-    files = [getattr(sys.modules.get(name), "__file__", None) or "" for name in own]
-    digests = [sha256(Path(file)) for file in files if os.path.isfile(file)]
+    names = [getattr(sys.modules.get(name), "__file__", None) or "" for name in own]
+    files = [Path(file) for file in names if os.path.isfile(file)]
+    imported = {name: of for file in files for name, of in find_imported_files(file).items()}
+    files = list(dict.fromkeys(path.resolve() for path in [*files, *imported.values()]))
+    digests = [sha256(file) for file in files]
     if len(digests) > 1:
         return hashlib.sha256("".join(digests).encode()).hexdigest()
     return next(iter(digests), "")

@@ -15,10 +15,14 @@ from typing import Any
 from lm_eval.api.instance import Instance
 
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.files import sha256
+from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.lm_eval_bridge.code_eval import is_ours, rests_on_ours
 from gapft_harness.lm_eval_bridge.discovery import open_task
+from gapft_harness.lm_eval_bridge.loaded_task import resolved
+from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files
 from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, scored
 
 #: The name of a task's filter that gives none a name.
@@ -78,6 +82,14 @@ class StockTask:
         self.metric, self.filter = _metric_and_filter(self._task, metric, self.filters)
         self.voting = tuple(e.name for e in ensembles(self._task) if e.name not in self.filters)
         self.pass_at = pass_at
+        self._roots = [Path(include_path).resolve()] if include_path else []
+
+    def fingerprint(self) -> str:
+        """A hash of the task's YAML and Python files, equal wherever they are; not of its data."""
+        config = resolved(self._task)
+        code = code_files(self._task, self._roots)
+        hashes = {name: sha256(file) for name, file in code.items()}
+        return content_hash([{**config, "dataset_kwargs": None}, hashes])
 
     @property
     def judge(self) -> str:

@@ -28,7 +28,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import binding, layout
 from gapft_harness.run_directory.binding import Changes, came_of_adapters, find_changes
-from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
+from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
     condition_of,
@@ -49,7 +49,9 @@ CALIBRATION: Split = "calibration"
 
 
 #: Entries of a run's folder that stay while it is made anew.
-_KEPT = (RUN_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking")
+_KEPT = (
+    RUN_LOCK, SOFT_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking",
+)  # fmt: skip
 
 #: What warnings of changes after results begin with; they stay while a run is made again.
 LATE = "chosen after results: "
@@ -239,7 +241,7 @@ class RunDirectory:
             if path.is_dir():
                 with contextlib.suppress(OSError):
                     path.rmdir()
-            elif path.name not in (RUN_LOCK, JOBS_LOCK):
+            elif path.name not in (RUN_LOCK, SOFT_LOCK, JOBS_LOCK):
                 path.unlink(missing_ok=True)
         recipe.unlink(missing_ok=True)  # last: until then the same command goes on
 

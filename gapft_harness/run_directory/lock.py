@@ -13,10 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import unwritable
+from gapft_harness.core.files import PARTIAL, unwritable
+from gapft_harness.core.locks import has_no_locks, hold_soft_lock
 
 #: The locks in a run directory: of the command that works on it, and of its jobs (executors).
 RUN_LOCK, JOBS_LOCK = "run.lock", "jobs.lock"
+
+#: Stands for the first where the file system has no locks.
+SOFT_LOCK = f".{RUN_LOCK}{PARTIAL}"
+
+#: Seconds in which the lock of a process that died is recognised.
+_RECOVERY_S = 2.0
 
 
 @contextlib.contextmanager
@@ -33,15 +40,23 @@ def hold(path: Path) -> Iterator[None]:
         descriptor = os.open(path / RUN_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise _unwritable(path, error) from error
-    with contextlib.closing(os.fdopen(descriptor, "r+b", buffering=0)) as file:
+    with (
+        contextlib.closing(os.fdopen(descriptor, "r+b", buffering=0)) as file,
+        contextlib.ExitStack() as stack,
+    ):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(
-                f"run directory {path}: in use by "
-                f"{file.read().decode(errors='replace').strip() or 'another process'}; wait for "
-                "it, or give another --run-dir"
-            ) from error
+            raise _in_use(path, file.read()) from error
+        except OSError as error:
+            if not has_no_locks(error):
+                raise _unwritable(path, error) from error
+            try:
+                held = stack.enter_context(hold_soft_lock(path / SOFT_LOCK, _RECOVERY_S))
+            except OSError as other:
+                raise _unwritable(path, other) from other
+            if not held:
+                raise _in_use(path, file.read()) from error
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         holder = f"process {os.getpid()} on {platform.node()} since {since}\n".encode()
         try:
@@ -53,6 +68,13 @@ def hold(path: Path) -> Iterator[None]:
         except OSError as error:
             raise _unwritable(path, error) from error
         yield
+
+
+def _in_use(path: Path, holder: bytes) -> UserError:
+    who = holder.decode(errors="replace").strip() or "another process"
+    return UserError(
+        f"run directory {path}: in use by {who}; wait for it, or give another --run-dir"
+    )
 
 
 def _unwritable(path: Path, error: OSError) -> GapftError:

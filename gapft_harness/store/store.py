@@ -237,29 +237,16 @@ class Group:
         Yields:
             Whether it is held.
         """
-        from filelock import FileLock, SoftFileLock, Timeout
+        from gapft_harness.core.locks import hold_lock  # late: reruns without work start quickly
 
-        path = self.folder / f".{name}.lock"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock: FileLock | SoftFileLock = FileLock(path)
+        with contextlib.ExitStack() as stack:
             try:
-                lock.acquire(timeout=-1 if wait else 0)
-            except NotImplementedError:  # a network file system that has no locks
-                lock = SoftFileLock(path)
-                lock.acquire(timeout=-1 if wait else 0)
-        except Timeout:
-            yield False
-            return
-        except OSError as error:
-            raise self._unwritable(error) from error
-        try:
-            yield True
-        finally:
-            if isinstance(lock, FileLock):  # a soft one removes its file itself
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)  # while it is held: not another one's lock
-            lock.release()
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = hold_lock(self.folder / f".{name}.lock", wait=wait)
+                held = stack.enter_context(lock)
+            except OSError as error:
+                raise self._unwritable(error) from error
+            yield held
 
     def _unwritable(self, error: OSError) -> GapftError:
         if is_full(error):

@@ -20,7 +20,7 @@ from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.run_directory.binding import differences
-from gapft_harness.run_directory.lock import RUN_LOCK
+from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
@@ -185,7 +185,7 @@ class StudyRecipe(RecipeSection):
         if not os.path.exists(stored):
             if os.path.exists(folder) and not folder.is_dir():
                 raise UserError(f"{folder}: is a file; give a study another --run-dir")
-            nothing = (RUN_LOCK, f".{STUDY}{PARTIAL}")
+            nothing = (RUN_LOCK, SOFT_LOCK, f".{STUDY}{PARTIAL}")
             if folder.is_dir() and any(path.name not in nothing for path in folder.iterdir()):
                 raise UserError(
                     f"{folder}: holds files, but no {STUDY}, so it is no study's; give an empty "

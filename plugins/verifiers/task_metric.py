@@ -58,8 +58,8 @@ class TaskMetric:
         return isinstance(gold, Mapping) and self._task.has_answer(gold, text)
 
     def describe(self) -> dict[str, str]:
-        """Which metric and filter of the task decide, for the manifest."""
-        return {"judge": self._task.judge}
+        """Which metric and filter of the task decide, and a hash of the task and its code."""
+        return {"judge": self._task.judge, "task_sha256": self._task.fingerprint()}
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {

@@ -103,6 +103,20 @@ class Child:
         return killed(self.process)
 
 
+#: A moment of a run: a stage, and what must be there in it.
+Marker = tuple[str, Callable[[Path], bool]]
+
+
+def wait_for(marker: Marker, child: Child, run: Path) -> None:
+    """Returns once a command is in a stage and its condition holds; fails if it ends before."""
+    stage, holds = marker
+    deadline = time.monotonic() + 300
+    while child.stage() != stage or not holds(run):
+        assert child.process.poll() is None, f"ended before {stage}: {child.output.read_text()}"
+        assert time.monotonic() < deadline, f"still in {child.stage()}, waiting for {stage}"
+        time.sleep(0.002)
+
+
 def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """The processes below a command; none if it has ended."""
     try:
@@ -169,20 +183,20 @@ class Letters:
             "tasks", "--plugin", "plugin.py", "--run-dir", str(run), *more,
         ]  # fmt: skip
 
-    def environment(self, run: Path) -> dict[str, str]:
-        """One thread; a store and the log of calls that belong to the run directory's name."""
+    def environment(self, run: Path, store: Path | None = None) -> dict[str, str]:
+        """One thread; a log of calls, and unless it is given a store, for the run's name."""
         calls = str(self.folder / f"{run.name}.log")
-        store = str(store_of(run))
-        return {**os.environ, "OMP_NUM_THREADS": "1", "CALLS": calls, "GAPFT_STORE": store}
+        place = str(store or store_of(run))
+        return {**os.environ, "OMP_NUM_THREADS": "1", "CALLS": calls, "GAPFT_STORE": place}
 
-    def start(self, run: Path) -> Child:
+    def start(self, run: Path, *more: str, store: Path | None = None) -> Child:
         """Starts the command in a process group of its own."""
         output = self.folder / f"{run.name}.err"
         with output.open("w") as file:
             process = subprocess.Popen(
-                self.command(run),
+                self.command(run, *more),
                 cwd=self.folder,
-                env={**self.environment(run), "SELECT_S": "1"},
+                env={**self.environment(run, store), "SELECT_S": "1"},
                 stdout=subprocess.DEVNULL,
                 stderr=file,
                 start_new_session=True,
@@ -190,13 +204,17 @@ class Letters:
         return Child(process, output)
 
     def try_(
-        self, run: Path, *more: str, before: Callable[[], None] | None = None
+        self,
+        run: Path,
+        *more: str,
+        store: Path | None = None,
+        before: Callable[[], None] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Runs the command to its end, whatever that is."""
         return subprocess.run(
             self.command(run, *more),
             cwd=self.folder,
-            env=self.environment(run),
+            env=self.environment(run, store),
             capture_output=True,
             text=True,
             timeout=900,
@@ -204,9 +222,9 @@ class Letters:
             preexec_fn=before,
         )
 
-    def finish(self, run: Path) -> None:
+    def finish(self, run: Path, *more: str, store: Path | None = None) -> None:
         """Runs the command and insists that it succeeds."""
-        done = self.try_(run)
+        done = self.try_(run, *more, store=store)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def calls(self, name: str) -> list[Call]:

@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,10 +19,12 @@ from tests.end_to_end.letters_run import (
     Child,
     K,
     Letters,
+    Marker,
     decodes,
     result,
     store_of,
     stored,
+    wait_for,
 )
 
 pytestmark = pytest.mark.xdist_group("resume")
@@ -32,8 +33,7 @@ KILLS = 10
 #: The pool's problems by chunks.
 POOL_CHUNKS = -(-POOL // CHUNK)
 
-#: Moments at which a run is killed: a stage, and what must be there in it.
-Marker = tuple[str, Callable[[Path], bool]]
+#: Moments at which a run is killed.
 MARKERS: list[Marker] = [
     ("search", lambda run: len(stored(store_of(run), split="pool")) >= 2),
     ("search", lambda run: len(stored(store_of(run), split="pool")) >= POOL_CHUNKS - 5),
@@ -89,16 +89,6 @@ class Sessions:
         assert set(again) == set(decodes(self.letters.whole_calls))
         for decode, times in again.items():
             assert times <= 1 + in_flight[decode], f"made {times} times: {decode}"
-
-
-def wait_for(marker: Marker, child: Child, run: Path) -> None:
-    """Returns once a command is in a stage and its condition holds; fails if it ends before."""
-    stage, holds = marker
-    deadline = time.monotonic() + 300
-    while child.stage() != stage or not holds(run):
-        assert child.process.poll() is None, f"ended before {stage}: {child.output.read_text()}"
-        assert time.monotonic() < deadline, f"still in {child.stage()}, waiting for {stage}"
-        time.sleep(0.002)
 
 
 def test_the_run_has_something_to_compare(letters: Letters) -> None:

@@ -197,3 +197,26 @@ def test_a_number_that_is_none_neither_passes_nor_fails(folder, monkeypatch):
     )
     (verdict,) = stock.verdicts(DOCUMENTS[:1], ["#### 7"])
     assert (verdict.status, verdict.reason) == ("error", "exact_match is nan, no number")
+
+
+def test_the_description_follows_the_tasks_code_wherever_it_is(tmp_path):
+    """So verdicts of an edited metric are none of those that are stored."""
+    yaml = (
+        "task: own_metric\ndataset_path: json\ntest_split: test\n"
+        "dataset_kwargs: {data_files: {test: FOLDER/data.jsonl}}\n"
+        "doc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\noutput_type: generate_until\n"
+        "process_results: !function own_code.judge\n"
+        "metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]\n"
+    )
+    code = "def judge(doc, results):\n    return {'exact_match': int(results[0] == doc['a'])}\n"
+
+    found = []
+    for name, text in (("one", code), ("moved", code), ("edited", code.replace("==", "!="))):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "own_metric.yaml").write_text(yaml.replace("FOLDER", str(folder)))
+        (folder / "own_code.py").write_text(text)
+        (folder / "data.jsonl").write_text('{"q": "?", "a": "b"}\n')
+        params = {"task": "own_metric", "include_path": str(folder)}
+        found.append(load_verifier("task_metric", **params).describe())
+    assert found[0] == found[1] != found[2]

@@ -100,6 +100,7 @@ def _foreign() -> list[Path]:
     places += [str(Path.home() / ".cache"), *(os.environ.get(name, "") for name in caches)]
     places += ["/proc", "/sys", "/dev", "/etc", "/usr", *map(str, installed_task_paths())]
     places.append(str(Path(gapft_harness.__file__).parent))
+    places += [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     with contextlib.suppress(ImportError):
         import lm_eval
 

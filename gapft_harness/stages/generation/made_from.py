@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.extras import installed
-from gapft_harness.core.files import sha256
+from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import model_files, weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
@@ -29,9 +29,6 @@ _JUDGING = ("math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym", "l
 
 #: What a sampler says of a model whose files are not known here, as far as it tells models apart.
 SAID_OF_MODELS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
-
-#: Environment variables that decide how vLLM computes.
-_VLLM = ("VLLM_ATTENTION_BACKEND", "VLLM_BATCH_INVARIANT", "VLLM_ENABLE_V1_MULTIPROCESSING")
 
 #: Keys of an adapter's config that say where its base is, not what it computes.
 _PLACES = ("base_model_name_or_path", "revision")
@@ -55,7 +52,7 @@ def describe_sampler(
     arguments = {
         key: value
         for key, value in binding(settings.backend, settings.model_args, plugins).items()
-        if key != "pretrained"
+        if key != "pretrained" and value is not None
     }
     digests = Digests()
     put_on = None if adapter is None else describe_adapter(Path(adapter.path))
@@ -73,7 +70,7 @@ def describe_sampler(
         "adapter": put_on,
         "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
         "accelerators": describe_accelerators(),
-        "environment": {name: os.environ[name] for name in _VLLM if name in os.environ},
+        "environment": describe_environment(("vllm", "sglang") if entry.code else (entry.name,)),
     }, is_known
 
 
@@ -113,28 +110,38 @@ def describe_code(entry: Registered, digests: Digests) -> Any:
     home = Path(entry.home)
     if not entry.code or not home.is_dir():
         return entry.code
-    files = (file for file in home.rglob("*") if file.is_file() and file.suffix != ".pyc")
-    return {"file": entry.code, "package": {str(f.relative_to(home)): digests.of(f) for f in files}}
+    return {"file": entry.code, "package": _describe_folder(home, digests)}
+
+
+def _describe_folder(folder: Path, digests: Digests) -> dict[str, str]:
+    """The hashes of a folder's files by relative name; what Python compiles is left out."""
+    files = (file for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc")
+    return {file.relative_to(folder).as_posix(): digests.of(file) for file in files}
 
 
 def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
-    """The minor versions of those libraries that are installed, by name."""
-    versions = {name: installed(name) for name in names}
-    return {
-        name: ".".join(version.split("+")[0].split(".")[:2])
-        for name, version in versions.items()
-        if version
-    }
+    """The minor versions of those libraries that are installed, with the build's label, by name."""
+    found = {}
+    for name in names:
+        if version := installed(name):
+            public, plus, build = version.partition("+")
+            found[name] = ".".join(public.split(".")[:2]) + plus + build
+    return found
 
 
 def describe_accelerators() -> list[str]:
-    """The models of this machine's NVIDIA GPUs, without importing torch."""
-    found = set()
+    """The models of this machine's NVIDIA GPUs, without importing torch; none if all are hidden.
+
+    Where they differ, the last entry says which ones are shown.
+    """
+    shown, found = os.environ.get("CUDA_VISIBLE_DEVICES"), set()
+    if shown is not None and shown.strip() in ("", "-1"):
+        return []
     for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("Model:"):
                 found.add(line.removeprefix("Model:").strip())
-    return sorted(found)
+    return [*sorted(found), *([f"shown: {shown}"] if shown and len(found) > 1 else [])]
 
 
 def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict[str, Any], bool]:
@@ -159,7 +166,10 @@ def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict
 
 
 def describe_argument(value: Any, digests: Digests) -> Any:
-    """Replace names of files and paths of folders in an argument by their contents' hashes."""
+    """Replace names of files and paths of folders in an argument by their contents' hashes.
+
+    A number is written in one way: 2.0 as 2.
+    """
     if isinstance(value, Mapping):
         return {key: describe_argument(item, digests) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -168,5 +178,5 @@ def describe_argument(value: Any, digests: Digests) -> Any:
         if os.path.isfile(value):
             return {"file": digests.of(Path(value))}
         if os.sep in value and os.path.isdir(value):
-            return {"folder": sha256(Path(value))}
-    return value
+            return {"folder": _describe_folder(Path(value), digests)}
+    return int(value) if isinstance(value, float) and value.is_integer() else value

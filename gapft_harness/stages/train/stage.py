@@ -40,6 +40,7 @@ from gapft_harness.stages.train.stored import (
     as_trained,
     find_original,
     groups_of,
+    has_copies,
     is_stored,
     list_stale,
     put_into_store,
@@ -127,6 +128,11 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
     parts += [f"{new} new" + (f": {why}" if why else "")] if new else []
     if parts:
         context.say(f"train: {', '.join(parts)}")
+    if any(has_copies(places[arm]) for arm in left):
+        context.say(
+            f"train: adapters are copied, not linked: {run.path} and the store have no hard links "
+            "between them"
+        )
 
 
 def _label(names: Sequence[str]) -> str:

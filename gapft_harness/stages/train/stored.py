@@ -19,6 +19,7 @@ from typing import Any, Final
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import json_text, sha256, sha256_once, write_json
 from gapft_harness.core.identities import content_hash
+from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SearchedPool, TaskVerifier
@@ -109,6 +110,7 @@ def groups_of(
             "fsdp": recipe.executor.fsdp,
             "libraries": describe_libraries(_LIBRARIES),
             "accelerators": describe_accelerators(),
+            "environment": describe_environment(),
         }
         if not traits.as_documented:
             made_from["arm"] = arm.name
@@ -160,6 +162,12 @@ def as_trained(group: Group, facts: Mapping[str, Any]) -> Group:
 def is_stored(group: Group) -> bool:
     """Whether the store has the whole adapter."""
     return group.store.holds(group.name)
+
+
+def has_copies(group: Group) -> bool:
+    """Whether the store has a copy of a large file, for want of hard links to the run's folder."""
+    files = (file.stat() for file in group.folder.iterdir() if file.is_file())
+    return any(file.st_size >= _LINKED and file.st_nlink == 1 for file in files)
 
 
 def claim(group: Group, *, wait: bool) -> contextlib.AbstractContextManager[bool]:

@@ -1,0 +1,96 @@
+"""Kills with several workers, on Ray, and beside another run that shares the store.
+
+``test_resume.py`` kills a run of one worker in every stage; here the same run is made otherwise,
+and the content has to be that of the one worker who was never disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.end_to_end.letters_run import Letters, Marker, result, store_of, stored, wait_for
+from tests.verify.tampering import differences
+
+pytestmark = pytest.mark.xdist_group("resume")
+
+
+def content(run: Path) -> dict[str, Any]:
+    """All that a run ends with, but for how, by how many workers and for whom it was made.
+
+    The report's pages say that, too; their figures are in ``results.json``.
+    """
+    pages = ("report/report.md", "report/index.html", "report/tables/training.csv")
+    files: dict[str, Any] = {k: v for k, v in result(run).items() if k not in pages}
+    manifest = json.loads(files["manifest.json"])
+    del manifest["recipe"]["executor"]
+    for facts in manifest["training"].values():
+        facts.pop("reused", None)
+    recipe = yaml.safe_load(files["recipe.yaml"])
+    del recipe["executor"]
+    return {**files, "manifest.json": manifest, "recipe.yaml": recipe}
+
+
+def settings(**executor: Any) -> list[str]:
+    return [
+        word for key, value in executor.items() for word in ("--set", f"executor.{key}={value}")
+    ]
+
+
+SEARCH: Marker = ("search", lambda run: bool(stored(store_of(run), split="pool")))
+JUDGED: Marker = ("search", lambda run: any(store_of(run).glob("judge/*/[!.]*.jsonl")))
+STATES: Marker = ("states", lambda run: True)
+SELECT: Marker = ("select", lambda run: True)
+TRAIN: Marker = ("train", lambda run: any(run.glob("adapters/.*.checkpoint")))
+AUDIT: Marker = ("audit", lambda run: bool(stored(store_of(run), arm=True)))
+REPORT: Marker = ("report", lambda run: True)
+
+
+@pytest.mark.parametrize(
+    ("name", "executor", "markers"),
+    [
+        ("two", {"workers": 2, "checkpoint_steps": 1}, [SEARCH, STATES, TRAIN, REPORT]),
+        ("three", {"workers": 3}, [JUDGED, SELECT, AUDIT]),
+        ("ray", {"name": "ray", "workers": 2, "checkpoint_steps": 1}, [TRAIN, AUDIT]),
+    ],
+)
+def test_kills_change_nothing_whoever_does_the_work(
+    letters: Letters, name: str, executor: dict[str, Any], markers: list[Marker]
+) -> None:
+    rng = random.Random(f"kills of {name}")
+    run, more = letters.folder / f"killed-{name}", settings(**executor)
+    for marker in markers:
+        child = letters.start(run, *more)
+        wait_for(marker, child, run)
+        time.sleep(rng.uniform(0, 0.1))
+        assert child.kill(), "it ended before it was killed"
+    letters.finish(run, *more)
+    assert content(run) == content(letters.folder / "whole")
+    assert not [*run.rglob("*.partial"), *run.rglob("*.checkpoint")]
+
+
+def test_of_two_runs_on_one_store_one_is_killed_at_random_moments(letters: Letters) -> None:
+    """The other one goes on; the killed one's next command takes what both have stored."""
+    rng, store = random.Random(39), letters.folder / "twins.store"
+    first, second = (letters.folder / f"twin-{name}" for name in "ab")
+    living = letters.start(second, store=store)
+    kills = 0
+    while living.process.poll() is None and kills < 3:
+        child = letters.start(first, store=store)
+        time.sleep(rng.uniform(0.3, 0.6) * letters.seconds)
+        kills += child.kill()
+    assert kills
+    assert living.process.wait(600) == 0, living.output.read_text()
+    letters.finish(first, store=store)
+    for run in (first, second):
+        assert content(run) == content(letters.folder / "whole")
+    assert differences(letters.folder, first) == []
+    calls = [*letters.calls("twin-a"), *letters.calls("twin-b")]
+    assert set(calls) == set(letters.whole_calls)
+    assert len(calls) <= len(letters.whole_calls) + kills * 2, "what was in flight is made again"

@@ -1,0 +1,198 @@
+"""No step reads a file or an environment variable that its key does not contain.
+
+The real command runs with a hook in every Python process that notes the files that are opened and
+the variables that are asked for. A file that is neither Python's, nor in the run, in the store or
+in a folder for temporary files, has to be named by a key: a model's file by its name and hash, a
+plugin and what it imports by their hashes, the task's files by the content that keys take from
+them (prompts and golds).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness.core.files import sha256
+from gapft_harness.core.numerics import decides_results
+from tests.letters_task import CONTAINS, write_letters
+from tests.tiny_models import byte_llama
+
+pytestmark = pytest.mark.xdist_group("resume")
+
+#: In every process: what it opens for reading, and what it asks of the environment.
+RECORDER = """
+import os, sys
+
+_log = os.open(os.environ["READ_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+_seen = set()
+
+
+def _note(kind, name):
+    if (kind, name) not in _seen:
+        _seen.add((kind, name))
+        os.write(_log, f"{kind} {name}\\n".encode(errors="replace"))
+
+
+def _hook(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+        if not set("wxa") & set(arguments[1] or ""):
+            _note("file", os.path.abspath(os.fsdecode(arguments[0])))
+
+
+sys.addaudithook(_hook)
+_get = type(os.environ).__getitem__
+
+
+def _noting(self, name):
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.endswith(("os.py>", "os.py", "<frozen os>", "_abc.py", "_abc>")):
+        frame = frame.f_back
+    if "gapft_harness" in frame.f_code.co_filename:
+        _note("variable", name)
+    return _get(self, name)
+
+
+type(os.environ).__getitem__ = _noting
+"""
+
+#: What the command is started with; whoever copies the environment for a child reads all of it.
+GIVEN = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "READ_LOG", "OMP_NUM_THREADS", "HF_HUB_OFFLINE")
+
+#: Variables that the package asks for and that change no result: where things are, threads, how
+#: processes find each other, what is shown. Others that it asks for have to be in keys.
+HARMLESS = {
+    "GAPFT_STORE", "GAPFT_NO_AUTOLOAD", "GAPFT_CODE_EVAL", "GAPFT_DATA_DIR", "COLUMNS",
+    "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_DATASETS_CACHE",
+    "XDG_CACHE_HOME", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "RANK", "LOCAL_RANK", "OMP_WAIT_POLICY",
+    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TOKENIZERS_PARALLELISM", "CUDA_VISIBLE_DEVICES",
+    "ACCELERATE_USE_FSDP", "LC_CTYPE",
+}  # fmt: skip
+
+#: What libraries set when they are imported, and a copy of the environment holds.
+SET_BY_LIBRARIES = (
+    "TORCH",
+    "KMP_",
+    "HF_XET",
+    "TRANSFORMERS_",
+    "TQDM",
+    "MPL",
+    "PYTORCH_NVML",
+    "PYARROW_",
+)
+
+
+def recorded(log: Path, kind: str) -> Iterator[str]:
+    for line in log.read_text("utf-8", "replace").splitlines():
+        found, _, name = line.partition(" ")
+        if found == kind:
+            yield name
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every name and text of a JSON value."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from texts_in(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_every_file_and_variable_that_is_read_is_declared(tmp_path: Path) -> None:
+    byte_llama(tmp_path / "model")
+    write_letters(tmp_path, {"pool": 40, "audit": 16})
+    (tmp_path / "helpers_here.py").write_text("def holds(gold, text):\n    return gold in text\n")
+    (tmp_path / "plugin.py").write_text(
+        "import helpers_here\n"
+        + CONTAINS.replace("if g in r else", "if helpers_here.holds(g, r) else")
+    )
+    (tmp_path / "recipe.yaml").write_text(
+        "name: letters\ndata: {task: letters}\nsearch: {k: 4, temperature: 1.0, top_p: 1.0}\n"
+        f"model: {{args: {{pretrained: '{tmp_path / 'model'}', dtype: float32, device: cpu}}}}\n"
+        "conditions: [gapft, all_verified]\nseeds: [13]\nexecutor: {workers: 1}\n"
+        "training: {dtype: float32, repetitions: 1}\n"
+    )
+    (tmp_path / "shim").mkdir()
+    (tmp_path / "shim/sitecustomize.py").write_text(RECORDER)
+    log, path = tmp_path / "reads.log", os.pathsep.join(map(str, (tmp_path / "shim", tmp_path)))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml"),
+            *("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "run"),
+        ],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
+        env={
+            **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+            "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "READ_LOG": str(log),
+            "HF_HUB_OFFLINE": "1", "TMPDIR": str(tmp_path.parent), "ATEN_CPU_CAPABILITY": "default",
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    keys = [
+        json.loads(file.read_text())["key"] for file in tmp_path.glob(".store/*/*/made_from.json")
+    ]
+    assert {key["step"] for key in keys} == {"generate", "judge", "train"}
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+
+    def undeclared(name: str) -> bool:
+        file = Path(name)
+        if not file.is_file() or not file.is_relative_to(tmp_path) or file.suffix == ".pyc":
+            return False
+        inside = file.relative_to(tmp_path).parts[0]
+        if inside in ("run", ".store", "shim", "reads.log", "recipe.yaml"):
+            return False
+        if inside == "model":
+            told = {"generate", "train"}
+            return any(sha256(file) not in texts_in(key) for key in keys if key["step"] in told)
+        if inside == "tasks":  # their content comes into keys as prompts and golds
+            return str(file) not in manifest["rests_on"]["files"]
+        return inside not in ("plugin.py", "helpers_here.py")
+
+    files = set(recorded(log, "file"))
+    assert {str(tmp_path / name) for name in ("model/model.safetensors", "plugin.py")} <= files
+    assert [name for name in sorted(files) if undeclared(name)] == []
+    elsewhere = [
+        name
+        for name in sorted(files)
+        if Path(name).is_file()
+        and not Path(name).is_relative_to(tmp_path)
+        and not is_of_the_machine(Path(name))
+    ]
+    assert elsewhere == []
+    judged = [key["verifier"]["code"] for key in keys if key["step"] == "judge"]
+    assert judged
+    assert sha256(tmp_path / "plugin.py") not in judged, "its helper counts too"
+    of_models = [key.get("sampler", key) for key in keys if key["step"] != "judge"]
+    assert [of["environment"] for of in of_models] == [{"ATEN_CPU_CAPABILITY": "default"}] * len(
+        of_models
+    )
+    variables = {
+        name
+        for name in recorded(log, "variable")
+        if name not in {*GIVEN, *HARMLESS}
+        and not name.startswith(SET_BY_LIBRARIES)
+        and not decides_results(name)
+    }
+    assert "GAPFT_STORE" in recorded(log, "variable")
+    assert variables == set()
+
+
+def is_of_the_machine(file: Path) -> bool:
+    """Whether a file belongs to Python, to a package, to the system or to this package."""
+    import gapft_harness
+
+    places = [*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix]
+    places += ["/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/tmp", "/var"]
+    places += [str(Path(gapft_harness.__file__).parent), str(Path.home() / ".cache")]
+    places += [os.environ.get("HF_HOME", ""), *(p for p in sys.path if p.endswith("-packages"))]
+    return any(place and file.is_relative_to(place) for place in places)

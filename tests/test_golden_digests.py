@@ -1,0 +1,134 @@
+"""What a step makes of fixed inputs stays the same as long as the step's version does.
+
+If one of these fails and the change is meant: raise the step's version (of a run's tables, the
+format), so that nothing stored before is taken for the new output, and record the new digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import Arm, Decoding, Problem
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.reading import check_recipe
+from gapft_harness.run_directory.manifest import FORMAT
+from gapft_harness.stages.generation import generation, verdicts
+from gapft_harness.stages.generation.chunks import Chunk
+from gapft_harness.stages.generation.parts import verdict_record
+from gapft_harness.stages.search.states import partition
+from gapft_harness.stages.selection.choosing import choose_set
+from gapft_harness.stages.train import stored
+from gapft_harness.store.store import Store
+from gapft_harness.training.ledger import learning_rate, sequences_hash
+from gapft_harness.training.plan import plan, sequences
+from gapft_harness.verification.judging import judge_unique
+from tests.pools import pool
+from tests.test_states import OUTCOMES, searched
+
+#: By step and version, the digest of its output.
+DIGESTS = {
+    ("generate", 1): "81cf106bf8a216b4c2cb0f62d16c60f0f6c62ca86f64da51d702e57b12e051e4",
+    ("judge", 1): "f5ae298aa7476e1a319eeb2cdc0b43ac509dd7d8c996cbc0c039ba22f099fcbc",
+    ("states", 3): "6844295eb4154579017465c959615b815073efcf81b004820d9b95babb96e7d8",
+    ("select", 3): "571bee69e43f5112e86f31784c56aa3fc27216fd237d24a3da1c237c966a46b5",
+    ("train", 1): "5612fd16431f2573cf6bd87d00f0613b01619253504a18eea5bcf0030be35596",
+}
+
+RECIPE = {
+    "name": "r",
+    "data": {"task": "t"},
+    "model": {"args": {"pretrained": "none"}},
+    "search": {"k": 11, "chunk": 2},
+}
+
+
+def requests(folder: Path) -> Any:
+    """Chunks with the names of their files, and the seed of each sample."""
+    search = check_recipe(RECIPE, "test").search
+    problems = [Problem(f"p{i}", "?" * (i % 3), "a", {}) for i in range(5)]
+    phases = generation.search_phases(Decoding(False, 12, ("\n",)), search, stop=False)
+    groups = {of: Store(folder).group("generate", 1, {"phase": of.name}) for of in phases}
+    streams = SampleStreams(7, "search", "pool")
+    return [
+        [
+            [problem.id for problem in chunk.members],
+            [name for _, name in chunk.places.values()],
+            [
+                streams.seeds_of(problem.id, attempt, phase.indices)
+                for problem in chunk.members
+                for phase in phases
+                for attempt in (1, 2)
+            ],
+        ]
+        for members in generation.chunks_of(problems, generation.chunk_size(search, phases))
+        for chunk in [Chunk.of(members, groups)]
+    ]
+
+
+def judged(folder: Path) -> Any:
+    """Verdicts and answers of bundled rules on responses, right, wrong and unreadable."""
+    cases = {
+        "boxed_math": (["so \\boxed{1/2}", "\\boxed{0.5}", "\\boxed{2}", "half", ""], "\\frac12"),
+        "option_letter": (["The answer is B.", "b", "A or B", "C", ""], "B"),
+    }
+    found = []
+    for name, (responses, gold) in cases.items():
+        pairs = judge_unique(load_plugins().verifier(name, {}), responses, [gold] * len(responses))
+        found.append(verdict_record("p", ((i, *pair) for i, pair in enumerate(pairs)), ("p",)))
+    return found
+
+
+def states(folder: Path) -> Any:
+    """The partition, with the response that is kept."""
+    run = searched(folder / "run", "shortest", OUTCOMES)
+    return [
+        partition(str(run.path), "pool"),
+        pq.read_table(run.path / "pool/states.parquet").to_pylist(),
+    ]
+
+
+def examples(condition: str) -> Any:
+    select, entry = load_plugins().selector(condition)
+    return choose_set(select, entry, pool(9, 9), 5, 3, Arm(condition, 13)).examples
+
+
+def selected(folder: Path) -> Any:
+    """What the paper's conditions choose."""
+    conditions = ("gapft", "uniform", "replay", "all_verified")
+    return {name: [asdict(example) for example in examples(name)] for name in conditions}
+
+
+def trained(folder: Path) -> Any:
+    """Sequences, their order, and the learning rates."""
+    settings = check_recipe(RECIPE, "test").training
+    fitted = sequences(examples("uniform"), settings)
+    table = plan([of.slot for of in fitted], settings, 13)
+    steps = len(table)
+    rates = [f"{learning_rate(settings, n + 1, steps):.9e}" for n in range(steps)]
+    return [sequences_hash(fitted), table, rates]
+
+
+@pytest.mark.parametrize(
+    ("step", "version", "output"),
+    [
+        ("generate", generation.VERSION, requests),
+        ("judge", verdicts.VERSION, judged),
+        ("states", FORMAT, states),
+        ("select", FORMAT, selected),
+        ("train", stored._VERSION, trained),
+    ],
+)
+def test_a_step_gives_what_its_version_stands_for(
+    step: str, version: int, output: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    assert content_hash(output(tmp_path)) == DIGESTS[step, version], (
+        f"{step}: another output; raise its version, and record the digest of the new one"
+    )

@@ -1,0 +1,122 @@
+"""A plugin's key covers the modules that it imports from beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.hooks.imports import find_imported_files
+from tests.command import gapft
+from tests.letters_task import CONTAINS, write_letters
+from tests.tiny_models import byte_llama
+
+FILES = {
+    "plugin.py": "import json, pytest, gapft_harness, helpers_of_it\nimport rules_of_it.late as x\n"
+    "def judge():\n    from within_it import a_function\n",
+    "helpers_of_it.py": "import deep_one\nimport helpers_of_it\n",
+    "deep_one.py": "import rules_of_it.nothing_there\n",
+    "rules_of_it/__init__.py": "from .early import A\nfrom . import sibling, B\n",
+    "rules_of_it/early.py": "from ..outside import C\n",
+    "rules_of_it/sibling.py": "",
+    "rules_of_it/late.py": "",
+    "rules_of_it/unused.py": "",
+    "spaces_of_it/inner.py": "",
+    "within_it.py": "import spaces_of_it.inner\nimport broken_one\n",
+    "broken_one.py": "def (",
+    "json.py": "raise SystemExit\n",
+    "unrelated.py": "",
+}
+
+
+def test_modules_beside_a_plugin_are_found_and_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    expected = {
+        "broken_one", "deep_one", "helpers_of_it", "rules_of_it", "rules_of_it.early",
+        "rules_of_it.late", "rules_of_it.sibling", "spaces_of_it.inner", "within_it",
+    }  # fmt: skip
+    found = find_imported_files(tmp_path / "plugin.py")
+    assert set(found) == expected
+    assert all(path.is_relative_to(tmp_path) for path in found.values())
+
+
+PLUGIN = CONTAINS.replace(
+    "class Contains", "import helpers_of_letters\n\n\nclass Contains"
+).replace("g in r else", "helpers_of_letters.holds(g, r) else")
+
+
+def test_an_edited_helper_gives_another_key_and_the_run_is_made_again(tmp_path: Path) -> None:
+    byte_llama(tmp_path / "model")
+    write_letters(tmp_path, {"pool": 8, "audit": 8})
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    helper = tmp_path / "helpers_of_letters.py"
+    helper.write_text("def holds(gold, text):\n    return gold in text\n")
+    (tmp_path / "recipe.yaml").write_text(
+        "name: letters\ndata: {task: letters}\nsearch: {k: 2, temperature: 1.0}\n"
+        f"model: {{args: {{pretrained: '{tmp_path / 'model'}', dtype: float32, device: cpu}}}}\n"
+    )
+    command = ["--include-path", "tasks", "--plugin", "plugin.py", "--only", "search"]
+    env = {"PYTHONPATH": str(tmp_path)}
+
+    def run() -> tuple[set[str], int, int]:
+        done = gapft("run", "recipe.yaml", "--run-dir", "run", *command, cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stderr
+        manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+        passed = manifest["verdict_counts"]["pool"].get("pass", 0)
+        judged, generated = (
+            {path.parent.name for path in tmp_path.glob(f".store/{step}/*/made_from.json")}
+            for step in ("judge", "generate")
+        )
+        return judged, passed, len(generated)
+
+    first = run()
+    assert run() == first
+    helper.write_text("def holds(gold, text):\n    return True\n")
+    done = gapft("run", "run", "--only", "states", "--plugin", "plugin.py", cwd=tmp_path, env=env)
+    assert done.returncode == 2, "other stages stop"
+    assert "contains" in done.stderr
+    again = run()
+    assert again[0] > first[0]
+    assert again[1] == 8 * 3 > first[1]
+    assert again[2] == first[2], "responses are reused"
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def edited(path: Path) -> None:
+    path.write_text("A = 2\n")
+
+
+@pytest.mark.parametrize("change", [removed, edited])
+def test_the_hash_of_a_part_follows_what_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    from gapft_harness.hooks.loading import find_plugins, registrations
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "words_of_it.py").write_text("A = 1\n")
+    file = tmp_path / "rule.py"
+    file.write_text(
+        "from gapft_harness import hookimpl\n\n\ndef last(passing):\n    import words_of_it\n\n"
+        "    return passing[-words_of_it.A]\n\n\n@hookimpl\n"
+        "def register_response_rules(register):\n    register('last', last)\n"
+    )
+
+    def code() -> str:
+        *_, (name, load) = find_plugins([str(file)])
+        [entry] = registrations(name, load())
+        return entry.code
+
+    before = code()
+    assert code() == before
+    change(tmp_path / "words_of_it.py")
+    assert code() != before

@@ -1,0 +1,231 @@
+"""Which model arguments and environment variables a key of responses contains; no weights."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.numerics import decides_results, describe_environment
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.hooks.protocols import SamplerSettings
+from gapft_harness.hooks.registered import SamplerTraits
+from gapft_harness.stages.generation import made_from
+from gapft_harness.stages.generation.made_from import describe_libraries, describe_sampler
+from gapft_harness.store.store import Store
+from tests.tiny_models import byte_llama
+
+BACKENDS = ("hf", "vllm")
+
+#: What a recipe may set of a model and no response depends on. Everything else is in the key.
+NO_EFFECT = {"hf": set[str](), "vllm": {"gpu_memory_utilization", "kv_cache_memory_bytes"}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return byte_llama(tmp_path_factory.mktemp("model") / "here")
+
+
+def key(
+    model: Path, backend: str, /, *, others: dict[str, Any] | None = None, **arguments: Any
+) -> str:
+    settings = SamplerSettings(
+        backend, {"pretrained": str(model), **arguments}, **{"threads": 1, **(others or {})}
+    )
+    described, is_known = describe_sampler(
+        settings, load_plugins(), None, Store(model.parent / "store")
+    )
+    assert is_known or "subfolder" in arguments
+    return content_hash(described)
+
+
+def accepted(backend: str) -> list[str]:
+    """The arguments that a sampler takes by name; vLLM need not be installed."""
+    from lm_eval.models.huggingface import HFLM
+
+    names = {
+        "hf": {*inspect.signature(HFLM.__init__).parameters, "device_map", "attn_implementation"},
+        "vllm": {
+            "batch_size", "dtype", "enable_chunked_prefill", "enable_prefix_caching", "revision",
+            "enforce_eager", "kv_cache_dtype", "max_model_len", "max_num_batched_tokens",
+            "max_num_seqs", "quantization", "tensor_parallel_size", "tokenizer",
+            "trust_remote_code",
+        },
+    }  # fmt: skip
+    return sorted((names[backend] | NO_EFFECT[backend]) - {"self", "kwargs", "pretrained"})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_argument_has_its_declared_effect(model: Path, backend: str) -> None:
+    free = load_plugins().get("sampler", backend).declared(SamplerTraits).operational
+    assert set(free) == NO_EFFECT[backend]
+    names = accepted(backend)
+    assert len(names) > 10
+    without = key(model, backend)
+    for name in names:
+        keys = {without, *(key(model, backend, **{name: value}) for value in (True, 2, "two"))}
+        assert len(keys) == (1 if name in NO_EFFECT[backend] else 4), name
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"chat_template": True}, {"system_instruction": "Hm."}, {"start_tokens": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_settings_beside_the_arguments_count_and_threads_do_not(model: Path, backend: str) -> None:
+    without = key(model, backend)
+    keys = {key(model, backend, others=others) for others in SETTINGS}
+    assert len(keys | {without}) == 1 + len(SETTINGS)
+    assert key(model, backend, others={"threads": 7, "processes": 3}) == without
+    assert len({key(model, backend) for backend in BACKENDS}) == len(BACKENDS)
+
+
+values = st.recursive(
+    st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(codec="ascii"), max_size=5)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+some_arguments = st.dictionaries(st.sampled_from([f"argument{i}" for i in range(5)]), values)
+
+
+def respell(value: Any, rng: random.Random) -> Any:
+    """The same value, written in another way."""
+    if isinstance(value, dict):
+        items = [(name, respell(inner, rng)) for name, inner in value.items()]
+        rng.shuffle(items)
+        return dict(items)
+    if isinstance(value, list):
+        return rng.choice([list, tuple])(respell(inner, rng) for inner in value)
+    if isinstance(value, int) and not isinstance(value, bool) and float(value) == value:
+        return rng.choice([int, float])(value)
+    return value
+
+
+@given(arguments=some_arguments, seed=st.integers(0, 2**32))
+def test_equal_arguments_give_the_same_key_and_others_another(
+    model: Path, arguments: dict[str, Any], seed: int
+) -> None:
+    rng = random.Random(seed)
+    expected = key(model, "vllm", **arguments)
+    same = {**respell(arguments, rng), "unset": None, "gpu_memory_utilization": rng.random()}
+    assert key(model, "vllm", **same) == expected
+    name = rng.choice([f"argument{i}" for i in range(5)])
+    assert key(model, "vllm", **{**arguments, name: "another value"}) != expected
+
+
+def test_the_same_model_at_another_place_has_the_same_key(model: Path, tmp_path: Path) -> None:
+    there = Path(shutil.copytree(model, tmp_path / "there"))
+    assert key(there, "hf") == key(model, "hf")
+    (there / "README.md").write_text("Moved.")
+    (there / "onnx").mkdir()
+    assert key(there, "hf") == key(model, "hf")
+    for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
+        kept = (there / name).read_bytes()
+        (there / name).write_bytes(kept + b" ")
+        assert key(there, "hf") != key(model, "hf"), name
+        (there / name).write_bytes(kept)
+    for name in ("adapter_config.json", "chat_template.jinja", "modeling_own.py", "a.tiktoken"):
+        (there / name).write_text("{}")
+        assert key(there, "hf") != key(model, "hf"), name
+        (there / name).unlink()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_an_argument_names_counts_by_its_content(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    places = [tmp_path / name for name in ("one", "other")]
+    files = [place / "template" for place in places]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("{{ messages }}")
+    named = [str(of) for of in (files if kind == "file" else places)]
+    (places[1] / "code.pyc").write_text("compiled at another time")
+    one, other = (key(model, "hf", template=name) for name in named)
+    assert one == other
+    files[1].write_text("{{ messages }} ")
+    assert key(model, "hf", template=named[1]) != one
+
+
+#: Environment variables that decide how something is computed.
+OF_LIBRARIES = (
+    "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG",
+    "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "USE_HUB_KERNELS", "NCCL_ALGO",
+    "TORCH_BLAS_PREFER_CUBLASLT", "FLASH_ATTENTION_DETERMINISTIC",
+)  # fmt: skip
+OF_VLLM = ("VLLM_ATTENTION_BACKEND", "VLLM_BATCH_INVARIANT", "VLLM_USE_V1", "VLLM_ANY_NEW_ONE")
+NO_INFLUENCE = (
+    "VLLM_LOGGING_LEVEL", "VLLM_CACHE_ROOT", "VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_NO_USAGE_STATS",
+    "VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS", "HF_HOME", "HF_HUB_OFFLINE", "GAPFT_STORE",
+    "HOME", "TQDM_DISABLE",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*OF_LIBRARIES, *OF_VLLM, *NO_INFLUENCE])
+def test_environment_variables_have_their_declared_effect(
+    model: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = {backend: key(model, backend) for backend in BACKENDS}
+    monkeypatch.setenv(name, "1")
+    changed = {backend for backend in BACKENDS if key(model, backend) != before[backend]}
+    expected = (*BACKENDS,) if name in OF_LIBRARIES else ("vllm",) if name in OF_VLLM else ()
+    assert changed == set(expected)
+
+
+def test_what_is_set_for_vllm_here_changes_no_key(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is the same before an engine is started in a process, and after."""
+    from gapft_harness.lm_eval_bridge.samplers.vllm.process import _ENVIRONMENT
+
+    for name in _ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    before = key(model, "vllm")
+    for name, value in _ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    assert key(model, "vllm") == before
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    assert key(model, "vllm") != before
+
+
+def test_training_has_what_torch_reads_and_no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    assert "NVIDIA_TF32_OVERRIDE" in describe_environment()
+    assert "VLLM_BATCH_INVARIANT" not in describe_environment()
+    assert decides_results("VLLM_BATCH_INVARIANT")
+
+
+def test_hidden_gpus_and_builds_of_a_library_count(
+    model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for number, name in enumerate(("A", "B")):
+        (tmp_path / f"gpus/{number}").mkdir(parents=True)
+        (tmp_path / f"gpus/{number}/information").write_text(f"Model: \t {name}\n")
+    monkeypatch.setattr(made_from, "Path", lambda path: tmp_path / str(path).rpartition("/")[2])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = []
+    for shown in (None, "", "0", "1"):
+        if shown is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        found.append(json.dumps(made_from.describe_accelerators()))
+    assert found[:2] == ['["A", "B"]', "[]"]
+    assert len(set(found)) == 4
+    builds: list[Callable[[str], str]] = [lambda name: "2.9.1+cpu", lambda name: "2.9.1+cu128"]
+    for build in builds:
+        monkeypatch.setattr(made_from, "installed", build)
+        found.append(describe_libraries(("torch",))["torch"])
+    assert found[-2:] == ["2.9+cpu", "2.9+cu128"]
