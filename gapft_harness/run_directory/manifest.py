@@ -142,6 +142,7 @@ class Manifest(TypedDict, total=False):
     stored: dict[str, list[str]]
     reused: dict[str, dict[str, int]]
     imported: dict[str, ImportFacts]
+    history: str  # the hash of the last line of history.jsonl
     n: int
     budgets: dict[str, BudgetFacts]
     audits: dict[str, AuditFacts]

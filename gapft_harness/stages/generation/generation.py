@@ -73,6 +73,7 @@ from gapft_harness.stages.generation.sealing import (
     write_responses,
 )
 from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts, verdict_groups
+from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
 
@@ -487,7 +488,7 @@ def answer(
             phase: store.group(
                 "generate",
                 VERSION,
-                {"sampler": model, **_depends_on(phase, streams, episodes, judged_by, size)},
+                describe_phase(phase, model, streams, episodes.attempts, judged_by, size),
             )
             for phase in phases
         }
@@ -529,13 +530,14 @@ def answer(
             for phase in phases:
                 responses.add_verdicts(chunk.path(phase), this_run)
         del of_runs[this_run]
-        stored = sorted(group.name for group in (*groups.values(), *by_verifier.values()))
+        used = (*groups.values(), *by_verifier.values())
+        stored = sorted({group.name for group in used})
         facts = write_responses(
             path,
             responses,
             problems,
             verifier,
-            extra={**extra(source), "stored": stored},
+            extra={**extra(source), "stored": stored, "made_from": record_groups(used)},
             episodes=episodes,
             executions=executions,
             progress=progress,
@@ -544,19 +546,29 @@ def answer(
         return {**facts, "reused": dict(sorted(of_runs.items()))}
 
 
-def _depends_on(
+def describe_phase(
     phase: Phase,
+    sampler: Mapping[str, Any],
     streams: SampleStreams,
-    episodes: Episodes,
+    attempts: int,
     judged_by: Mapping[str, Any],
     size: int,
 ) -> dict[str, Any]:
-    """What a phase's responses depend on beside the model and the prompts."""
+    """Describe what a phase's responses depend on beside the prompts.
+
+    Args:
+        phase: which responses.
+        sampler: its description (``made_from.describe_sampler``).
+        streams: the samples' random streams.
+        attempts: most attempts of an episode.
+        judged_by: the verifier's description (``made_from.describe_verifier``).
+        size: problems of a chunk.
+    """
     decoding: dict[str, Any] = {
         "max_gen_toks": phase.decoding.max_gen_toks,
         "until": list(phase.decoding.until),
     }
-    found: dict[str, Any] = {"decoding": decoding, "chunk": size}
+    found: dict[str, Any] = {"sampler": sampler, "decoding": decoding, "chunk": size}
     if phase.indices != (GREEDY,):
         decoding |= {
             "temperature": phase.decoding.temperature,
@@ -564,8 +576,8 @@ def _depends_on(
             "top_k": phase.decoding.top_k,
         }
         found["streams"] = asdict(streams)
-    if episodes.attempts > 1:
-        found["episode"] = {"attempts": episodes.attempts, "verifier": judged_by}
+    if attempts > 1:
+        found["episode"] = {"attempts": attempts, "verifier": judged_by}
     if phase.unsolved:
         found["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
     return found

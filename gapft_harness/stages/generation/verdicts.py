@@ -38,13 +38,29 @@ def verdict_groups(
         verifier: its description (``made_from.describe_verifier``).
         executions: how often greedy responses are judged.
     """
-    groups = {}
-    for phase, group in generated.items():
-        made_from: dict[str, Any] = {"responses": group.key, "verifier": verifier}
-        if executions > 1 and GREEDY in phase.indices:
-            made_from["executions"] = executions
-        groups[phase] = store.group("judge", VERSION, made_from)
-    return groups
+    return {
+        phase: store.group(
+            "judge", VERSION, describe_verdicts(phase, group.key, verifier, executions)
+        )
+        for phase, group in generated.items()
+    }
+
+
+def describe_verdicts(
+    phase: Phase, responses: str, verifier: Mapping[str, Any], executions: int
+) -> dict[str, Any]:
+    """Describe what verdicts depend on beside responses and golds.
+
+    Args:
+        phase: whose responses are judged.
+        responses: the key of the responses.
+        verifier: its description (``made_from.describe_verifier``).
+        executions: how often greedy responses are judged.
+    """
+    found: dict[str, Any] = {"responses": responses, "verifier": verifier}
+    if executions > 1 and GREEDY in phase.indices:
+        found["executions"] = executions
+    return found
 
 
 def place_verdicts(
