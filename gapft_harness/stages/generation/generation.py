@@ -317,7 +317,7 @@ class Generator:
 
     def _store(self, chunk: Chunk, phase: Phase, records: Sequence[Record]) -> None:
         group, name = chunk.places[phase]
-        group.commit(name, part_of(records, self.run))
+        group.commit(name, part_of(records, self.run, group.folder / name))
 
 
 class _Report:
@@ -492,6 +492,12 @@ def answer(
             )
             for phase in phases
         }
+        executions = task["episode"]["executions"]
+        by_verifier = verdict_groups(store, groups, judged_by, executions)
+        used = (*groups.values(), *by_verifier.values())
+        for group in used:
+            if group.exists():
+                group.facts()  # refuses an edited one
         chunks = [
             Chunk.of(members, groups, episodes.attempts > 1)
             for members in chunks_of(problems, size)
@@ -512,8 +518,6 @@ def answer(
             share or (0, 1),
         )
         responses, of_runs = StoredResponses(), Counter[str]()
-        executions = task["episode"]["executions"]
-        by_verifier = verdict_groups(store, groups, judged_by, executions)
         verdicts: list[Chunk] = []
         for chunk in chunks if share is None else chunks[share[0] :: share[1]]:
             heads = {phase: responses.add(chunk.path(phase)) for phase in phases}
@@ -530,7 +534,6 @@ def answer(
             for phase in phases:
                 responses.add_verdicts(chunk.path(phase), this_run)
         del of_runs[this_run]
-        used = (*groups.values(), *by_verifier.values())
         stored = sorted({group.name for group in used})
         facts = write_responses(
             path,

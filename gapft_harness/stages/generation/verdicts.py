@@ -125,7 +125,7 @@ class Judge:
                 if rows:
                     records.append(verdict_record(entry.problem_id, rows, differing))
             group, name = chunk.places[phase]
-            group.commit(name, part_of(records, self.run))
+            group.commit(name, part_of(records, self.run, group.folder / name))
 
 
 def judge(

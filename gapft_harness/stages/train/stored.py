@@ -244,7 +244,8 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
             if not file.exists():
                 shutil.copyfile(stored, file)
         facts = read_json(partial / "training.json")
-        facts = {**facts, STORED: group.name}
+        if facts.get(STORED) != group.name:
+            raise damaged(group.folder / INDEX, f"it is a copy of {facts.get(STORED)}")
         if "arm" not in group.made_from:
             facts |= {"condition": arm.condition, "base_model": base}
             _write_anew(partial / "README.md", model_card(facts))

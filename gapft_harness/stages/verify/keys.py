@@ -63,15 +63,15 @@ class Keys:
         run: the run.
         manifest: its manifest.
         plugins: those that are loaded; a sampler or trainer among them tells more.
-        tables: how many tables' keys agreed.
-        adapters: how many adapters' keys agreed.
+        tables: those whose keys agreed, each with the split whose problems it answers.
+        adapters: the arms whose adapters' keys agreed.
     """
 
     run: RunDirectory
     manifest: Manifest
     plugins: Plugins
-    tables: int = 0
-    adapters: int = 0
+    tables: dict[str, str]
+    adapters: list[Arm]
     _first: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
 
     def check_table(self, relative: str, split: str) -> Iterator[str]:
@@ -100,7 +100,7 @@ class Keys:
         if not (generated and judged):
             yield f"{relative}: does not record what its responses and verdicts were made from"
             return
-        table = _Table(self.run, self.manifest, self.plugins, relative, split, facts)
+        table = GeneratedTable(self.run, self.manifest, self.plugins, relative, split, facts)
         faults += table.check(generated, judged)
         sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
         # a server's model has another name with each adapter
@@ -108,7 +108,8 @@ class Keys:
         faults += self._alike(relative, split, _OF_SAMPLERS, {**sampler, **model})
         faults += self._alike(relative, f"verdicts on {split}", _OF_VERIFIERS, verifier)
         yield from faults
-        self.tables += not faults
+        if not faults:
+            self.tables[relative] = split
 
     def check_adapter(self, arm: Arm, examples: Sequence[Example]) -> Iterator[str]:
         """Compare what an adapter was trained on and by with its selection and the recipe."""
@@ -144,7 +145,8 @@ class Keys:
         faults += _compare_weights(where, content["base"], facts.get("base_sha256"))
         faults += self._alike(where, f"trainer {name}", _OF_TRAININGS, content)
         yield from faults
-        self.adapters += not faults
+        if not faults:
+            self.adapters.append(arm)
 
     def check_shared(self, trained: Sequence[Arm], tables: Iterable[str]) -> Iterator[str]:
         """Hold what has equal keys to be equal: adapters, and responses with their verdicts.
@@ -209,7 +211,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class GeneratedTable:
     """One table that was generated, with what it records of itself."""
 
     run: RunDirectory
@@ -229,29 +231,36 @@ class _Table:
             judged: contents of the verdicts' keys.
         """
         sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
-        task, search = task_of(self.manifest, self.split), self.run.recipe.search
-        episode, streams = task["episode"], self._streams()
-        phases = self._phases()
-        responses: list[dict[str, Any]] = []
-        verdicts: list[dict[str, Any]] = []
-        for phase in phases:
-            size = chunk_size(search, phases)
-            of_phase = describe_phase(phase, sampler, streams, episode["attempts"], verifier, size)
-            content = {"step": "generate", "version": VERSION, **of_phase}
-            if content in responses:  # a further block of samples
-                continue
-            responses.append(content)
-            of_phase = describe_verdicts(
-                phase, content_hash(content), verifier, episode["executions"]
-            )
-            verdicts.append({"step": "judge", "version": JUDGE_VERSION, **of_phase})
+        contents = [*self.contents(sampler, verifier).values()]
+        responses, verdicts = (_distinct(of) for of in zip(*contents, strict=True))
         yield from self._compare(generated, responses)
         yield from self._compare(judged, verdicts)
         yield from self._check_sampler(sampler)
         yield from self._check_verifier(verifier)
-        yield from self._check_samples(streams)
+        yield from self._check_samples()
 
-    def _phases(self) -> list[Phase]:
+    def contents(
+        self, sampler: Mapping[str, Any], verifier: Mapping[str, Any]
+    ) -> dict[Phase, tuple[dict[str, Any], dict[str, Any]]]:
+        """Compute what the keys of each phase's responses and verdicts must be made from.
+
+        Args:
+            sampler: what the table records of the sampler.
+            verifier: what it records of the verifier.
+        """
+        episode, phases = task_of(self.manifest, self.split)["episode"], self.phases()
+        streams, size = self.streams(), chunk_size(self.run.recipe.search, phases)
+        found = {}
+        for phase in phases:
+            of_phase = describe_phase(phase, sampler, streams, episode["attempts"], verifier, size)
+            responses = {"step": "generate", "version": VERSION, **of_phase}
+            key = content_hash(responses)
+            of_verdicts = describe_verdicts(phase, key, verifier, episode["executions"])
+            verdicts = {"step": "judge", "version": JUDGE_VERSION, **of_verdicts}
+            found[phase] = responses, verdicts
+        return found
+
+    def phases(self) -> list[Phase]:
         """The responses that the table must hold, as they were generated."""
         greedy = decoding_from(task_of(self.manifest, self.split))
         search = self.run.recipe.search
@@ -263,7 +272,7 @@ class _Table:
         problems = len([*read_ids(self.run.path / self.relative)])
         return sample_phases(sampled_decoding(greedy, search), samples // problems)
 
-    def _streams(self) -> SampleStreams:
+    def streams(self) -> SampleStreams:
         """The random streams that its samples must be drawn from."""
         seed, arm = self.run.recipe.search.seed, self._arm
         if arm is None:
@@ -352,9 +361,9 @@ class _Table:
         }
         yield from unequal(f"{self._where}, verifier", verifier, expected, "the run has")
 
-    def _check_samples(self, streams: SampleStreams) -> Iterator[str]:
+    def _check_samples(self) -> Iterator[str]:
         """Every response has the seed of its stream; without early stop all K are there."""
-        search = self.run.recipe.search
+        search, streams = self.run.recipe.search, self.streams()
         wanted = None
         if self._arm is None and self.split != CALIBRATION and not stops(search, self.split):
             wanted = [GREEDY, *range(search.k)]
@@ -372,6 +381,15 @@ class _Table:
                         f"{of.response.seed}, its random stream {seed}"
                     )
                     return
+
+
+def _distinct(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Contents without those that repeat an earlier one: further blocks of samples."""
+    found: list[dict[str, Any]] = []
+    for content in contents:
+        if content not in found:
+            found.append(content)
+    return found
 
 
 def _compare_weights(where: str, model: Mapping[str, Any], weights: str | None) -> Iterator[str]:

@@ -117,7 +117,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
         # a name was changed, or its plugin is not given: what was found is not lost for that
         findings.differences.append(str(error))
         return
-    keys = Keys(run, manifest, plugins)
+    keys = Keys(run, manifest, plugins, findings.tables, findings.adapters)
     with judges(manifest, plugins, findings) as judge_of:
         for split in searched:
             table = layout.responses(split)
@@ -231,8 +231,8 @@ def _tell_keys(keys: Keys, trained: Sequence[Arm], findings: Differences) -> Non
     """Say which keys agree with what the run records."""
     if keys.tables or keys.adapters:
         findings.checked.append(
-            f"the keys of {keys.tables} tables and {keys.adapters} adapters are those of what "
-            "they were made from"
+            f"the keys of {len(keys.tables)} tables and {len(keys.adapters)} adapters are those "
+            "of what they were made from"
         )
     shared = [arm for arm in trained if TRAINED_AS in keys.manifest["training"].get(arm.name, {})]
     if shared and not findings.differences:
