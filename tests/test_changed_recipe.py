@@ -387,6 +387,59 @@ def test_a_key_that_was_left_to_the_task_is_told_once(done: Changing) -> None:
     assert "search.max_gen_toks 12 → 11" in late
 
 
+def edit_line(lines: list[str]) -> None:
+    lines[0] = lines[0].replace("replicates", "replicated")
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda lines: lines.pop(),
+        lambda lines: lines.pop(0),
+        lambda lines: lines.reverse(),
+        lambda lines: lines.append(lines[-1]),
+        list.clear,
+        edit_line,
+    ],
+    ids=["the last", "the first", "their order", "one more", "all", "edited"],
+)
+def test_a_history_that_was_edited_is_found(done: Changing, forge: Any) -> None:
+    done.change(statistics={"replicates": 7})
+    done.change(statistics={"replicates": 9})
+    history = done.folder / "r" / layout.HISTORY
+    assert done.holds() == []
+    lines = history.read_text().splitlines()
+    forge(lines)
+    history.write_text("".join(f"{line}\n" for line in lines))
+    (found,) = done.holds()
+    assert layout.HISTORY in found
+    with pytest.raises(UserError, match=r"history\.jsonl: is damaged"):
+        done.change(statistics={"replicates": 11})
+
+
+def test_a_history_must_lead_to_the_recipe_and_to_the_warnings(done: Changing) -> None:
+    run = done.change(statistics={"replicates": 7}).path
+    change_manifest(run, lambda m: m["warnings"].clear())
+    assert any("chosen after results" in line for line in done.holds())
+    path = run / layout.RECIPE
+    path.write_text(path.read_text().replace("replicates: 7", "replicates: 8"))
+    change_manifest(run, lambda m: m["recipe"]["statistics"].update(replicates=8))
+    assert any(line.startswith(layout.HISTORY) for line in done.holds())
+
+
+def test_a_line_that_a_kill_left_is_written_again(done: Changing) -> None:
+    """The manifest is written after it."""
+    before = (done.folder / "r" / layout.MANIFEST).read_bytes()
+    recipe = (done.folder / "r" / layout.RECIPE).read_bytes()
+    done.change(statistics={"replicates": 7})
+    (done.folder / "r" / layout.MANIFEST).write_bytes(before)
+    (done.folder / "r" / layout.RECIPE).write_bytes(recipe)
+    assert any(line.startswith(layout.HISTORY) for line in done.holds())
+    done.change(statistics={"replicates": 7})
+    assert len((done.folder / "r" / layout.HISTORY).read_text().splitlines()) == 1
+    assert done.holds() == []
+
+
 def test_a_damaged_history_is_named_and_the_run_stays(done: Changing) -> None:
     before = done.sealed("pool", "audit", "adapters", "decisions")
     (done.folder / "r" / layout.HISTORY).write_text("nonsense\n")

@@ -187,13 +187,52 @@ def stored(folder: Path) -> list[Path]:
     return sorted((folder / ".store/generate").glob("*/*.jsonl"))
 
 
-def test_a_stored_file_that_was_edited_is_never_used(task: Letters, tmp_path: Path) -> None:
-    search(task, "first")
-    path = stored(tmp_path)[0]
-    path.chmod(0o644)
+def edit_text(path: Path) -> None:
     path.write_text(path.read_text().replace("so it is", "so it be").replace('"?"', '"!"'))
-    with pytest.raises(UserError, match=path.name):
-        search(task, "second")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def copy_other(path: Path) -> None:
+    """Another chunk's responses, whole, in the place of these."""
+    other = next(of for of in stored(path.parents[3]) if of.parent == path.parent and of != path)
+    path.write_bytes(other.read_bytes())
+
+
+def edit_key(path: Path) -> None:
+    path.write_text(path.read_text().replace('"chunk": ', '"chunk": 1'))
+
+
+def edit_verifier(path: Path) -> None:
+    path.write_text(path.read_text().replace('"contains"', '"nothing"'))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        ("generate/*/*.jsonl", edit_text),
+        ("generate/*/*.jsonl", cut),
+        ("generate/*/*.jsonl", copy_other),
+        ("judge/*/*.jsonl", cut),
+        ("generate/*/made_from.json", edit_key),
+        ("judge/*/made_from.json", edit_verifier),
+    ],
+)
+def test_a_stored_file_that_was_changed_is_never_used(
+    task: Letters, tmp_path: Path, pattern: str, damage: Callable[[Path], None]
+) -> None:
+    search(task, "first")
+    for path in sorted((tmp_path / ".store").glob(pattern)):
+        content = path.read_bytes()
+        path.chmod(0o644)
+        damage(path)
+        assert path.read_bytes() != content
+        with pytest.raises(UserError, match=path.name):
+            search(task, "second")
+        path.write_bytes(content)
+    path = stored(tmp_path)[0]
     path.unlink()
     search(task, "second")
     assert len({problem for problem, _ in asked(task, "second")}) == 8, "one chunk"

@@ -101,11 +101,12 @@ def find_changes(
 
 def list_remarkable(earlier: Recipe, recipe: Recipe) -> list[str]:
     """Every key of two recipes that differs, but for those that no result depends on."""
-    before, now = (
-        {key: value for key, value in of.model_dump(mode="json").items() if key not in _ASIDE}
-        for of in (earlier, _as_begun(earlier, recipe))
-    )
-    return differences(before, now)
+    return differences(remarkable(earlier), remarkable(recipe))
+
+
+def remarkable(recipe: Recipe) -> dict[str, Any]:
+    """The sections of a recipe that results depend on, but for its model."""
+    return {key: of for key, of in recipe.model_dump(mode="json").items() if key not in _ASIDE}
 
 
 def _told_by_task(

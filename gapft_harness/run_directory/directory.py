@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,13 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import binding, layout
 from gapft_harness.run_directory.binding import Changes, came_of_adapters, find_changes
+from gapft_harness.run_directory.history import (
+    LATE,
+    append_change,
+    late_warnings,
+    read_history,
+    recipe_hash,
+)
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
@@ -52,9 +58,6 @@ CALIBRATION: Split = "calibration"
 _KEPT = (
     RUN_LOCK, SOFT_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking",
 )  # fmt: skip
-
-#: What warnings of changes after results begin with; they stay while a run is made again.
-LATE = "chosen after results: "
 
 
 class RunDirectory:
@@ -158,29 +161,32 @@ class RunDirectory:
         Returns:
             What is chosen after results were there, in words.
         """
-        told = binding.list_remarkable(RunDirectory.open(self.path).recipe, self.recipe)
+        before = RunDirectory.open(self.path).recipe
+        told = binding.list_remarkable(before, self.recipe)
         keys = {line.partition(" ")[0] for line in others}  # these may know the task's value
         lines = [*others, *(line for line in told if line.partition(" ")[0] not in keys)]
         if not lines:
             return []
-        history = self.path / layout.HISTORY
-        try:
-            earlier = history.read_text(encoding="utf-8").splitlines() if history.exists() else []
-            decided = any(json.loads(line)["decided"] for line in earlier)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{history}: is damaged ({error!r}); restore it") from error
-        files = self.manifest()["files"]
-        decided = decided or any(layout.folder_of(name) == layout.DECISIONS for name in files)
+        manifest = self.manifest()
+        last = manifest.get("history")
+        decided = any(entry["decided"] for entry in read_history(self.path, last)) or any(
+            layout.folder_of(name) == layout.DECISIONS for name in manifest["files"]
+        )
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "changed": lines,
+            "before": recipe_hash(before),
+            "after": recipe_hash(self.recipe),
             "decided": decided,
             "pass_at_1": self._headline(),
         }
-        text = "".join(f"{line}\n" for line in [*earlier, json.dumps(entry)])
-        replace_file(history, lambda new: new.write_text(text, encoding="utf-8"))
-        late = [f"{LATE}{line}" for line in lines] if decided else []
-        self.update_manifest(partial(record_warnings, warnings=late))
+        last, late = append_change(self.path, last, entry), late_warnings(entry)
+
+        def change(manifest: Manifest) -> None:
+            manifest["history"] = last
+            record_warnings(manifest, late)
+
+        self.update_manifest(change)
         return late
 
     def _headline(self) -> dict[str, float]:
@@ -199,6 +205,8 @@ class RunDirectory:
         self._remove(path for path in self.path.iterdir() if path.name not in _KEPT)
         manifest, old = new_manifest(self.recipe), self.manifest()
         manifest["warnings"] = [line for line in old["warnings"] if line.startswith(LATE)]
+        if "history" in old:
+            manifest["history"] = old["history"]
         write_json(self._manifest_path, manifest)
         self.commit()
 

@@ -144,6 +144,7 @@ class Manifest(TypedDict, total=False):
     made_with: dict[str, dict[str, list[str]]]  # by table and step: libraries and devices
     reused: dict[str, dict[str, int]]
     imported: dict[str, ImportFacts]
+    history: str  # the hash of the last line of history.jsonl
     n: int
     budgets: dict[str, BudgetFacts]
     audits: dict[str, AuditFacts]

@@ -159,6 +159,6 @@ def decode_arm(
         name=path.stem,
         streams=streams,
         progress=progress,
-        extra=lambda source: {"adapter": source.get("adapter")},
+        extra=lambda source: {"source": source, "adapter": source.get("adapter")},
         adapter=adapter,
     )

@@ -89,8 +89,11 @@ class Store:
             version: raised when the step's output changes meaning.
             made_from: JSON values; all that the files' content depends on.
         """
-        content = {"step": step, "version": version, **made_from}
-        return Group(self, self.root / step / content_hash(content), content)
+        return self.group_of({"step": step, "version": version, **made_from})
+
+    def group_of(self, content: Mapping[str, Any]) -> Group:
+        """The group whose key is made from this content, its step and version among it."""
+        return Group(self, self.root / content["step"] / content_hash(content), content)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.pipeline import run_stages
+from tests.command import gapft, succeed
 from tests.importing.made import VERDICTS, gather, imported, plain, write
 from tests.recording_run import Letters, letters
+from tests.verify.tampering import change_manifest
 
 
 @pytest.fixture
@@ -41,6 +43,18 @@ def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
     for files in ([other], [file, other]):
         with pytest.raises(UserError, match="pool was imported from other files already"):
             require_free(str(run.path), "pool", ImportChoice(files))
+
+
+def test_imported_responses_are_never_stored_as_generated_ones(made: Letters, model: Path) -> None:
+    run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
+    plugin = ("--plugin", "plugin.py")
+    done = succeed("store", "other", "--add", "run", *plugin, cwd=made.folder)
+    assert "left out: pool/responses.parquet" in done.stdout
+    assert not (made.folder / "other").exists()
+    change_manifest(run.path, lambda m: m.update(stored={"pool": [f"generate/{'0' * 64}"]}))
+    done = gapft("store", "other", "--add", "run", *plugin, cwd=made.folder)
+    assert done.returncode == 1
+    assert "pool/responses.parquet: was imported" in done.stderr
 
 
 def test_a_search_takes_away_what_a_killed_import_left(made: Letters, model: Path) -> None:

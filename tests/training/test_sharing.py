@@ -320,24 +320,21 @@ def other_answers(run: Path) -> None:
 def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path) -> None:
     other_answers(run)
     verified = verify(run, [str(made / "plugin.py")])
-    assert any("and says something else" in line for line in verified.differences)
-    assert [of for of in verified.checked if "arms have the adapter and" in of] == [
-        "1 arms have the adapter and the answers of an arm with the same training set, which was "
-        "trained once"
-    ]
+    assert any("differs on problem" in line for line in verified.differences)
+    assert not [line for line in verified.checked if "arms have the adapter and" in line]
 
 
 @pytest.mark.parametrize(
     ("forge", "expected"),
     [
-        (say("trained_as", "uniform-seed13"), "uniform-seed13, whose adapter it has, says"),
-        (say("trained_as", "uniform-seed77"), "of which no adapter is sealed"),
-        (say("trained_as", "same-seed13"), "of which no adapter is sealed"),
-        (say("trained_as", "somebody"), "same-seed13 was trained as 'somebody': no such arm"),
-        (say("stored", "train/0000"), "stored is"),
-        (unsaid, "does not say trained_as"),
-        (other_weights, "adapter_sha256 is"),
-        (other_answers, "decisions/gapft-seed13.parquet, and says something else"),
+        (say("trained_as", "uniform-seed13"), "trained_as is uniform-seed13"),
+        (say("trained_as", "uniform-seed77"), "trained_as is uniform-seed77"),
+        (say("trained_as", "same-seed13"), "trained_as is same-seed13"),
+        (say("trained_as", "somebody"), "trained_as is somebody"),
+        (say("stored", "train/0000"), "its key is train/0000"),
+        (unsaid, "trained_as is None"),
+        (other_weights, "adapters of gapft-seed13 and same-seed13"),
+        (other_answers, "decisions/same-seed13.parquet: has the keys of decisions/gapft-seed13"),
     ],
 )
 def test_what_was_not_taken_as_it_says_is_found(

@@ -68,7 +68,7 @@ def damaged(run: Path, relative: str, damage: str) -> Iterator[None]:
 def test_every_file_damaged_in_every_way(made: Path, run: Path, damage: str) -> None:
     sealed = json.loads((run / "manifest.json").read_text())["files"]
     files = files_of(run)
-    assert len(files) == 1 + 6 + 4 + 4 * 5 + 4  # recipe, splits, selections, adapters, decisions
+    assert len(files) == 1 + 6 + 4 + 4 * 6 + 4  # recipe, splits, selections, adapters, decisions
     for relative in files:
         with damaged(run, relative, damage):
             first = differences(made, run)[0]

@@ -82,9 +82,10 @@ def test_a_response_that_did_not_pass(made: Path, run: Path) -> None:
         rows[1]["response_ids"] = rows[1]["response_ids"][::-1]
 
     change_rows(run, f"selections/{ARM}.parquet", reverse)
-    selection, training = differences(made, run)
+    selection, training, key = differences(made, run)
     assert "is not the evidence that the states table keeps; differing: response_ids" in selection
     assert training.startswith(f"adapters/{ARM}/training.json: sequences_sha256 is")
+    assert key.startswith(f"adapters/{ARM}/made_from.json: sequences is")
 
 
 def test_a_verdict_changed_under_the_states(made: Path, run: Path) -> None:
@@ -150,8 +151,9 @@ def test_an_adapter_changed_after_training_and_sealed_again(made: Path, run: Pat
         facts["adapter_sha256"] = weights_hash(folder)
 
     change_facts(run, ARM, change)
-    (found,) = differences(made, run)
-    assert found.startswith(f"decisions/{ARM}.parquet: was decoded with another adapter")
+    key, decoded = differences(made, run)
+    assert key.startswith(f"decisions/{ARM}.parquet, made_from, adapter: weights is")
+    assert decoded.startswith(f"decisions/{ARM}.parquet: was decoded with another adapter")
 
 
 def test_an_adapter_of_another_rank(made: Path, run: Path) -> None:

@@ -1,13 +1,17 @@
-"""``gapft store``: what is kept for several runs, and removing what none of them uses."""
+"""``gapft store``: what is kept for several runs, adding to it, and removing what none uses."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gapft_harness.cli.options import PluginFile
 from gapft_harness.core.errors import UserError
+
+if TYPE_CHECKING:
+    from gapft_harness.store.store import Store
 
 GROUP = "Look around"
 EXAMPLE = "gapft store runs --prune"
@@ -21,15 +25,26 @@ def command(
         bool, typer.Option("--prune", help="remove what no run in FOLDER uses, after asking")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="prune without asking")] = False,
+    add: Annotated[
+        list[Path],
+        typer.Option(
+            "--add", metavar="RUN", help="verify a run and store what it made; repeatable"
+        ),
+    ] = [],
+    plugin: PluginFile = [],
 ) -> None:
     """List stored responses, verdicts and adapters with the runs that use them."""
     from gapft_harness.cli.commands.list_ import columns
     from gapft_harness.store.inventory import list_groups, remove, runs_in
     from gapft_harness.store.store import Store
 
-    if not folder.is_dir():
+    if not folder.is_dir() and not add:
         raise UserError(f"{folder}: no such folder; expected one with run folders, such as runs")
     store = Store.beside(folder / "run")
+    for run in add:
+        _add(run, store, plugin)
+    if add:
+        return
     groups = list_groups(store, runs_in(folder))
     if not groups:
         typer.echo(f"{store.root}: nothing is stored")
@@ -49,6 +64,22 @@ def command(
         raise UserError("nothing was removed")
     remove(unused)
     typer.echo(f"removed {size}")
+
+
+def _add(run: Path, store: Store, plugin_files: list[str]) -> None:
+    """Put a run's work into a store, and report what was added and what was not."""
+    from gapft_harness.cli.display import Display
+    from gapft_harness.stages.adding import add_run
+
+    display = Display()
+    with display:
+        added = add_run(run, store, plugin_files, display.job)
+    typer.echo(
+        f"{run}: added {added.responses:,} responses, {added.verdicts:,} verdicts and "
+        f"{added.adapters:,} adapters to {store.root}"
+    )
+    for line in added.left_out:
+        typer.echo(f"left out: {line}")
 
 
 def _size(count: int) -> str:

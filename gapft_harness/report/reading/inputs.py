@@ -20,7 +20,8 @@ from gapft_harness.report.reading.paper import Figure, searched
 from gapft_harness.report.reading.tokens import Generated, read_generated
 from gapft_harness.report.reading.unread import Unread
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import LATE, SPLITS, require
+from gapft_harness.run_directory.directory import SPLITS, require
+from gapft_harness.run_directory.history import LATE
 from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,3 +101,20 @@ def claimed(work: Sequence[Work]) -> Generator[Work]:
                 else:
                     postponed.append((chunk, lacking))
         work = postponed
+
+
+def list_groups(chunks: Iterable[Chunk]) -> list[Group]:
+    """List the groups that chunks are stored in, each once."""
+    groups = {group.name: group for chunk in chunks for group, _ in chunk.places.values()}
+    return list(groups.values())
+
+
+def require_unedited(groups: Iterable[Group]) -> None:
+    """Check what stored groups record of themselves before they are used.
+
+    Raises:
+        UserError: a group's ``made_from.json`` was edited.
+    """
+    for group in groups:
+        if group.exists():
+            group.facts()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import GREEDY
-from gapft_harness.stages.generation.chunks import Chunk, Phase
+from gapft_harness.stages.generation.chunks import Chunk, Phase, list_groups
 from gapft_harness.stages.generation.parts import read_head
 from gapft_harness.store.explain import describe_toolchain, explain, find_other_versions
 from gapft_harness.store.store import Group
@@ -172,8 +172,7 @@ def accept_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 def list_toolchains(chunks: Sequence[Chunk]) -> list[str]:
     """List what made the groups that chunks are in."""
-    groups = {group.name: group for chunk in chunks for group, _ in chunk.places.values()}
-    return sorted({describe_toolchain(group.made_from) for group in groups.values()})
+    return sorted({describe_toolchain(group.made_from) for group in list_groups(chunks)})
 
 
 def _count_stored(chunk: Chunk, phase: Phase) -> int:

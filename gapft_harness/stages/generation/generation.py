@@ -41,7 +41,14 @@ from gapft_harness.recipe.recipe import Recipe, sampler_settings
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
-from gapft_harness.stages.generation.chunks import Chunk, Phase, Work, claimed
+from gapft_harness.stages.generation.chunks import (
+    Chunk,
+    Phase,
+    Work,
+    claimed,
+    list_groups,
+    require_unedited,
+)
 from gapft_harness.stages.generation.episodes import (
     Episodes,
     alive,
@@ -82,6 +89,7 @@ from gapft_harness.stages.generation.sealing import (
     write_responses,
 )
 from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts
+from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
 
@@ -325,7 +333,7 @@ class Generator:
 
     def _store(self, chunk: Chunk, phase: Phase, records: Sequence[Record]) -> None:
         group, name = chunk.places[phase]
-        group.commit(name, part_of(records, self.run))
+        group.commit(name, part_of(records, self.run, group.folder / name))
 
 
 class _Report:
@@ -491,9 +499,11 @@ def answer(
             if not is_known:
                 model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
         judged_by = describe_verifier(task, plugins, verifier)
+        executions = task["episode"]["executions"]
         chunks = _chunks(store, run.recipe, problems, phases, model, streams, episodes, judged_by)
         if run.manifest().get("reuse_versions"):
             chunks = accept_versions(chunks)
+        require_unedited(list_groups(chunks))
         mine = chunks if share is None else chunks[share[0] :: share[1]]
         foreseen = foresee_responses(mine, episodes.attempts)
         stored = [count_stored(chunk) for chunk in mine]
@@ -515,7 +525,6 @@ def answer(
             share or (0, 1),
         )
         responses, of_runs = StoredResponses(), Counter[str]()
-        executions = task["episode"]["executions"]
         verdicts: list[Chunk] = []
         for chunk in mine:
             heads = {phase: responses.add(chunk.path(phase)) for phase in phases}
@@ -524,6 +533,7 @@ def answer(
             verdicts.append(place_verdicts(chunk, heads, judged_by, executions))
         if run.manifest().get("reuse_versions"):
             verdicts = accept_versions(verdicts)
+        require_unedited(list_groups(verdicts))
         foresee_verdicts(foreseen, verdicts, stored)
         if share is None:
             generated(responses)
@@ -535,14 +545,19 @@ def answer(
             for phase in phases:
                 responses.add_verdicts(chunk.path(phase), this_run)
         del of_runs[this_run]
-        used = {of.name for chunk in (*chunks, *verdicts) for of, _ in chunk.places.values()}
+        used = list_groups([*chunks, *verdicts])
         made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdicts)}
         facts = write_responses(
             path,
             responses,
             problems,
             verifier,
-            extra={**extra(source), "stored": sorted(used), "made_with": made_with},
+            extra={
+                **extra(source),
+                "stored": sorted(group.name for group in used),
+                "made_from": record_groups(used),
+                "made_with": made_with,
+            },
             episodes=episodes,
             executions=executions,
             progress=progress,
@@ -605,7 +620,7 @@ def _chunks(
         phase: store.group(
             "generate",
             VERSION,
-            {"sampler": model, **_depends_on(phase, streams, episodes, judged_by, size)},
+            describe_phase(phase, model, streams, episodes.attempts, judged_by, size),
         )
         for phase in phases
     }
@@ -613,19 +628,29 @@ def _chunks(
     return [Chunk.of(members, groups, is_judged) for members in chunks_of(problems, size)]
 
 
-def _depends_on(
+def describe_phase(
     phase: Phase,
+    sampler: Mapping[str, Any],
     streams: SampleStreams,
-    episodes: Episodes,
+    attempts: int,
     judged_by: Mapping[str, Any],
     size: int,
 ) -> dict[str, Any]:
-    """What a phase's responses depend on beside the model and the prompts."""
+    """Describe what a phase's responses depend on beside the prompts.
+
+    Args:
+        phase: which responses.
+        sampler: its description (``made_from.describe_sampler``).
+        streams: the samples' random streams.
+        attempts: most attempts of an episode.
+        judged_by: the verifier's description (``made_from.describe_verifier``).
+        size: problems of a chunk.
+    """
     decoding: dict[str, Any] = {
         "max_gen_toks": phase.decoding.max_gen_toks,
         "until": list(phase.decoding.until),
     }
-    found: dict[str, Any] = {"decoding": decoding, "chunk": size}
+    found: dict[str, Any] = {"sampler": sampler, "decoding": decoding, "chunk": size}
     if phase.indices != (GREEDY,):
         decoding |= {
             "temperature": phase.decoding.temperature,
@@ -633,8 +658,8 @@ def _depends_on(
             "top_k": phase.decoding.top_k,
         }
         found["streams"] = asdict(streams)
-    if episodes.attempts > 1:
-        found["episode"] = {"attempts": episodes.attempts, "verifier": judged_by}
+    if attempts > 1:
+        found["episode"] = {"attempts": attempts, "verifier": judged_by}
     if phase.unsolved:
         found["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
     return found

@@ -195,17 +195,20 @@ def read_head(path: Path) -> Head:
         raise damaged(path, str(error)) from error
 
 
-def part_of(records: Sequence[Record], run: str = "") -> bytes:
+def part_of(records: Sequence[Record], run: str = "", path: Path | None = None) -> bytes:
     """The content of a file with these lines.
 
     Args:
         records: the lines.
         run: the run folder that they were generated for.
+        path: where it will be in the store: it has its step, key and name, so that a copy in
+            another file's place is found. None: it may be anywhere.
     """
     lines = [_dump(record) for record in records]
     offsets = accumulate((len(line) for line in lines), initial=0)
     head: dict[str, Any] = {
         "run": run,
+        "place": _place(path) if path else "",
         "responses": sum(len(record.get("responses", ())) for record in records),
         "verdicts": sum(len(record.get("judged", ())) for record in records),
         "problems": [
@@ -297,7 +300,14 @@ def _checked(path: Path) -> tuple[Head, int]:
         raise damaged(path, str(error)) from error
     if found.hexdigest() != expected:
         raise damaged(path, "its hash is another")
+    if said["place"] not in ("", _place(path)):
+        raise damaged(path, f"it is a copy of {said['place']}")
     return _head({**said, "sha256": expected}), len(first)
+
+
+def _place(path: Path) -> str:
+    """A file's step, key and name."""
+    return "/".join(path.parts[-3:])
 
 
 def _head(said: Mapping[str, Any]) -> Head:

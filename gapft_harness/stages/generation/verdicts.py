@@ -23,6 +23,23 @@ from gapft_harness.stages.generation.sealing import Executions, judge_entries
 VERSION = 1
 
 
+def describe_verdicts(
+    phase: Phase, responses: str, verifier: Mapping[str, Any], executions: int
+) -> dict[str, Any]:
+    """Describe what verdicts depend on beside responses and golds.
+
+    Args:
+        phase: whose responses are judged.
+        responses: the key of the responses.
+        verifier: its description (``made_from.describe_verifier``).
+        executions: how often greedy responses are judged.
+    """
+    found: dict[str, Any] = {"responses": responses, "verifier": verifier}
+    if executions > 1 and GREEDY in phase.indices:
+        found["executions"] = executions
+    return found
+
+
 def place_verdicts(
     chunk: Chunk, heads: Mapping[Phase, Head], verifier: Mapping[str, Any], executions: int
 ) -> Chunk:
@@ -38,9 +55,7 @@ def place_verdicts(
     places = {}
     for phase, head in heads.items():
         responses, _ = chunk.places[phase]
-        made_from: dict[str, Any] = {"responses": responses.key, "verifier": verifier}
-        if executions > 1 and GREEDY in phase.indices:
-            made_from["executions"] = executions
+        made_from = describe_verdicts(phase, responses.key, verifier, executions)
         group = responses.store.group("judge", VERSION, made_from)
         places[phase] = (group, f"{content_hash([head.sha256, golds])}.{phase.name}.jsonl")
     return Chunk(chunk.members, places)
@@ -90,7 +105,7 @@ class Judge:
                 if rows:
                     records.append(verdict_record(entry.problem_id, rows, differing))
             group, name = chunk.places[phase]
-            group.commit(name, part_of(records, self.run))
+            group.commit(name, part_of(records, self.run, group.folder / name))
 
 
 def judge(

@@ -31,7 +31,9 @@ from the sealed tables:
 - ``stages/verify/selections.py``: every selector run again, budgets (Equations 6 and 7), sets
   of other runs;
 - ``stages/verify/arms.py``: adapters against plan and settings, what arms have in common,
-  decisions.
+  decisions;
+- ``stages/verify/keys.py``: keys of tables and adapters, from what the run records of them;
+- ``run_directory/history.py``: the chain of the recipe's changes.
 
 ``stages/verify/run.py`` puts them in order. A check that breaks is a difference, not the end
 (``differences.py``). The two rooms are two because stages use this one and are used by the other.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gapft_harness.core.errors import GapftError, describe
+from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Progress
 
 T = TypeVar("T")
@@ -23,6 +24,9 @@ class Differences:
         missing: what the run has not come to yet.
         remark: a sentence on the differences as a whole, if there is something to say of them.
         progress: called while verdicts are judged again.
+        tables: tables whose keys are those of what they record, each with the split of its
+            problems.
+        adapters: the arms whose adapters' keys are.
     """
 
     checked: list[str] = field(default_factory=list)
@@ -30,6 +34,8 @@ class Differences:
     missing: list[str] = field(default_factory=list)
     remark: str = ""
     progress: Progress = lambda *_: None
+    tables: dict[str, str] = field(default_factory=dict)
+    adapters: list[Arm] = field(default_factory=list)
     _judged: int = 0
 
     def count(self, verdicts: int) -> None:

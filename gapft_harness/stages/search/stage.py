@@ -319,6 +319,7 @@ def keep_searched(context: Context) -> None:
     """
     run = context.run
     if "n" not in run.manifest():
+        context.warn(run.record_changes())
         run.commit()
         return
     earlier = RunDirectory.open(run.path).recipe

@@ -44,6 +44,7 @@ from gapft_harness.stages.train.stored import (
     is_stored,
     list_stale,
     put_into_store,
+    record_made_from,
     remove,
     take_from_store,
 )
@@ -120,6 +121,7 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
                 facts[TRAINED_AS] = other
             elif "reused" in facts:
                 reused[facts["reused"]] += 1
+        record_made_from(run.path / layout.adapter(arm), as_trained(places[arm], facts))
         run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))

@@ -10,9 +10,8 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import json_text, sha256, sha256_once, write_json
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.numerics import describe_environment
-from gapft_harness.core.records import Arm
+from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SearchedPool, TaskVerifier
 from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits, TrainerTraits
@@ -28,7 +27,7 @@ from gapft_harness.recipe.recipe import Recipe, binding, model_args, sampler_set
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, condition_of
-from gapft_harness.run_directory.tables import read_examples, read_judged
+from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.generation.made_from import (
     describe_accelerators,
     describe_argument,
@@ -36,7 +35,6 @@ from gapft_harness.stages.generation.made_from import (
     describe_libraries,
     describe_model,
 )
-from gapft_harness.stages.integrity.differences import unequal
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.explain import find_other_versions
 from gapft_harness.store.store import INDEX, Group, Store, damaged, read_json
@@ -52,8 +50,11 @@ TRAINED_AS: Final = "trained_as"
 #: What the manifest alone says of an adapter: its folder does not.
 OF_THE_MANIFEST: Final = ("seconds", TRAINED_AS, "reused", "made_with")
 
+#: In an adapter's folder: what its key in the store was computed from.
+MADE_FROM: Final = "made_from.json"
+
 #: The step's name in the store, and its version: raised when its adapters change meaning.
-_STEP, _VERSION = "train", 1
+_STEP, VERSION = "train", 1
 
 #: Libraries whose minor versions may change what is trained.
 _LIBRARIES = (
@@ -63,11 +64,6 @@ _LIBRARIES = (
 
 #: Files from here on are linked into the store and out of it, where the file system can.
 _LINKED = 1 << 16
-
-#: Facts that arms with the same key have in common.
-_COMMON = (
-    "seed", "settings", "sequences_sha256", "plan_sha256", "base_sha256", "adapter_sha256",
-)  # fmt: skip
 
 
 def groups_of(
@@ -93,19 +89,14 @@ def groups_of(
     found: dict[Arm, Group] = {}
     pool: str | None = None
     for arm in arms:
-        settings = recipe.training_of(arm.condition)
-        trainer = plugins.get("trainer", settings.trainer)
+        trainer = plugins.get("trainer", recipe.training_of(arm.condition).trainer)
         traits = trainer.declared(TrainerTraits)
         examples = read_examples(run.sealed(layout.selection(arm)))
+        replicate = condition_of(run.manifest(), arm).replicate
         made_from: dict[str, Any] = {
-            "trainer": {"name": settings.trainer, "code": describe_code(trainer, digests)},
-            "settings": settings.model_dump(mode="json"),
-            "sequences": sequences_hash(sequences(examples, settings)),
-            "seed": arm.seed,
-            "replicate": condition_of(run.manifest(), arm).replicate,
+            "trainer": {"name": trainer.name, "code": describe_code(trainer, digests)},
+            **describe_training(recipe, arm, examples, replicate, traits.as_documented),
             "base": base,
-            "device": str(arguments.get("device", "")).partition(":")[0],
-            "chat_template": sampler_settings(recipe).chat_template,
             "processes": recipe.executor.processes,
             "fsdp": recipe.executor.fsdp,
             "libraries": describe_libraries(_LIBRARIES),
@@ -113,8 +104,6 @@ def groups_of(
             "environment": describe_environment(),
         }
         if not traits.as_documented:
-            made_from["arm"] = arm.name
-            made_from["examples"] = content_hash([asdict(example) for example in examples])
             made_from["arguments"] = {
                 key: describe_argument(value, digests)
                 for key, value in bound.items()
@@ -123,10 +112,37 @@ def groups_of(
         if traits.needs_problems:
             pool = pool or _hash_pool(searched(), plugins, digests)
             made_from["searched"] = pool
-        found[arm] = store.group(_STEP, _VERSION, made_from)
+        found[arm] = store.group(_STEP, VERSION, made_from)
         if run.manifest().get("reuse_versions") and not is_stored(found[arm]):
             others = filter(is_stored, find_other_versions(found[arm]))
             found[arm] = next(others, found[arm])
+    return found
+
+
+def describe_training(
+    recipe: Recipe, arm: Arm, examples: Sequence[Example], replicate: int, as_documented: bool
+) -> dict[str, Any]:
+    """Describe what of a training recipe and training set decide, for its key.
+
+    Args:
+        recipe: the run's.
+        arm: the arm that is trained.
+        examples: its training set.
+        replicate: the number of its condition among those that repeat one training.
+        as_documented: whether its trainer declares so; another one may go by the arm's name.
+    """
+    settings = recipe.training_of(arm.condition)
+    found: dict[str, Any] = {
+        "settings": settings.model_dump(mode="json"),
+        "sequences": sequences_hash(sequences(examples, settings)),
+        "seed": arm.seed,
+        "replicate": replicate,
+        "device": str(model_args(recipe).get("device", "")).partition(":")[0],
+        "chat_template": sampler_settings(recipe).chat_template,
+    }
+    if not as_documented:
+        found["arm"] = arm.name
+        found["examples"] = content_hash([asdict(example) for example in examples])
     return found
 
 
@@ -156,7 +172,13 @@ def as_trained(group: Group, facts: Mapping[str, Any]) -> Group:
     by = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
     if facts.get("processes") and "fsdp" not in facts:
         by["fsdp"] = False  # facts say it only where it was so
-    return group.store.group(_STEP, _VERSION, {**made_from, **by})
+    return group.store.group(_STEP, VERSION, {**made_from, **by})
+
+
+def record_made_from(folder: Path, group: Group) -> None:
+    """Write into an adapter's folder what its key was computed from, unless it is there."""
+    if not (folder / MADE_FROM).exists():
+        write_json(folder / MADE_FROM, group.made_from)
 
 
 def is_stored(group: Group) -> bool:
@@ -190,7 +212,7 @@ def put_into_store(group: Group, folder: Path, run: RunDirectory, arm: Arm) -> N
     """
     if is_stored(group):
         return
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MADE_FROM)
     of = {"condition": arm.condition, "task": run.recipe.data.task}
     group.open({"run": str(run.path.resolve()), **of})
     index = {}
@@ -236,7 +258,8 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
             if not file.exists():
                 shutil.copyfile(stored, file)
         facts = read_json(partial / "training.json")
-        facts = {**facts, STORED: group.name}
+        if facts.get(STORED) != group.name:
+            raise damaged(group.folder / INDEX, f"it is a copy of {facts.get(STORED)}")
         if "arm" not in group.made_from:
             facts |= {"condition": arm.condition, "base_model": base}
             _write_anew(partial / "README.md", model_card(facts))
@@ -326,56 +349,6 @@ def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plu
         if name != arm.name and stored and facts.get(STORED) == stored:
             return str(facts.get(TRAINED_AS, name))
     return None
-
-
-def check_sharing(manifest: Manifest) -> Iterator[str]:
-    """For ``gapft verify``: who has the key of an earlier arm's adapter says so."""
-    first: dict[str, str] = {}
-    for name, facts in manifest["training"].items():
-        other = first.setdefault(str(facts.get(STORED, name)), name)
-        if other != name and facts.get(TRAINED_AS) != other:
-            yield f"manifest.json: {name} has the adapter of {other}, and does not say {TRAINED_AS}"
-
-
-def check_original(
-    run: RunDirectory, arm: Arm, other: Arm, files: Collection[str], audits: Iterable[str] = ("",)
-) -> Iterator[str]:
-    """For ``gapft verify``: an adapter of another arm's key is that one's, and so are its answers.
-
-    Args:
-        run: the run.
-        arm: the arm whose facts say ``trained_as``.
-        other: the arm that they name.
-        files: the sealed files.
-        audits: the names of the further audits, and an empty one for the run's own.
-    """
-    where = f"{layout.adapter(arm)}/training.json"
-    manifest = run.manifest()
-    if other == arm or layout.adapter(other) not in files:
-        yield f"{where}: has the adapter of {other.name}, of which no adapter is sealed"
-        return
-    facts, original = (
-        json.loads((run.path / layout.adapter(of) / "training.json").read_text("utf-8"))
-        for of in (arm, other)
-    )
-    numbers = [condition_of(manifest, of).replicate for of in (arm, other)]
-    if numbers[0] != numbers[1]:
-        yield (
-            f"{where}: has the adapter of {other.name}, but {arm.name} is replicate {numbers[0]} "
-            f"of a training of which {other.name} is replicate {numbers[1]}, so it must be trained"
-        )
-    right = {key: original.get(key) for key in (STORED, *_COMMON)}
-    yield from unequal(where, facts, right, f"{other.name}, whose adapter it has, says")
-    for audit in audits:
-        mine, theirs = (layout.decisions_on(of, audit) for of in (arm, other))
-        if mine not in files:
-            continue
-        if theirs not in files:
-            yield f"{mine}: is of the adapter of {other.name}, and {theirs} is not sealed"
-            continue
-        pairs = zip_longest(read_judged(run.path / mine), read_judged(run.path / theirs))
-        if any(one != another for one, another in pairs):
-            yield f"{mine}: is of the same adapter as {theirs}, and says something else"
 
 
 def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:

@@ -23,6 +23,7 @@ from gapft_harness.stages.integrity.differences import Differences, unequal, une
 from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.train.stored import OF_THE_MANIFEST
 from gapft_harness.stages.verify.judging import Rejudge
+from gapft_harness.stages.verify.keys import Keys
 from gapft_harness.stages.verify.versions import is_recorded
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
@@ -199,14 +200,19 @@ def check_decisions(
     trained: Sequence[Arm],
     experiments: Sequence[Experiment],
     judge_of: Mapping[str, Rejudge],
+    keys: Keys,
     findings: Differences,
-) -> None:
+) -> list[str]:
     """Every table of decisions: its problems, its verdicts, and what it was decoded with.
 
     Args:
         judge_of: as ``judges`` gives them.
         experiments: all that are registered: what one sealed is checked though the recipe does
             not ask for it any more.
+        keys: computes the tables' keys again.
+
+    Returns:
+        The tables.
     """
     seen = set[str]()
     for arm in selected:
@@ -225,6 +231,7 @@ def check_decisions(
                 table.file,
                 partial(judge.check, run, manifest, table.file, table.split, table.sampled),
             )
+            findings.gather(table.file, partial(keys.check_table, table.file, table.split))
             if not there:
                 findings.differences.append(f"{table.file}: is there, and {adapter} is not")
         for made in (each.file(arm) for each in experiments if each.folder):
@@ -244,6 +251,7 @@ def check_decisions(
                 f"{len(audited)} arms' decisions are of {whose} problems, each once, and were "
                 "decoded with their adapters"
             )
+    return sorted(seen)
 
 
 def _audits(manifest: Manifest) -> list[str]:

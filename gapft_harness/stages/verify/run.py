@@ -22,6 +22,7 @@ from gapft_harness.hooks.registered import TrainerTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
+from gapft_harness.run_directory.history import check_history
 from gapft_harness.run_directory.manifest import Manifest, naming_plugins
 from gapft_harness.stages.experiment import Experiment, every_experiment
 from gapft_harness.stages.integrity.differences import Differences
@@ -29,7 +30,7 @@ from gapft_harness.stages.integrity.disjoint import require_apart
 from gapft_harness.stages.integrity.rests_on import bound, hold, searched_in
 from gapft_harness.stages.integrity.subsets import check_subsets
 from gapft_harness.stages.search.data import check_splits, matched_ids
-from gapft_harness.stages.train.stored import check_original, check_sharing, originals
+from gapft_harness.stages.train.stored import TRAINED_AS
 from gapft_harness.stages.verify.arms import check_adapter, check_alike, check_decisions
 from gapft_harness.stages.verify.files import (
     check_files,
@@ -40,6 +41,7 @@ from gapft_harness.stages.verify.files import (
     other_version,
 )
 from gapft_harness.stages.verify.judging import Rejudge, judges
+from gapft_harness.stages.verify.keys import Keys
 from gapft_harness.stages.verify.selections import check_selections
 from gapft_harness.stages.verify.versions import check_versions
 
@@ -94,6 +96,8 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
     experiments = every_experiment(plugins)
     folders = [layout.ADAPTERS, *(each.folder for each in experiments if each.folder)]
     findings.gather("manifest.json, files", partial(check_files, run, manifest, folders, findings))
+    last, warnings = manifest.get("history"), manifest.get("warnings", [])
+    findings.gather(layout.HISTORY, partial(check_history, run.path, run.recipe, last, warnings))
     searched = _searched(run, manifest, findings)
     for split in searched:
         findings.gather(split, partial(check_tables, run, manifest, split))
@@ -114,15 +118,17 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
         # a name was changed, or its plugin is not given: what was found is not lost for that
         findings.differences.append(str(error))
         return
+    keys = Keys(run, manifest, plugins, findings.tables, findings.adapters)
     with judges(manifest, plugins, findings) as judge_of:
         for split in searched:
             table = layout.responses(split)
             judge = judge_of.get(layout.further(split), judge_of[""])
             findings.gather(table, partial(judge.check, run, manifest, table, split))
+            findings.gather(table, partial(keys.check_table, table, split))
             for table in _states(run, manifest, split):
                 findings.gather(table, partial(check_states, run, manifest, plugins, table))
         examples = check_selections(run, manifest, plugins, judge_of[""], findings)
-        _adapters(run, manifest, plugins, examples, experiments, judge_of, findings)
+        _adapters(run, manifest, plugins, examples, experiments, judge_of, keys, findings)
 
 
 def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
@@ -176,6 +182,7 @@ def _adapters(
     examples: dict[Arm, list[Example]],
     experiments: Sequence[Experiment],
     judge_of: Mapping[str, Rejudge],
+    keys: Keys,
     findings: Differences,
 ) -> None:
     """Trained adapters, what was decoded with them, and what experiments made of them."""
@@ -190,11 +197,9 @@ def _adapters(
         of = documented[trainers[arm]]
         check = partial(check_adapter, run, arm, examples[arm], manifest, of)
         findings.gather(layout.adapter(arm), check)
+        findings.gather(layout.adapter(arm), partial(keys.check_adapter, arm, examples[arm]))
     findings.gather(layout.ADAPTERS, lambda: check_alike(run, trained, documented))
     findings.gather("versions", partial(check_versions, run, manifest, trained, findings))
-    own = [arm for arm in trained if documented[trainers[arm]]]
-    if own:
-        _taken(run, manifest, own, findings)
     findings.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     for trainer, count in Counter(trainers[arm] for arm in trained).items():
         if documented[trainer]:
@@ -213,33 +218,30 @@ def _adapters(
                 "tokens, weights, settings and drawn groups holds; what they do not say was not "
                 "verified"
             )
-    check_decisions(run, manifest, [*examples], trained, experiments, judge_of, findings)
+    tables = check_decisions(
+        run, manifest, [*examples], trained, experiments, judge_of, keys, findings
+    )
+    findings.gather("manifest.json, training", partial(keys.check_shared, trained, tables))
+    _tell_keys(keys, trained, findings)
     for experiment in experiments:
         findings.attempt(
             experiment.name, partial(_own, experiment, run, manifest, trained, findings)
         )
 
 
-def _taken(
-    run: RunDirectory, manifest: Manifest, trained: Sequence[Arm], findings: Differences
-) -> None:
-    """Arms that have another's adapter; said of those alone of which it holds."""
-    files, audits = manifest["files"], ["", *manifest.get("audits", {})]
-    taken = findings.attempt("manifest.json, training", partial(originals, manifest)) or {}
-    findings.gather("manifest.json, training", partial(check_sharing, manifest))
-    same: Counter[str] = Counter()
-    for arm, other in ((arm, taken[arm]) for arm in trained if arm in taken):
-        before = len(findings.differences)
-        findings.gather(
-            layout.adapter(arm), partial(check_original, run, arm, other, files, audits)
+def _tell_keys(keys: Keys, trained: Sequence[Arm], findings: Differences) -> None:
+    """Say which keys agree with what the run records."""
+    if keys.tables or keys.adapters:
+        findings.checked.append(
+            f"the keys of {len(keys.tables)} tables and {len(keys.adapters)} adapters are those "
+            "of what they were made from"
         )
-        if len(findings.differences) == before:
-            audited = any(layout.decisions_on(arm, audit) in files for audit in audits)
-            same["adapter and the answers" if audited else "adapter"] += 1
-    findings.checked += [
-        f"{count} arms have the {what} of an arm with the same training set, which was trained once"
-        for what, count in same.items()
-    ]
+    shared = [arm for arm in trained if TRAINED_AS in keys.manifest["training"].get(arm.name, {})]
+    if shared and not findings.differences:
+        findings.checked.append(
+            f"{len(shared)} arms have the adapter and the answers of an arm with the same training "
+            "set, which was trained once"
+        )
 
 
 def _own(

@@ -1,0 +1,286 @@
+"""Putting a finished run's responses, verdicts and adapters into a store, for other runs.
+
+The run is verified first. Files of the store are made again from the run's tables, as if the model
+and the verifier had given what the tables hold; whoever needs the same ones finds them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import GapftError
+from gapft_harness.core.files import sha256
+from gapft_harness.core.identities import canonical
+from gapft_harness.core.records import GREEDY, Arm, Decoding, Gold, Problem, Verdict
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import (
+    Generated,
+    Generation,
+    Progress,
+    ReportGeneration,
+    Request,
+    report_nothing,
+)
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import Manifest, task_of
+from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
+from gapft_harness.stages.generation.chunks import Chunk
+from gapft_harness.stages.generation.episodes import Episodes
+from gapft_harness.stages.generation.generation import (
+    Generator,
+    chunk_size,
+    chunks_of,
+    generate,
+)
+from gapft_harness.stages.generation.parts import StoredResponses, part_of, verdict_record
+from gapft_harness.stages.generation.verdicts import place_verdicts
+from gapft_harness.stages.train.stored import MADE_FROM, is_stored, put_into_store
+from gapft_harness.stages.verify.keys import GeneratedTable, distinct
+from gapft_harness.stages.verify.run import verify
+from gapft_harness.store.recorded import read_groups
+from gapft_harness.store.store import INDEX, Store, read_json
+
+#: What a sampler must report of a model whose files are unknown, so that a key tells it apart.
+_IDENTIFIES = ("files", "weights_sha256", "responses_sha256")
+
+
+@dataclass(slots=True)
+class Added:
+    """What a run's folder gave a store.
+
+    Attributes:
+        responses: how many were added.
+        verdicts: how many were added.
+        adapters: how many were added.
+        left_out: sentences on what was not.
+    """
+
+    responses: int = 0
+    verdicts: int = 0
+    adapters: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def add_run(
+    path: Path,
+    store: Store,
+    plugin_files: Sequence[str] = (),
+    progress: Progress = lambda *_: None,
+) -> Added:
+    """Verify a run, and put what it recorded complete keys for into a store.
+
+    Args:
+        path: the run's folder.
+        store: gets it; what it has already stays.
+        plugin_files: files given by ``--plugin``, those that the run was made with.
+        progress: called with the verdicts that were judged again.
+
+    Raises:
+        GapftError: verification found a difference, or the disk is full; nothing is added in the
+            former case.
+        UserError: the folder is not a run directory, or the store cannot be written.
+    """
+    findings = verify(path, plugin_files, progress)
+    if findings.differences:
+        raise GapftError(
+            "\n".join([f"{path}: was not added; gapft verify finds:", *findings.differences])
+        )
+    run, plugins, added = RunDirectory.open(path), load_plugins(plugin_files), Added()
+    manifest = run.manifest()
+    for relative in manifest["files"]:
+        place = layout.read(relative)
+        if place is None:
+            continue
+        try:
+            if relative in findings.tables:
+                split = findings.tables[relative]
+                _add_table(run, manifest, plugins, store, relative, split, added)
+            elif place.kind == layout.ADAPTERS and place.arm in findings.adapters:
+                _add_adapter(run, store, place.arm, added)
+            elif place.name in manifest.get("imported", {}):
+                raise _LeftOut("was imported, not generated")
+            elif place.kind in (layout.ADAPTERS, layout.DECISIONS, "responses"):
+                raise _LeftOut("was not verified: the recipe does not name it")
+        except _LeftOut as error:
+            added.left_out.append(f"{relative}: {error}")
+    return added
+
+
+class _LeftOut(GapftError):
+    """Why part of a run is not added."""
+
+
+def _require_identity(model: Mapping[str, Any]) -> None:
+    """Leave out what a model made that is known by its name alone.
+
+    Raises:
+        _LeftOut: it is; elsewhere the name may stand for other weights.
+    """
+    if not any(model.get(key) for key in _IDENTIFIES):
+        raise _LeftOut(f"its model is known by name alone ({model})")
+
+
+def _add_adapter(run: RunDirectory, store: Store, arm: Arm, added: Added) -> None:
+    folder = run.path / layout.adapter(arm)
+    content = json.loads((folder / MADE_FROM).read_text("utf-8"))
+    _require_identity(content["base"])
+    group = store.group_of(content)
+    if is_stored(group):
+        for name, stored in read_json(group.folder / INDEX)["files"].items():
+            if name.endswith(".safetensors") and sha256(folder / name) != stored:
+                raise _LeftOut(f"the store has another adapter under its key, {group.name}")
+        return
+    put_into_store(group, folder, run, arm)
+    added.adapters += 1
+
+
+def _add_table(
+    run: RunDirectory,
+    manifest: Manifest,
+    plugins: Plugins,
+    store: Store,
+    relative: str,
+    split: str,
+    added: Added,
+) -> None:
+    facts = read_facts(run.path / relative)
+    contents = read_groups(facts["made_from"]).values()
+    samplers = distinct(of["sampler"] for of in contents if of["step"] == "generate")
+    verifiers = distinct(of["verifier"] for of in contents if of["step"] == "judge")
+    if len(samplers) > 1 or len(verifiers) > 1:
+        raise _LeftOut("was made by several versions")
+    (sampler,), (verifier,) = samplers, verifiers
+    _require_identity(sampler["model"])
+    table = GeneratedTable(run, manifest, plugins, relative, split, facts)
+    by_phase = table.contents(sampler, verifier)
+    groups = {phase: store.group_of(of) for phase, (of, _) in by_phase.items()}
+    rows = dict(read_judged(run.path / relative))
+    known = read_problems(run.path / layout.problems(split))
+    problems = {problem.id: (problem, ids) for problem, ids in known if problem.id in rows}
+    episode = task_of(manifest, split)["episode"]
+    attempts = episode["attempts"]
+    replay = _Replay(rows, problems, attempts)
+    size = chunk_size(run.recipe.search, [*groups])
+    chunks = [
+        Chunk.of(members, groups, attempts > 1)
+        for members in chunks_of([problem for problem, _ in problems.values()], size)
+    ]
+    if any(chunk.missing() for chunk in chunks):
+        for group in groups.values():
+            group.open({"source": facts["source"]})
+    origin = str(run.path.resolve())
+    episodes = Episodes(attempts, replay.feedback)
+    generator = Generator(replay, table.streams(), episodes, replay, origin)
+    missing = [chunk.missing() for chunk in chunks]
+    try:
+        generate(chunks, lambda: generator, report_nothing, attempts)
+    except KeyError as error:
+        raise _LeftOut(f"holds no response where the verdicts call for one ({error})") from error
+    times, differing = _executions(facts)
+    for chunk, new in zip(chunks, missing, strict=True):
+        responses = StoredResponses()
+        heads = {phase: responses.add(chunk.path(phase)) for phase in groups}
+        added.responses += sum(heads[phase].responses for phase in new)
+        for entry in responses.read([problem.id for problem in chunk.members]):
+            if list(entry.responses) != [of.response for of in rows[entry.problem_id]]:
+                raise _LeftOut(
+                    f"the store has other responses under its keys, first to problem "
+                    f"{entry.problem_id}"
+                )
+        placed = place_verdicts(chunk, heads, verifier, episode["executions"])
+        for phase in placed.missing():
+            records = []
+            for problem in placed.members:
+                own = [of for of in rows[problem.id] if of.response.index in phase.indices]
+                executed = times > 1 and GREEDY in phase.indices
+                if own:
+                    pairs = [(of.response.index, of.verdict, of.answer) for of in own]
+                    told = differing(problem.id) if executed else None
+                    records.append(verdict_record(problem.id, pairs, told))
+                    added.verdicts += len(own)
+            group, name = placed.places[phase]
+            group.open({})
+            group.commit(name, part_of(records, origin, group.folder / name))
+
+
+def _executions(facts: Mapping[str, Any]) -> tuple[int, Callable[[str], list[str]]]:
+    """How often greedy responses were judged, and what gives the facts that then differed."""
+    executions = facts.get("executions", {"times": 1})
+    keys = ("verdicts_differ", "feedback_differs")
+    return executions["times"], lambda problem_id: [
+        key for key in keys if problem_id in executions.get(key, ())
+    ]
+
+
+class _Replay:
+    """The model and the verifier of a table: both give what it holds.
+
+    Args:
+        rows: by problem id its responses with their verdicts.
+        problems: by id the problem and its prompt's token ids.
+        attempts: most attempts of an episode.
+    """
+
+    def __init__(
+        self,
+        rows: Mapping[str, Sequence[Judged]],
+        problems: Mapping[str, tuple[Problem, tuple[int, ...]]],
+        attempts: int,
+    ) -> None:
+        self._prompts = {problem_id: ids for problem_id, (_, ids) in problems.items()}
+        self._responses = {
+            (problem_id, of.response.index): of.response
+            for problem_id, judged in rows.items()
+            for of in judged
+        }
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
+        self._feedback: dict[tuple[str, str], str | None] = {}
+        for problem_id, judged in rows.items():
+            gold = canonical(problems[problem_id][0].gold)
+            for of in judged:
+                self._verdicts[gold, of.response.text] = of.verdict
+                if len(of.response.attempts) + 1 < attempts:
+                    self._feedback[gold, of.response.text] = None
+                for attempt in of.response.attempts:
+                    self._feedback[gold, attempt.text] = attempt.feedback
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
+    ) -> list[Generated]:
+        """See ``Sampler.generate``."""
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Request) -> Generated:
+        number, generations = len(request.attempts), []
+        prompt_ids = self._prompts[request.problem_id] if not number else ()
+        for index in request.indices:
+            response = self._responses[request.problem_id, index]
+            last = number == len(response.attempts)
+            of = response if last else response.attempts[number]
+            generations.append(
+                Generation(of.text, of.token_ids, of.finish_reason, response.tokens_from)
+            )
+            if number and last:  # of an attempt in between the table does not keep it
+                prompt_ids = response.context_ids
+        return Generated(prompt_ids, tuple(generations))
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
+        """See ``Verifier.verify``."""
+        return [self._verdicts[canonical(g), r] for r, g in zip(responses, golds, strict=True)]
+
+    def feedback(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
+        """See ``Episodes.feedback``."""
+        return [self._feedback[canonical(g), t] for t, g in zip(texts, golds, strict=True)]
+
+    def describe(self) -> dict[str, Any]:
+        """See ``Sampler.describe``; nobody asks."""
+        return {}
+
+    def close(self) -> None:
+        """See ``Sampler.close``."""

@@ -1,0 +1,158 @@
+"""``gapft store --add``: another run's work in a store, as if it had been made beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gapft_harness.core.files import sha256
+from tests.command import gapft, succeed
+from tests.recording_run import letters
+from tests.verify.tampering import change_json, change_rows, seal_again
+
+SMALL = (
+    "data.pool_limit=24", "data.audit_limit=12", "statistics.replicates=20", "seeds=[13]",
+    "conditions=[gapft,uniform]",
+)  # fmt: skip
+
+
+def options(settings: tuple[str, ...]) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def parts(store: Path, *steps: str) -> dict[str, str]:
+    """The hashes of what a store holds of some steps."""
+    files = [file for step in steps for file in (store / step).rglob("*") if file.is_file()]
+    return {str(file.relative_to(store)): sha256(file) for file in files}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of the demo policy."""
+    folder = tmp_path_factory.mktemp("adding")
+    succeed("run", "demo", "--run-dir", "runs/first", *options(SMALL), cwd=folder)
+    return folder
+
+
+def test_a_recipe_reuses_all_that_was_added(finished: Path, tmp_path: Path) -> None:
+    done = succeed("store", "--add", finished / "runs/first", cwd=tmp_path)
+    assert "left out" not in done.stdout
+    steps = ("generate", "judge")
+    assert parts(tmp_path / "runs/.store", *steps) == parts(finished / "runs/.store", *steps)
+    done = succeed("run", "demo", "--run-dir", "runs/second", *options(SMALL), cwd=tmp_path)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "pool: 216 responses reused from first" in said
+    assert "train: 2 adapters reused from first" in said
+    assert "gapft-seed13: 12 responses reused from first" in said
+    manifest = json.loads((tmp_path / "runs/second/manifest.json").read_text())
+    assert not any("seconds" in facts for facts in manifest["training"].values())
+    stored = parts(tmp_path / "runs/.store", *steps)
+    assert stored == parts(finished / "runs/.store", *steps), "nothing came to it"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("demo", ("search.stop=first_pass", "evidence.keep=first")),
+        ("demo", ("search.k=11",)),
+        ("demo-code", ()),
+    ],
+    ids=["early stop", "a shorter block", "episodes and executions"],
+)
+def test_a_search_of_any_kind_is_found_again(
+    recipe: str, settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    chosen = options(("data.pool_limit=12", "data.audit_limit=6", *settings))
+    for name in ("one", "other"):
+        command = ("run", recipe, "--only", "search", "--run-dir", f"{name}/{name}", *chosen)
+        done = succeed(*command, cwd=tmp_path)
+        if name == "one":
+            succeed("store", "other", "--add", "one/one", cwd=tmp_path)
+    assert "pool: " in done.stdout + done.stderr
+    for split in ("pool", "audit"):
+        table = f"{split}/responses.parquet"
+        assert sha256(tmp_path / "one/one" / table) == sha256(tmp_path / "other/other" / table)
+    names = [
+        parts(tmp_path / name / ".store", "generate", "judge").keys() for name in ("one", "other")
+    ]
+    assert {n for n in names[0] if "generate" in n} == {n for n in names[1] if "generate" in n}
+    reused = json.loads((tmp_path / "other/other/manifest.json").read_text())["reused"]
+    assert all(runs for runs in reused.values()), "nothing was generated"
+
+
+def forge_verdict(run: Path) -> None:
+    def passed(rows: list[dict[str, object]]) -> None:
+        next(row for row in rows if row["status"] == "fail")["status"] = "pass"
+
+    change_rows(run, "audit/responses.parquet", passed)
+
+
+def forge_adapter(run: Path) -> None:
+    """The adapter of another arm in the place of the right one."""
+    arms = ("uniform-seed13", "gapft-seed13")
+    source, target = (run / "adapters" / arm / "adapter_model.safetensors" for arm in arms)
+    target.unlink()
+    shutil.copy(source, target)
+    seal_again(run, "adapters/gapft-seed13")
+
+
+def forge_key(run: Path) -> None:
+    path = run / "adapters/gapft-seed13/made_from.json"
+    change_json(path, lambda content: content.update(seed=14))
+    seal_again(run, "adapters/gapft-seed13")
+
+
+@pytest.mark.parametrize(
+    ("forge", "named"),
+    [
+        (forge_verdict, "audit/responses.parquet"),
+        (forge_adapter, "adapters/gapft-seed13"),
+        (forge_key, "adapters/gapft-seed13"),
+    ],
+)
+def test_a_forged_run_is_refused(finished: Path, tmp_path: Path, forge: object, named: str) -> None:
+    run = Path(shutil.copytree(finished / "runs/first", tmp_path / "first"))
+    assert callable(forge)
+    forge(run)
+    done = gapft("store", "runs", "--add", run, cwd=tmp_path)
+    assert done.returncode == 1
+    assert named in done.stderr
+    assert not (tmp_path / "runs").exists(), "nothing was stored"
+
+
+def test_an_adapter_that_the_store_has_otherwise_is_left_out(
+    finished: Path, tmp_path: Path
+) -> None:
+    place = Path(shutil.copytree(finished, tmp_path / "place"))
+    stored = {
+        name: facts["stored"]
+        for name, facts in json.loads((place / "runs/first/manifest.json").read_text())[
+            "training"
+        ].items()
+    }
+    ours, theirs = (place / "runs/.store" / stored[f"{c}-seed13"] for c in ("gapft", "uniform"))
+    (ours / "index.json").unlink()
+    for file in theirs.iterdir():
+        if not (ours / file.name).exists():
+            shutil.copy(file, ours / file.name)
+    done = succeed("store", "runs", "--add", "runs/first", cwd=place)
+    assert "left out: adapters/gapft-seed13" in done.stdout
+    shutil.rmtree(place / "runs/first/adapters/gapft-seed13")
+    done = gapft("run", "runs/first", "--only", "train", cwd=place)
+    assert done.returncode == 2, "a swapped one is found before it is used, too"
+    assert stored["gapft-seed13"] in "".join(done.stderr.split("\n"))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_model_known_by_name_alone_is_left_out(tmp_path: Path, is_known: bool) -> None:
+    task = letters(tmp_path)
+    if is_known:
+        (tmp_path / "weights").write_text("0" * 64)
+    task.run("r", search={"k": 2})
+    plugin = ("--plugin", "plugin.py")
+    done = succeed("store", "other", "--add", "r", *plugin, cwd=tmp_path)
+    assert ("left out: pool/responses.parquet" in done.stdout) == (not is_known)
+    assert (tmp_path / "other/.store/generate").exists() == is_known

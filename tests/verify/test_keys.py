@@ -1,0 +1,216 @@
+"""Keys are computed again from what a run records: whoever forges what they are made from is found.
+
+A forger changes what a key was made from and computes all keys that follow from it again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.run_directory import layout
+from gapft_harness.store.recorded import read_groups
+from tests.verify.tampering import (
+    ARM,
+    change_facts,
+    change_json,
+    change_manifest,
+    change_rows,
+    differences,
+    facts_of,
+    rows_of,
+    seal_again,
+    write_rows,
+)
+
+pytestmark = pytest.mark.xdist_group("verify")
+
+POOL, DECISIONS = "pool/responses.parquet", f"decisions/{ARM}.parquet"
+
+Content = dict[str, Any]
+
+
+def forge(run: Path, table: str, change: Callable[[Content], object]) -> None:
+    """Change what a table's keys are made from, compute the keys again, and seal the table."""
+    contents = read_groups(facts_of(run / table)["made_from"])
+    keys: dict[str, str] = {}
+    recorded: dict[str, Any] = {}
+    for name, content in sorted(contents.items()):  # generate before judge
+        if content["step"] == "judge":
+            content["responses"] = keys[content["responses"]]
+        change(content)
+        keys[name.partition("/")[2]] = key = content_hash(content)
+        step = recorded.setdefault(content["step"], {"shared": {}, "groups": {}})
+        step["groups"][key] = content
+    stored = sorted(f"{step}/{key}" for step, of in recorded.items() for key in of["groups"])
+    write_rows(run / table, rows_of(run / table), stored=stored, made_from=recorded)
+    change_manifest(run, lambda m: m["stored"].update({layout.name_of(table): stored}))
+    seal_again(run, table)
+
+
+def put(step: str, *path: str, value: object) -> Callable[[Content], None]:
+    """Change one value of a step's contents, where it has it."""
+
+    def change(content: Content) -> None:
+        if content["step"] != step or path[0] not in content:
+            return
+        at: Any = content
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = value
+
+    return change
+
+
+def drop_streams(content: Content) -> None:
+    content.pop("streams", None)
+
+
+FORGERIES: dict[str, tuple[str, Callable[[Content], object], str]] = {
+    "limit": (POOL, put("generate", "decoding", "max_gen_toks", value=7), "max_gen_toks is 7"),
+    "stop strings": (POOL, put("generate", "decoding", "until", value=["z"]), "until is"),
+    "seed": (POOL, put("generate", "streams", "seed", value=7), "seed is 7"),
+    "streams of another split": (POOL, put("generate", "streams", "split", value="audit"), "split"),
+    "purpose": (DECISIONS, put("generate", "chunk", value=3), "chunk is 3"),
+    "no streams": (POOL, drop_streams, "streams"),
+    "version": (POOL, put("generate", "version", value=0), "version is 0"),
+    "backend": (POOL, put("generate", "sampler", "backend", value="vllm"), "backend is"),
+    "arguments": (POOL, put("generate", "sampler", "arguments", "batch_size", value=1), "batch_"),
+    "chat": (POOL, put("generate", "sampler", "chat_template", value=True), "chat_template is"),
+    "weights": (
+        POOL,
+        put("generate", "sampler", "model", "files", "model.safetensors", value="0" * 64),
+        "of a model with the weights",
+    ),
+    "adapter": (
+        DECISIONS,
+        put("generate", "sampler", "adapter", "weights", value="0" * 64),
+        "weights is",
+    ),
+    "no adapter": (DECISIONS, put("generate", "sampler", "adapter", value=None), "no adapter"),
+    "an adapter of the source": (POOL, put("generate", "sampler", "adapter", value={}), "adapter"),
+    "verifier": (POOL, put("judge", "verifier", "name", value="exact"), "name is"),
+    "parameters": (POOL, put("judge", "verifier", "parameters", value={"a": 1}), "parameters"),
+    "description": (POOL, put("judge", "verifier", "describes", value={"rules": 9}), "describes"),
+    "executions": (POOL, lambda content: content.update(executions=3), "executions"),
+    "libraries": (
+        DECISIONS,
+        put("generate", "sampler", "libraries", "torch", value="1.0"),
+        "different libraries: torch ",
+    ),
+    "accelerators": (
+        DECISIONS,
+        put("generate", "sampler", "accelerators", value=["GPU"]),
+        "different accelerators",
+    ),
+    "judging": (DECISIONS, put("judge", "verifier", "python", value="2.7"), "different python"),
+}
+
+
+@pytest.mark.parametrize(("table", "change", "named"), FORGERIES.values(), ids=FORGERIES)
+def test_what_keys_of_a_table_are_made_from(
+    made: Path, run: Path, table: str, change: Callable[[Content], object], named: str
+) -> None:
+    forge(run, table, change)
+    found = differences(made, run)
+    assert any(table in line and named in line for line in found), found
+
+
+def test_a_table_as_it_was_recorded_is_forged_to_no_difference(made: Path, run: Path) -> None:
+    """Whoever changes nothing is not accused."""
+    forge(run, POOL, lambda content: None)
+    assert differences(made, run) == []
+
+
+@pytest.mark.parametrize("part", ["made_from", "stored", "keys"])
+def test_a_table_whose_keys_are_not_what_it_records(made: Path, run: Path, part: str) -> None:
+    facts = facts_of(run / POOL)
+    if part == "made_from":
+        write_rows(run / POOL, rows_of(run / POOL), made_from={})
+    elif part == "stored":
+        change_manifest(run, lambda m: m["stored"]["pool"].pop())
+    else:
+        facts["made_from"]["generate"]["shared"]["chunk"] = 5
+        write_rows(run / POOL, rows_of(run / POOL), made_from=facts["made_from"])
+    seal_again(run, POOL)
+    assert any(line.startswith(POOL) for line in differences(made, run))
+
+
+def test_a_sample_of_another_stream(made: Path, run: Path) -> None:
+    change_rows(run, POOL, lambda rows: rows[1].update(seed=rows[2]["seed"]))
+    (found,) = differences(made, run)
+    assert POOL in found
+    assert "seed" in found
+
+
+def forge_adapter(run: Path, arm: str, **values: object) -> None:
+    """Change what an adapter's key is made from, and say the new key everywhere."""
+    path = run / f"adapters/{arm}/made_from.json"
+    change_json(path, lambda content: content.update(values))
+    key = f"train/{content_hash(json.loads(path.read_text()))}"
+    change_facts(run, arm, lambda facts: facts.update(stored=key))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("seed", 14, "seed is 14"),
+        ("replicate", 1, "replicate is 1"),
+        ("sequences", "0" * 64, "sequences is"),
+        ("settings", {}, "settings, computed"),
+        ("trainer", {"name": "grpo", "code": ""}, "trainer is grpo"),
+        ("base", {"files": {"model.safetensors": "0" * 64}}, "of a model with the weights"),
+        ("processes", 2, "processes is 2"),
+        ("device", "cuda", "device is"),
+        ("chat_template", True, "chat_template is"),
+        ("of_a_later_version", 1, "says of_a_later_version"),
+        ("libraries", {"torch": "1.0"}, "different libraries: "),
+        ("accelerators", ["GPU"], "different accelerators"),
+    ],
+)
+def test_what_an_adapters_key_is_made_from(
+    made: Path, run: Path, key: str, value: object, named: str
+) -> None:
+    forge_adapter(run, ARM, **{key: value})
+    found = differences(made, run)
+    file = f"adapters/{ARM}/made_from.json"
+    where = f"{file}, settings" if key == "settings" else file
+    assert any(where in line and named.split(",")[0] in line for line in found), found
+
+
+def test_an_adapter_whose_record_was_edited_alone(made: Path, run: Path) -> None:
+    change_json(run / f"adapters/{ARM}/made_from.json", lambda content: content.update(seed=14))
+    seal_again(run, f"adapters/{ARM}")
+    (found,) = differences(made, run)
+    assert found.startswith(f"adapters/{ARM}: its key is train/")
+
+
+def test_adapters_of_two_arms_that_were_exchanged(made: Path, run: Path) -> None:
+    """With all that their folders and the manifest say of their weights."""
+    arms = (ARM, "uniform-seed13")
+    folders = [run / f"adapters/{arm}" for arm in arms]
+    tensors = [load_file(folder / "adapter_model.safetensors") for folder in folders]
+    for arm, folder, other in zip(arms, folders, reversed(tensors), strict=True):
+        (folder / "adapter_model.safetensors").unlink()
+        save_file(other, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        digest = weights_hash(folder)
+        change_facts(run, arm, lambda facts, digest=digest: facts.update(adapter_sha256=digest))
+    found = differences(made, run)
+    for arm in arms:
+        assert any(f"decisions/{arm}.parquet, made_from, adapter" in line for line in found)
+
+
+def test_a_run_is_verified_without_its_store(made: Path, run: Path) -> None:
+    assert not (run.parent / ".store").exists()
+    assert differences(made, run) == []
+    shutil.rmtree(run / f"adapters/{ARM}")
+    assert differences(made, run)
+    assert not (run.parent / ".store").exists(), "and makes none"
