@@ -141,14 +141,15 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         Sandbox,
         Test,
     )
-    from gapft_harness.stages.audit import audit_arm, decode_split
-    from gapft_harness.stages.context import Context
-    from gapft_harness.stages.experiment import Answered, Decodes, Experiment
-    from gapft_harness.stages.experiment.adapters import OfAdapters
-    from gapft_harness.stages.integrity.differences import Differences, unequal
+    from gapft_harness.stages.experiment import Cost, Experiment, Step, View
+    from gapft_harness.stages.experiment.comparable import (
+        OfAdapters,
+        find_no_backend,
+        find_own_settings,
+        require_conditions,
+        require_same_settings,
+    )
     from gapft_harness.stages.search.states import Window
-    from gapft_harness.stages.search.windows import OfWindows, OnWindows
-    from gapft_harness.stages.verify.arms import decoded_with
     from gapft_harness.training.groups import Group, group_facts, read_groups
     from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.lora import train as train_lora
@@ -280,16 +281,18 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
 
 __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Experiment",  # what the hook's factory gives: what it adds to a run
+    "Step",  # a pure function of sealed files and settings to one file or folder of the run
+    "View",  # what it sees of a run: recipe, arms(), file(), decode(), states()
+    "Cost",  # what it will take, for --dry-run
+    "require_conditions",  # refuses names that are not conditions of the recipe
+    "require_same_settings",  # refuses conditions that differ in more than their training sets
+    "find_own_settings",  # the same as faults, also where another run chose the sets
+    "find_no_backend",  # a fault where the backend replays responses
     "RegisterExperiment",  # the type of register in register_experiments
     "RecipeSection",  # the base class of its settings (pydantic)
     "Recipe",  # the recipe of a run
-    "Context",  # what a stage gets: run, executor, arms(), arm_job(), say()
-    "RunDirectory",  # a run on disk: path, recipe, sealed(), seal()
-    "Decodes",  # what it will generate, for --dry-run
-    "Answered",  # a table of decisions that it seals, for gapft verify
-    "Differences",  # what gapft verify found: checked, differences, missing, gather()
+    "RunDirectory",  # a run on disk: path, recipe, sealed()
     "layout",  # the paths of a run directory: layout.selection(arm), layout.decisions(arm), ...
-    "unequal",  # sentences on values that are not those computed again
     "read_problems",  # of problems.parquet, with the prompts' token ids
     "read_judged",  # of responses.parquet or a table of decisions
     "read_examples",  # of an arm's training set
@@ -335,23 +338,18 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "read_columns",  # of a sealed table, each as a list
     "read_states",  # of a table of states
     "read_facts",  # what a sealed table says of itself
-    "decoded_with",  # for gapft verify: whether decisions are of the adapters that are there
     "weights_hash",  # of an adapter's folder
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
     "read_groups",  # those of an adapter's folder
     "group_facts",  # what they come to: how many are flat, tokens
     "under_both",  # the report's contrasts by the run's rule and by the other
     "agreements",  # responses under both rules, and those without an answer, by condition
-    "audit_arm",  # a job: an arm's decodes, or samples, of the audit
-    "decode_split",  # for jobs: decode_arm on any split, problems or adapter
     "ReportProgress",  # called by a job with what is done, and all
     "report_nothing",  # its default, for a job that is called directly
     "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
     "forest",  # differences with their intervals, on axes
     "forests",  # a figure of them, in panels
     # on the audit's states by other samples, and on adapters as they were scaled
-    "OnWindows",  # an Experiment on states by parts of the samples, which its stage seals
-    "OfWindows",  # its settings, an OfAdapters with windows()
     "Window",  # a part of the samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
     "SCALED",  # a sentence for the report, where they are scaled

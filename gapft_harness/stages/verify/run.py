@@ -23,7 +23,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
 from gapft_harness.run_directory.manifest import Manifest, naming_plugins
-from gapft_harness.stages.experiment import Experiment, every_experiment
+from gapft_harness.stages.experiment.steps import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_apart
 from gapft_harness.stages.integrity.rests_on import bound, hold, searched_in
@@ -31,6 +31,7 @@ from gapft_harness.stages.integrity.subsets import check_subsets
 from gapft_harness.stages.search.data import check_splits, matched_ids
 from gapft_harness.stages.train.stored import check_original, check_sharing, originals
 from gapft_harness.stages.verify.arms import check_adapter, check_alike, check_decisions
+from gapft_harness.stages.verify.experiments import check_experiments
 from gapft_harness.stages.verify.files import (
     check_files,
     check_states,
@@ -90,8 +91,8 @@ def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Dif
 
 
 def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
-    experiments = every_experiment(plugins)
-    folders = [layout.ADAPTERS, *(each.folder for each in experiments if each.folder)]
+    made = {layout.folder_of(file) for file in manifest.get("steps", {})}
+    folders = [layout.ADAPTERS, *sorted(made.difference(RUN_FOLDERS))]
     findings.gather("manifest.json, files", partial(check_files, run, manifest, folders, findings))
     searched = _searched(run, manifest, findings)
     for split in searched:
@@ -121,7 +122,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
             for table in _states(run, manifest, split):
                 findings.gather(table, partial(check_states, run, manifest, plugins, table))
         examples = check_selections(run, manifest, plugins, judge_of[""], findings)
-        _adapters(run, manifest, plugins, examples, experiments, judge_of, findings)
+        _adapters(run, manifest, plugins, examples, judge_of, findings)
 
 
 def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
@@ -173,7 +174,6 @@ def _adapters(
     manifest: Manifest,
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
-    experiments: Sequence[Experiment],
     judge_of: Mapping[str, Rejudge],
     findings: Differences,
 ) -> None:
@@ -211,11 +211,8 @@ def _adapters(
                 "tokens, weights, settings and drawn groups holds; what they do not say was not "
                 "verified"
             )
-    check_decisions(run, manifest, [*examples], trained, experiments, judge_of, findings)
-    for experiment in experiments:
-        findings.attempt(
-            experiment.name, partial(_own, experiment, run, manifest, trained, findings)
-        )
+    check_decisions(run, manifest, [*examples], trained, judge_of, findings)
+    check_experiments(run, manifest, plugins, trained, judge_of, findings)
 
 
 def _taken(
@@ -238,15 +235,3 @@ def _taken(
         f"{count} arms have the {what} of an arm with the same training set, which was trained once"
         for what, count in same.items()
     ]
-
-
-def _own(
-    experiment: Experiment,
-    run: RunDirectory,
-    manifest: Manifest,
-    trained: Sequence[Arm],
-    findings: Differences,
-) -> None:
-    """What an experiment that the recipe asks for checks by itself."""
-    if experiment.settings(run.recipe) is not None:
-        experiment.check(run, manifest, trained, findings)
