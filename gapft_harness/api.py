@@ -52,13 +52,11 @@ from gapft_harness.hooks.protocols import (
     RegisterTrainer,
     RegisterVerifier,
     ReportGeneration,
-    ReportProgress,
     Request,
     Sampler,
     SamplerSettings,
     TrainingJob,
     beyond_context,
-    report_nothing,
 )
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.hooks.tracking import (
@@ -69,7 +67,6 @@ from gapft_harness.hooks.tracking import (
 
 if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its place here
     from gapft_harness.core.files import replace_file, write_json
-    from gapft_harness.core.weights import weights_hash
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.hooks.protocols import RegisterExperiment
@@ -103,7 +100,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.part import Figures, Opening, Part, Summary
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
     from gapft_harness.report.reading.adapters import tables as decided_tables
-    from gapft_harness.report.reading.answers import Answers, answers_or_why, read_answers
+    from gapft_harness.report.reading.answers import Answers, answers_or_why
     from gapft_harness.report.reading.audits import read_decisions, read_samples
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
     from gapft_harness.report.reading.columns import columns as read_columns
@@ -126,8 +123,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     )
     from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
-    from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
-    from gapft_harness.run_directory.parquet import read_facts
+    from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
     from gapft_harness.run_directory.tables import (
         read_examples,
         read_judged,
@@ -327,7 +323,6 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "budget",  # exposures, tokens and steps of a training set
     "State",  # G, S or U
     "SOURCE",  # the model before training, where a condition's name stands
-    "Split",  # a split's name
     "CALIBRATION",  # the split that adapter scaling chooses by
     "STATUSES",  # of verdicts, in the order of their codes
     "PASS",  # the code of a verdict that passes
@@ -337,15 +332,11 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "read_samples",  # of a table of samples, which of them passed
     "read_columns",  # of a sealed table, each as a list
     "read_states",  # of a table of states
-    "read_facts",  # what a sealed table says of itself
-    "weights_hash",  # of an adapter's folder
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
     "read_groups",  # those of an adapter's folder
     "group_facts",  # what they come to: how many are flat, tokens
     "under_both",  # the report's contrasts by the run's rule and by the other
     "agreements",  # responses under both rules, and those without an answer, by condition
-    "ReportProgress",  # called by a job with what is done, and all
-    "report_nothing",  # its default, for a job that is called directly
     "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
     "forest",  # differences with their intervals, on axes
     "forests",  # a figure of them, in panels
@@ -357,7 +348,6 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "decided_tables",  # where that stands
     "stacked",  # what a condition's arms have, by seed
     "Answers",  # what responses to the audit answer, as codes
-    "read_answers",  # reads them, or says why there are none
     "answers_or_why",  # the same with the reason in place of an error
 ]
 

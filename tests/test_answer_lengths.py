@@ -203,6 +203,7 @@ def test_other_settings_and_other_code_make_it_again(again: Path) -> None:
     setting = ("--set", f"experiments.{NAME}.long=13")
     planned = succeed(*command("whole"), *setting, "--dry-run", cwd=again)
     assert f"{NAME}: 0 of 4" in planned.stdout
+    succeed(*command("whole"), *setting, "--only", "select", cwd=again)
     done = gapft(*command("whole"), *setting, "--only", "report", cwd=again)
     assert done.returncode == 2
     assert "gapft run --only experiments makes it again" in done.stderr

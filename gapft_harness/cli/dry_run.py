@@ -48,7 +48,7 @@ from gapft_harness.stages.search.stage import held_to_paper
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import foreseen
 from gapft_harness.stages.selection.other_runs import check_sources
-from gapft_harness.stages.selection.stage import arms, replicate_warnings
+from gapft_harness.stages.selection.stage import replicate_warnings
 from gapft_harness.stages.train.job import missing_packages
 from gapft_harness.stages.train.online import reward_warnings
 from gapft_harness.stages.train.stage import find_end_tokens, refused_kernels

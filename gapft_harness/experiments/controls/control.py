@@ -137,9 +137,9 @@ class Control(api.Experiment, ABC):
         """Conditions that differ in more than their sets, and sets that are not matched."""
         if view.arms():
             yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
-            yield from self.unmatched(view.run, view.arms())
+            yield from self.find_mismatches(view.run, view.arms())
 
-    def unmatched(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
+    def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
         """Yield what training sets differ in that they must have in common."""
         return ()
 

@@ -143,7 +143,7 @@ class GoldLabels(Control):
         """GapFT, then the conditions that choose by gold answers; without GapFT there is none."""
         return gapft_and(conditions, self.name)
 
-    def unmatched(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+    def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """What GapFT and gold-label selection differ in under a seed."""
         for gapft, gold in self._pairs(run, arms):
             yield from of_pair(run, gapft, gold)

@@ -85,7 +85,7 @@ class SharedCore(SearchDepth):
             )
         return found
 
-    def unmatched(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+    def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """Of each seed, what its training sets differ in that they must have in common."""
         depths, gold = _kinds(self.compared(run.recipe.conditions))
         tolerance = self.settings(run.recipe).token_tolerance

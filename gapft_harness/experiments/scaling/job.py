@@ -183,6 +183,7 @@ def no_scale_warning(solved: int, settings: Scaling) -> str:
         return ""
     return (
         f"the source solves {solved} calibration problems, too few for any scale above 0: without "
-        f"a single loss the upper bound is {bound:.1%}, above the tolerance of {settings.tolerance:.1%}; "
-        "every adapter will fall back to the source. Calibrate on more problems"
+        f"a single loss the upper bound is {bound:.1%}, above the tolerance of "
+        f"{settings.tolerance:.1%}; every adapter will fall back to the source. Calibrate on more "
+        "problems"
     )

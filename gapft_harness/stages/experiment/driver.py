@@ -76,6 +76,23 @@ def run_experiments(context: Context) -> None:
                     )
                 batch[file] = experiment.name, step
         _make(context, batch)
+    _remove_others(context, makers)
+
+
+def _remove_others(context: Context, makers: Mapping[str, str]) -> None:
+    """Remove what experiments of the recipe made earlier and do not ask for any more.
+
+    Args:
+        makers: what they ask for, by file the experiment's name.
+    """
+    names = [experiment.name for experiment in experiments_of(context)]
+    records = context.run.manifest().get("steps", {})
+    others = [
+        file for file, of in records.items() if of["experiment"] in names and file not in makers
+    ]
+    if others:
+        context.say(f"experiments: removed, as nothing asks for it now: {', '.join(others)}")
+    context.run.unseal(others)
 
 
 def _make(context: Context, batch: Mapping[str, tuple[str, Step]]) -> None:

@@ -270,7 +270,8 @@ def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> 
         run: the run directory.
         tables: of each table the arm and the scale of its adapter's update.
     """
-    said = {table: read_facts(run.path / table).get("adapter") for table in tables}
+    there = [table for table in tables if (run.path / table).exists()]
+    said = {table: read_facts(run.path / table).get("adapter") for table in there}
     hashes: dict[tuple[Arm, float], str] = {}
     for table, adapter in said.items():
         arm, scale = tables[table]

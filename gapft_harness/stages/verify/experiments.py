@@ -1,4 +1,4 @@
-"""What ``gapft verify`` checks of experiments: that they are possible, and what their steps made."""
+"""What ``gapft verify`` checks of experiments: their faults, and what their steps made."""
 
 from __future__ import annotations
 
