@@ -66,7 +66,7 @@ from gapft_harness.hooks.tracking import (
 )
 
 if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its place here
-    from gapft_harness.core.files import replace_file, write_json
+    from gapft_harness.core.files import write_json
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.hooks.protocols import RegisterExperiment
@@ -293,7 +293,6 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "read_judged",  # of responses.parquet or a table of decisions
     "read_examples",  # of an arm's training set
     "write_json",  # a JSON file, whole or absent
-    "replace_file",  # any file, whole or absent
     "Part",  # what it adds to the report
     "ReportInputs",  # what the report read of a run
     "ReportFindings",  # what the report computed

@@ -311,7 +311,7 @@ def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> Non
 def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: Path) -> None:
     done = succeed("verify", "run", "--plugin", "plugin.py", cwd=again)
     assert "scope: 2 of its files" in done.stdout
-    assert "redistribution: the answers of the source and of 4 arms are right" in done.stdout
+    assert "redistribution: what it asks of the run" in done.stdout
     table = again / "run/audit/states/0-3.parquet"
     content = pq.read_table(table)
     states = content["state"].to_pylist()

@@ -41,13 +41,17 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
         prefix = f"experiment {experiment.name}: "
         warnings = [prefix + line for line in experiment.warnings(view)]
         context.warn(line for line in warnings if line not in context.run.manifest()["warnings"])
-        context.run.update_manifest(partial(_record_warnings, prefix=prefix, warnings=warnings))
+        # before the selection an experiment knows too little to take an earlier warning back
+        replaced = prefix if view.arms() else ""
+        context.run.update_manifest(partial(_record_warnings, prefix=replaced, warnings=warnings))
 
 
 def _record_warnings(manifest: Manifest, prefix: str, warnings: list[str]) -> None:
-    """Put an experiment's warnings in the place of its earlier ones."""
-    kept = [w for w in manifest["warnings"] if not w.startswith(prefix) or w in warnings]
-    manifest["warnings"] = kept
+    """Record warnings; of earlier ones with a prefix, if there is one, only these stay."""
+    earlier = manifest["warnings"]
+    manifest["warnings"] = [
+        line for line in earlier if not prefix or line in warnings or not line.startswith(prefix)
+    ]
     record_warnings(manifest, warnings)
 
 

@@ -23,6 +23,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
 from gapft_harness.run_directory.manifest import Manifest, naming_plugins
+from gapft_harness.stages.experiment import every_experiment
 from gapft_harness.stages.experiment.steps import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_apart
@@ -91,7 +92,8 @@ def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Dif
 
 
 def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
-    made = {layout.folder_of(file) for file in manifest.get("steps", {})}
+    names = [layout.SCALED, *(each.name for each in every_experiment(plugins))]
+    made = {*names, *map(layout.folder_of, manifest.get("steps", {}))}
     folders = [layout.ADAPTERS, *sorted(made.difference(RUN_FOLDERS))]
     findings.gather("manifest.json, files", partial(check_files, run, manifest, folders, findings))
     searched = _searched(run, manifest, findings)
