@@ -8,7 +8,7 @@ of experiments decode other problems, samples, or with a scaled adapter.
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import shutil
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,15 +76,23 @@ def audit_arm(
         for problem, _ in read_problems(run.sealed(layout.problems(split)))
         if ids is None or problem.id in ids
     ]
-    with open_adapter(run, arm, scale) as adapter:
+    copy = run.path / layout.SCALED / f".{arm.name}-{scale:g}"
+    with open_adapter(run, arm, scale, copy) as adapter:
         return decode_arm(
             run, arm, problems, path, plugin_files, progress, adapter, split=split, samples=samples
         )
 
 
 @contextlib.contextmanager
-def open_adapter(run: RunDirectory, arm: Arm, scale: float = 1.0) -> Iterator[Adapter | None]:
-    """Give an arm's sealed adapter, of ``SOURCE`` none; at another scale a copy for the while."""
+def open_adapter(run: RunDirectory, arm: Arm, scale: float, copy: Path) -> Iterator[Adapter | None]:
+    """Give an arm's sealed adapter, of ``SOURCE`` none.
+
+    Args:
+        run: the run directory.
+        arm: whose adapter.
+        scale: of its update.
+        copy: the folder for the scaled one, if the scale is not 1; it is removed afterwards.
+    """
     if arm.condition == SOURCE:
         yield None
         return
@@ -94,10 +102,12 @@ def open_adapter(run: RunDirectory, arm: Arm, scale: float = 1.0) -> Iterator[Ad
         return
     from gapft_harness.training.adapter import scale_adapter
 
-    with tempfile.TemporaryDirectory(prefix=".scaled-", dir=run.path) as folder:
-        scaled = Path(folder) / arm.name
-        scale_adapter(trained, scaled, scale, {"scale": scale})
-        yield Adapter(arm, str(scaled))
+    shutil.rmtree(copy, ignore_errors=True)  # of a command that was killed
+    scale_adapter(trained, copy, scale, {"scale": scale})
+    try:
+        yield Adapter(arm, str(copy))
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def decode_arm(

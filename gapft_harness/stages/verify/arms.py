@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -285,7 +286,10 @@ def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> 
                 yield f"{table}: does not say what it was decoded with, as others do"
             continue
         if (arm, scale) not in hashes:
-            with open_adapter(run, arm, scale) as own:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                open_adapter(run, arm, scale, Path(folder) / arm.name) as own,
+            ):
                 hashes[arm, scale] = weights_hash(Path(own.path)) if own else ""
         if adapter["arm"] != arm.name:
             yield f"{table}: was decoded with the adapter of {adapter['arm']}"
