@@ -395,6 +395,21 @@ def test_another_adapter_in_the_place_of_the_chosen_one_is_found(task: ScaledLet
     assert f"{one}/{name}: is not what is computed again" in holds(task, run)
 
 
+def test_what_a_scaled_adapter_says_cannot_be_forged_by_its_record(task: ScaledLetters) -> None:
+    """Neither whose it is, nor a scale that another tolerance would give."""
+    run = task.scale("forged", STAGES[:5], conditions=["gapft"])
+    file = "scaled/gapft-seed21"
+    path = run.path / file / "scaling.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"seed": 13, "scale": 1.0, "tolerance": 0.9}))
+    more = {"tolerance": 0.9, "seed": 13}
+    run.update_manifest(lambda manifest: manifest["steps"][file]["operational"].update(more))
+    seal_again(run.path, file)
+    found = "\n".join(holds(task, run))
+    for key in ("seed", "scale", "tolerance"):
+        assert f"{file}/scaling.json: {key} is" in found
+
+
 def test_a_second_command_decodes_nothing(task: ScaledLetters, run: RunDirectory) -> None:
     calls = task.log("scaled")
     before = hashes(run)

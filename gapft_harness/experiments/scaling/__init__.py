@@ -73,10 +73,13 @@ class ScalingExperiment(api.Experiment):
                 "decisions": [calibration_file(arm, at) for at in SCALES],
                 "adapter": layout.adapter(arm),
             },
-            {"level": settings.level, "tolerance": settings.tolerance},
             {
+                "level": settings.level,
+                "tolerance": settings.tolerance,
                 "condition": arm.condition,
                 "seed": arm.seed,
+            },
+            {
                 "base_model": view.recipe.model.args["pretrained"],
                 "base_revision": view.manifest()["source"].get("revision"),
             },

@@ -115,7 +115,9 @@ class _Checker:
         else:
             expected = {key: value for key, value in now.items() if key != "operational"}
             self.findings.gather(where, partial(unequal, where, record, expected))
-            step = replace(step, operational=record.get("operational", {}))
+            recorded = record.get("operational", {})
+            said = {key: recorded.get(key, value) for key, value in step.operational.items()}
+            step = replace(step, operational=said)
         if isinstance(step, Decode):
             self._check_decode(file, step.arm, now, step.ids)
         elif step.cheap and step.repeats:
