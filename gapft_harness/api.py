@@ -52,13 +52,11 @@ from gapft_harness.hooks.protocols import (
     RegisterTrainer,
     RegisterVerifier,
     ReportGeneration,
-    ReportProgress,
     Request,
     Sampler,
     SamplerSettings,
     TrainingJob,
     beyond_context,
-    report_nothing,
 )
 from gapft_harness.hooks.specs import hookimpl
 from gapft_harness.hooks.tracking import (
@@ -68,8 +66,7 @@ from gapft_harness.hooks.tracking import (
 )
 
 if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its place here
-    from gapft_harness.core.files import replace_file, write_json
-    from gapft_harness.core.weights import weights_hash
+    from gapft_harness.core.files import write_json
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.hooks.protocols import RegisterExperiment
@@ -103,7 +100,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     from gapft_harness.report.part import Figures, Opening, Part, Summary
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
     from gapft_harness.report.reading.adapters import tables as decided_tables
-    from gapft_harness.report.reading.answers import Answers, answers_or_why, read_answers
+    from gapft_harness.report.reading.answers import Answers, answers_or_why
     from gapft_harness.report.reading.audits import read_decisions, read_samples
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
     from gapft_harness.report.reading.columns import columns as read_columns
@@ -126,8 +123,7 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     )
     from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
-    from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, Split
-    from gapft_harness.run_directory.parquet import read_facts
+    from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
     from gapft_harness.run_directory.tables import (
         read_examples,
         read_judged,
@@ -141,14 +137,15 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
         Sandbox,
         Test,
     )
-    from gapft_harness.stages.audit import audit_arm, decode_split
-    from gapft_harness.stages.context import Context
-    from gapft_harness.stages.experiment import Answered, Decodes, Experiment
-    from gapft_harness.stages.experiment.adapters import OfAdapters
-    from gapft_harness.stages.integrity.differences import Differences, unequal
+    from gapft_harness.stages.experiment import Cost, Experiment, Step, View
+    from gapft_harness.stages.experiment.comparable import (
+        OfAdapters,
+        find_no_backend,
+        find_own_settings,
+        require_conditions,
+        require_same_settings,
+    )
     from gapft_harness.stages.search.states import Window
-    from gapft_harness.stages.search.windows import OfWindows, OnWindows
-    from gapft_harness.stages.verify.arms import decoded_with
     from gapft_harness.training.groups import Group, group_facts, read_groups
     from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.lora import train as train_lora
@@ -280,21 +277,22 @@ __all__ = [  # noqa: RUF022 - by use, each with what it is for
 
 __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "Experiment",  # what the hook's factory gives: what it adds to a run
+    "Step",  # a pure function of sealed files and settings to one file or folder of the run
+    "View",  # what it sees of a run: recipe, arms(), file(), decode(), states()
+    "Cost",  # what it will take, for --dry-run
+    "require_conditions",  # refuses names that are not conditions of the recipe
+    "require_same_settings",  # refuses conditions that differ in more than their training sets
+    "find_own_settings",  # the same as faults, also where another run chose the sets
+    "find_no_backend",  # a fault where the backend replays responses
     "RegisterExperiment",  # the type of register in register_experiments
     "RecipeSection",  # the base class of its settings (pydantic)
     "Recipe",  # the recipe of a run
-    "Context",  # what a stage gets: run, executor, arms(), arm_job(), say()
-    "RunDirectory",  # a run on disk: path, recipe, sealed(), seal()
-    "Decodes",  # what it will generate, for --dry-run
-    "Answered",  # a table of decisions that it seals, for gapft verify
-    "Differences",  # what gapft verify found: checked, differences, missing, gather()
+    "RunDirectory",  # a run on disk: path, recipe, sealed()
     "layout",  # the paths of a run directory: layout.selection(arm), layout.decisions(arm), ...
-    "unequal",  # sentences on values that are not those computed again
     "read_problems",  # of problems.parquet, with the prompts' token ids
     "read_judged",  # of responses.parquet or a table of decisions
     "read_examples",  # of an arm's training set
     "write_json",  # a JSON file, whole or absent
-    "replace_file",  # any file, whole or absent
     "Part",  # what it adds to the report
     "ReportInputs",  # what the report read of a run
     "ReportFindings",  # what the report computed
@@ -324,7 +322,6 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "budget",  # exposures, tokens and steps of a training set
     "State",  # G, S or U
     "SOURCE",  # the model before training, where a condition's name stands
-    "Split",  # a split's name
     "CALIBRATION",  # the split that adapter scaling chooses by
     "STATUSES",  # of verdicts, in the order of their codes
     "PASS",  # the code of a verdict that passes
@@ -334,24 +331,15 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "read_samples",  # of a table of samples, which of them passed
     "read_columns",  # of a sealed table, each as a list
     "read_states",  # of a table of states
-    "read_facts",  # what a sealed table says of itself
-    "decoded_with",  # for gapft verify: whether decisions are of the adapters that are there
-    "weights_hash",  # of an adapter's folder
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
     "read_groups",  # those of an adapter's folder
     "group_facts",  # what they come to: how many are flat, tokens
     "under_both",  # the report's contrasts by the run's rule and by the other
     "agreements",  # responses under both rules, and those without an answer, by condition
-    "audit_arm",  # a job: an arm's decodes, or samples, of the audit
-    "decode_split",  # for jobs: decode_arm on any split, problems or adapter
-    "ReportProgress",  # called by a job with what is done, and all
-    "report_nothing",  # its default, for a job that is called directly
     "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
     "forest",  # differences with their intervals, on axes
     "forests",  # a figure of them, in panels
     # on the audit's states by other samples, and on adapters as they were scaled
-    "OnWindows",  # an Experiment on states by parts of the samples, which its stage seals
-    "OfWindows",  # its settings, an OfAdapters with windows()
     "Window",  # a part of the samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
     "SCALED",  # a sentence for the report, where they are scaled
@@ -359,7 +347,6 @@ __all__ += [  # noqa: RUF022 - experiments, and their part of the report
     "decided_tables",  # where that stands
     "stacked",  # what a condition's arms have, by seed
     "Answers",  # what responses to the audit answer, as codes
-    "read_answers",  # reads them, or says why there are none
     "answers_or_why",  # the same with the reason in place of an error
 ]
 

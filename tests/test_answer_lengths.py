@@ -23,6 +23,7 @@ from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import killed, workers_of
 from tests.training.letters import prepare
+from tests.verify.tampering import change_manifest, seal_again
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "tests/example_plugin/gapft_answer_lengths.py"
@@ -64,7 +65,7 @@ def differences(folder: Path, run: str = "whole") -> str:
 
 def test_it_is_seen_wherever_a_run_is_told(folder: Path) -> None:
     said, run = (folder / "said").read_text(), folder / "whole"
-    assert re.search(r"train at .*\n(.*\n)+measure at \d+ s\n(.*\n)+audit at ", said)
+    assert re.search(r"audit at .*\n(.*\n)+experiments at \d+ s\n(.*\n)+report at ", said)
     assert "✓ measure gapft-seed13" in said
     assert re.search(
         r"tokens of the median answer: source [\d.]+, gapft [\d.]+, all_verified", said
@@ -109,7 +110,7 @@ def test_its_numbers_are_those_of_the_sealed_tables(folder: Path) -> None:
 
 def test_verify_computes_it_again_and_names_what_was_changed(again: Path) -> None:
     done = succeed("verify", "whole", "--plugin", "plugin.py", "--plugin", "mine.py", cwd=again)
-    assert f"{NAME}/ of 4 arms was computed again" in done.stdout
+    assert f"{NAME}: 4 of its files" in done.stdout
     relative = f"{NAME}/gapft-seed13.json"
     path, manifest = again / "whole" / relative, again / "whole/manifest.json"
     content = json.loads(path.read_text())
@@ -150,7 +151,7 @@ def test_killed_in_its_stage_it_goes_on_and_ends_with_the_same_files(again: Path
     place = again / "killed" / NAME
     wait(started, lambda: (again / "killed/recipe.yaml").exists())
     place.mkdir()
-    pipe = place / f".{last}.json.partial"
+    pipe = place / f"..{last}.json.partial.partial"  # the neighbour of what the step is given
     os.mkfifo(pipe)
     wait(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
     assert killed(started, workers_of(started)), "it ended before it was killed"
@@ -180,26 +181,77 @@ def wait(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_other_settings_make_it_anew_and_other_code_stops_it(again: Path) -> None:
+def test_other_settings_and_other_code_make_it_again(again: Path) -> None:
     made, mine = again / f"whole/{NAME}/gapft-seed13.json", again / "mine.py"
     before, source = made.read_bytes(), mine.read_text()
     mine.write_text(source.replace("Answer lengths", "How long answers are"))
     succeed(*command("whole", "--only", "report"), cwd=again)
     assert "How long answers are" in (again / "whole/report/report.md").read_text()
+    assert f"{NAME}/gapft-seed13.json: code is" in differences(again)
+    written = made.stat().st_mtime_ns
+    done = succeed(*command("whole"), cwd=again)
+    assert f"{NAME}: 4 files are made again: the plugin changed" in done.stderr
     assert made.read_bytes() == before
-    done = gapft(*command("whole"), cwd=again)
-    assert done.returncode == 2
-    assert f"the experiment '{NAME}' was changed since it made {NAME}/" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert made.read_bytes() == before
+    assert made.stat().st_mtime_ns != written
+    assert differences(again) == ""
+    done = succeed(*command("whole"), cwd=again)
+    assert "made again" not in done.stderr
     for file in made.parent.glob("*.json"):
         file.unlink()
     succeed(*command("whole"), cwd=again)
     assert differences(again) == ""
-    done = succeed(*command("whole", "--set", f"experiments.{NAME}.long=13"), cwd=again)
-    assert f"{NAME}: made anew, for its settings are others than they were" in done.stderr
+    setting = ("--set", f"experiments.{NAME}.long=13")
+    planned = succeed(*command("whole"), *setting, "--dry-run", cwd=again)
+    assert f"{NAME}: 0 of 4" in planned.stdout
+    succeed(*command("whole"), *setting, "--only", "select", cwd=again)
+    done = gapft(*command("whole"), *setting, "--only", "report", cwd=again)
+    assert done.returncode == 2
+    assert "gapft run --only experiments makes it again" in done.stderr
+    done = succeed(*command("whole"), *setting, cwd=again)
+    assert f"{NAME}: 4 files are made again: settings changed" in done.stderr
     assert json.loads(made.read_text())["long"] == 0 < json.loads(before)["long"]
     assert differences(again) == ""
+
+
+FORGED = {
+    "key": lambda of: of.update(key="0" * 64),
+    "settings": lambda of: of["settings"].update(long=7),
+    "inputs": lambda of: of["inputs"].update(examples=["selections/gapft-seed21.parquet"]),
+    "step": lambda of: of.update(step="other"),
+    "nothing": lambda of: of.clear(),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_verify_finds_a_forged_record(again: Path, what: str) -> None:
+    file = f"{NAME}/gapft-seed13.json"
+    change_manifest(again / "whole", lambda manifest: FORGED[what](manifest["steps"][file]))
+    found = differences(again)
+    assert file in found
+    assert what in found or what == "nothing"
+
+
+def test_verify_finds_a_file_that_no_step_made(again: Path) -> None:
+    run = again / "whole"
+    for name in (f"{NAME}/more.json", "decisions/gapft-seed13.more.parquet", "other/x.json"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("{}")
+        seal_again(run, name)
+        assert f"{name}: does not say what it was made from" in differences(again)
+    change_manifest(run, lambda manifest: manifest.pop("steps"))
+    assert f"{NAME}/gapft-seed13.json: does not say what it was made from" in differences(again)
+
+
+def test_what_a_recipe_does_not_ask_for_any_more_is_still_verified(again: Path) -> None:
+    run = again / "whole"
+    path = again / "recipe.yaml"
+    path.write_text(path.read_text().replace(f"experiments: {{{NAME}: {{long: 6}}}}", ""))
+    succeed(*command("whole"), cwd=again)
+    assert "answer_lengths" not in json.loads((run / "report/results.json").read_text())
+    assert differences(again) == ""
+    file = f"{NAME}/gapft-seed13.json"
+    change_manifest(run, lambda manifest: manifest["steps"][file]["settings"].update(long=7))
+    assert f"manifest.json, steps, {file}: key is" in differences(again)
 
 
 MISTAKES = {

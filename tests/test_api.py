@@ -81,7 +81,7 @@ def test_every_name_is_there_and_its_docstring_explains_each_parameter() -> None
         if isinstance(value, FunctionType | type) and value.__module__ not in ("builtins", "typing")
     }
     assert {name: faults for name, faults in explained.items() if faults} == {}
-    assert {"Evidence", "decode_split", "WorkerPool"} <= explained.keys()
+    assert {"Evidence", "require_conditions", "WorkerPool"} <= explained.keys()
 
 
 def test_a_misspelt_name_is_told_the_nearest() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import every_experiment, experiments_of, parts
+from gapft_harness.stages.experiment import View, every_experiment, experiments_of, parts
 
 HEAD = "from pydantic import BaseModel\nfrom gapft_harness import api\n\n\n"
 HOOK = "\n\n@api.hookimpl\ndef register_experiments(register):\n    register('mine', Mine)\n"
@@ -46,11 +46,6 @@ CLASSES = {
     "class Mine:\n    name = 'mine'\n": "gave Mine, expected an Experiment",
     "class Mine(api.Experiment):\n    name = 'other'\n": "is named 'other' by itself",
     "class Mine(api.Experiment):\n    def __init__(self):\n        1 / 0\n": "ZeroDivisionError",
-    of("stage = 'train'"): "has the stage 'train', and so has every run",
-    of("stage = 'scale'"): "has the stage 'scale', and so has experiment 'mine'",
-    of("stage, folder = 'mine', 'decisions'"): "has the folder 'decisions', and so has every run",
-    of("stage, folder = 'mine', '../x'"): "has a stage or folder that is no word: '../x'",
-    of("folder = 'mine'"): "has a folder, and no stage that seals anything in it",
     of("section = type('Lax', (BaseModel,), {})"): "take unknown keys in silence; derive them from",
 }
 
@@ -60,15 +55,14 @@ def test_a_class_that_is_none(tmp_path: Path, code: str) -> None:
     with pytest.raises(PluginError) as caught:
         made(tmp_path, code)
     assert CLASSES[code] in str(caught.value)
-    if "'scale'" not in code:  # of two experiments with one stage the later by name is blamed
-        blamed(caught, tmp_path)
+    blamed(caught, tmp_path)
 
 
 METHODS = {
-    "def plan(self, *_): return 'one line'": "gave 'one line', expected a list of str",
-    "def plan(self, *_): return [3]": "gave 3 in a list, expected str",
-    "def plan(self, *_): yield 1 / 0": "failed: ZeroDivisionError",
-    "def plan(self, *_): raise SystemExit(0)": "failed: SystemExit",
+    "def faults(self, _): return 'one line'": "gave 'one line', expected a list of str",
+    "def faults(self, _): return [3]": "gave 3 in a list, expected str",
+    "def faults(self, _): yield 1 / 0": "failed: ZeroDivisionError",
+    "def faults(self, _): raise SystemExit(0)": "failed: SystemExit",
 }
 
 
@@ -76,18 +70,35 @@ METHODS = {
 def test_a_method(tmp_path: Path, method: str) -> None:
     experiment = made(tmp_path, of(method=method))
     with pytest.raises(PluginError) as caught:
-        experiment.plan(None, "run", 1)
+        experiment.faults(None)
     assert METHODS[method] in blamed(caught, tmp_path)
 
 
-def test_audits_are_pairs_and_decodes_are_decodes(tmp_path: Path) -> None:
-    experiment = made(tmp_path, of(method="def audits(self, context): return ['a file']"))
-    with pytest.raises(PluginError, match="expected a name and a Job"):
-        experiment.audits(None)
-    (tmp_path / "other").mkdir()
-    experiment = made(tmp_path / "other", of(method="def decodes(self, *_): return 4"))
-    with pytest.raises(PluginError, match="gave 4 as decodes, expected Decodes"):
-        experiment.decodes(None, {}, 1)
+def test_what_it_costs_is_a_cost(tmp_path: Path) -> None:
+    experiment = made(tmp_path, of(method="def cost(self, *_): return 4"))
+    with pytest.raises(PluginError, match="gave 4 as cost, expected Cost"):
+        experiment.cost(None, {})
+
+
+STEPS = {
+    "return ['a file']": "expected a generator",
+    "yield ['a file']": "expected steps by file",
+    "yield {'mine/x': 3}": "gave 3, expected a Step",
+    "yield {1 / 0: 3}": "ZeroDivisionError",
+    "yield {'x.json': api.Step(len)}": "'x.json': expected",
+    "yield {'mine/.x': api.Step(len)}": "'mine/.x': expected",
+    "yield {'../x': api.Step(len)}": "'../x': expected",
+    "yield {'adapters/x': api.Step(len)}": "'adapters/x': expected",
+    "yield {'mine/x': view.decode(api.Arm('a', 1))}": "'mine/x': expected layout.decisions",
+}
+
+
+@pytest.mark.parametrize("body", STEPS)
+def test_its_steps(tmp_path: Path, body: str) -> None:
+    experiment = made(tmp_path, of(method=f"def steps(self, view): {body}"))
+    with pytest.raises(PluginError) as caught:
+        [*experiment.steps(View(cast(Any, None), cast(Any, None), ()))]
+    assert STEPS[body] in blamed(caught, tmp_path)
 
 
 PART = "class Its(api.Part):\n    name = 'mine'\n    {}\n\n\n"

@@ -118,7 +118,7 @@ PATHS = {
     "run --include-path": ["run", "demo", "--dry-run", "--include-path", "?"],
     **{
         f"run --only {stage}": ["run", "?", "--only", stage]
-        for stage in ("search", "states", "select", "train", "scale", "audit", "report")
+        for stage in ("search", "states", "select", "train", "audit", "experiments", "report")
     },
     "run --run-dir --only": ["run", "--run-dir", "?", "--only", "states"],
     "demo --plugin": ["demo", "--plugin", "?"],

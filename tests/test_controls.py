@@ -21,7 +21,6 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.controls.control import Step, by_seed, parts_by_state
-from gapft_harness.experiments.controls.shared_core import SharedCore
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
@@ -31,7 +30,7 @@ from gapft_harness.report.findings.whole import compute
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.experiment import every_experiment
+from gapft_harness.stages.experiment import check_experiments, every_experiment
 from gapft_harness.stages.experiment.registered import asked
 from tests.report.planted import inputs as synthetic_inputs
 from tests.test_changed_recipe import SELECTED, Changing, write
@@ -263,7 +262,7 @@ def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
     assert any(re.search(far, line) for line in forged.holds())
     context = forged.context(RunDirectory.open(forged.folder / "r"))
     with pytest.raises(UserError, match=r"'experiments\.shared_core': arm core_2-seed13 lacks 1"):
-        SharedCore().selected(context)
+        check_experiments(context, context.arms())
 
 
 def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:

@@ -7,12 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.experiments.allocation import exposed_arm
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from tests.recording_run import Here, Letters, letters
 
-STAGES = ("states", "select", "train", "audit", "report")
+STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SEEDS = (13, 21)
 
 #: A sampler whose source solves every third problem at once and the others in its samples; a
@@ -173,7 +172,7 @@ def test_a_second_audit_decodes_nothing_and_changes_nothing(task, run):
     before = {path: path.read_bytes() for path in run.path.glob("decisions/*")}
     calls = task.log("compared")
     context = Context(run, Here(), task.plugins, [str(task.folder / "tasks")])
-    run_stages(context, ["audit"], lambda stage: None)
+    run_stages(context, ["audit", "experiments"], lambda stage: None)
     assert task.log("compared") == calls
     assert {path: path.read_bytes() for path in run.path.glob("decisions/*")} == before
 
@@ -182,8 +181,6 @@ def test_without_the_key_only_the_audit_is_decided(task):
     run = task.compare("plain", experiments={})
     assert [p.name for p in run.path.glob("decisions/*.exposed.parquet")] == []
     assert not (run.path / "report/tables/allocation.csv").exists()
-    with pytest.raises(UserError, match=r"'diffuse' is no part of an allocation comparison"):
-        exposed_arm(str(run.path), "diffuse", 13, task.plugins)
 
 
 def test_conditions_that_are_no_halves_are_refused_before_training(task):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,8 +16,7 @@ from gapft_harness.analysis.scaling import SCALES, upper_bound
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.scaling import check_scaled
-from gapft_harness.experiments.scaling.job import calibration_file, scale_arm, scaled
+from gapft_harness.experiments.scaling.job import calibration_file
 from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -25,8 +25,9 @@ from gapft_harness.stages.pipeline import run_stages, stages_of
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Letters, letters
+from tests.verify.tampering import seal_again
 
-STAGES = ("states", "select", "train", "scale", "audit", "report")
+STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SPLITS = ("pool", "audit", "calibration")
 CALIBRATION, AUDIT = 90, 60
 
@@ -210,29 +211,46 @@ def test_the_calibration_split_is_decoded_greedily_and_no_more(
     assert not (run.path / "calibration/states.parquet").exists()
 
 
-@pytest.mark.parametrize(("folder", "stage"), [("adapters", train_arms), ("scaled", scale_arm)])
-def test_a_folder_that_was_half_copied_is_not_done(
-    task: ScaledLetters, run: RunDirectory, tmp_path: Path, folder: str, stage: Any
+def test_an_adapter_that_was_half_copied_is_not_done(
+    task: ScaledLetters, run: RunDirectory, tmp_path: Path
 ) -> None:
-    """A scaled adapter's, or that of a plugin's trainer: both say their weights' hash."""
+    """That of a plugin's trainer: its folder says its weights' hash."""
     copied = Path(shutil.copytree(run.path, tmp_path / "run"))
     arm = arms()[0]
-    of_arm = {"arms": [[arm.condition, arm.seed]]}
-    if stage is scale_arm:
-        of_arm = {"condition": arm.condition, "seed": arm.seed}
 
     def again() -> None:
-        stage(run_path=str(copied), plugin_files=task.plugins, **of_arm)
+        train_arms(
+            run_path=str(copied), plugin_files=task.plugins, arms=[[arm.condition, arm.seed]]
+        )
 
     again()
-    manifest = json.loads((copied / "manifest.json").read_text())
-    del manifest["files"][f"{folder}/{arm.name}"]  # the copy was made before it was sealed
-    (copied / "manifest.json").write_text(json.dumps(manifest))
+    unsealed(copied, f"adapters/{arm.name}")
     again()
-    weights = copied / folder / arm.name / "adapter_model.safetensors"
+    weights = copied / "adapters" / arm.name / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(UserError, match=rf"{folder}/{arm.name}: is incomplete.*remove the folder"):
+    with pytest.raises(UserError, match=rf"adapters/{arm.name}: is incomplete.*remove the folder"):
         again()
+
+
+def unsealed(run: Path, folder: str) -> None:
+    """As if the run was copied before a folder was sealed."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["files"][folder]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_scaled_folder_that_was_half_copied_is_made_again(
+    task: ScaledLetters, run: RunDirectory, tmp_path: Path
+) -> None:
+    copied = RunDirectory.open(shutil.copytree(run.path, tmp_path / "run"))
+    folder = f"scaled/{arms()[0].name}"
+    unsealed(copied.path, folder)
+    weights = copied.path / folder / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    run_stages(task.context(copied, SPLITS), ["experiments"], lambda stage: None)  # type: ignore[arg-type]
+    assert weights.read_bytes() == whole
+    assert copied.manifest()["files"] == run.manifest()["files"]
 
 
 def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any]) -> None:
@@ -247,7 +265,6 @@ def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any
         assert [of["upper_bound"] for of in content["scales"]] == [
             upper_bound(count, len(held), 0.05 / 4) for count in lost
         ]
-        assert run.manifest()["scaling"][arm.name] == content
 
 
 def test_what_is_decoded_anew_and_what_is_there_already(
@@ -324,65 +341,79 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
     assert "| ρ_G | κ_S | κ_U |" in report.replace("\\", "")
 
 
-def test_the_choice_follows_from_the_sealed_decisions(run: RunDirectory) -> None:
-    settings, manifest = scaled(run.recipe), run.manifest()
-    assert settings is not None
-    for arm in arms():
-        assert list(check_scaled(run, arm, settings, manifest)) == []
+def change(run: RunDirectory, file: str, edit: Any, **facts: Any) -> None:
+    """Changes a table and seals it again."""
+    path = run.path / file
+    table = edit(pq.read_table(path))
+    own = json.loads(pq.read_metadata(path).metadata[b"gapft"]) | facts
+    pq.write_table(table.replace_schema_metadata({"gapft": json.dumps(own)}), path)
+    seal_again(run.path, file)
+
+
+def fail_all(table: pa.Table) -> pa.Table:
+    place = table.schema.get_field_index("status")
+    return table.set_column(place, table.schema.field(place), [["fail"] * table.num_rows])
+
+
+def holds(task: ScaledLetters, run: RunDirectory) -> list[str]:
+    return verify(run.path, task.plugins).differences
 
 
 def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> None:
-    run = task.scale("changed", STAGES[:4], conditions=["gapft"])
-    arm, settings = Arm("gapft", 13), scaled(run.recipe)
-    assert settings is not None
-    path = run.path / calibration_file(arm, 0.5)
-    table = pq.read_table(path)
-    status = ["fail"] * table.num_rows
-    place = table.schema.get_field_index("status")
-    changed = table.set_column(place, table.schema.field(place), [status])
-    facts = {b"gapft": pq.read_metadata(path).metadata[b"gapft"]}
-    pq.write_table(changed.replace_schema_metadata(facts), path)
-    text = "\n".join(check_scaled(run, arm, settings, run.manifest()))
-    assert "scaled/gapft-seed13: is not adapters/gapft-seed13 at scale 0.25" in text
+    run = task.scale("changed", STAGES[:5], conditions=["gapft"])
+    change(run, calibration_file(Arm("gapft", 13), 0.5), fail_all)
+    text = "\n".join(holds(task, run))
+    weights = "scaled/gapft-seed13/adapter_model.safetensors"
+    assert f"{weights}: is not what is computed again" in text
     assert "scaled/gapft-seed13/scaling.json: scale is 1.0, computed again it is 0.25" in text
+    assert "manifest.json, steps, scaled/gapft-seed13: key is" in text
 
 
 def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> None:
     run = task.scale("lacking", STAGES[:5], conditions=["gapft"])
-    arm, settings, manifest = Arm("gapft", 13), scaled(run.recipe), run.manifest()
-    assert settings is not None
-    assert list(check_scaled(run, arm, settings, manifest)) == []
-    path = run.path / calibration_file(arm, 1.0)
-    facts = json.loads(pq.read_metadata(path).metadata[b"gapft"])
-    facts.pop("adapter")
-    silent = pq.read_table(path).replace_schema_metadata({b"gapft": json.dumps(facts).encode()})
-    pq.write_table(silent, path)
-    audited = layout.decisions_at(arm, 0.75)
-    (run.path / audited).unlink()
-    del manifest["scaling"]["gapft-seed13"]
-    assert list(check_scaled(run, arm, settings, manifest)) == [
-        "manifest.json: holds no scaling of gapft-seed13",
-        f"{audited}: is missing, and the audit is done",
-        f"{calibration_file(arm, 1.0)}: was decoded with another adapter than gapft-seed13 at "
-        "scale 1, or with none",
-    ]
+    assert holds(task, run) == []
+    silent, audited = calibration_file(Arm("gapft", 13), 1.0), "decisions/gapft-seed13.scale-0.75"
+    change(run, silent, lambda table: table, adapter=None)
+    other = calibration_file(Arm("gapft", 21), 0.25)
+    change(run, other, lambda table: table, adapter={"arm": "gapft-seed21", "weights_sha256": "0"})
+    (run.path / f"{audited}.parquet").unlink()
+    lost = holds(task, run)
+    assert f"{audited}.parquet: is sealed in the manifest and not there" in lost
+    assert f"{silent}: does not say what it was decoded with, as others do" in lost
+    another = f"{other}: was decoded with another adapter than gapft-seed21 at scale 0.25"
+    assert any(line.startswith(another) for line in lost)
+    run.unseal([f"{audited}.parquet"])
+    assert f"{audited}.parquet is not made" in verify(run.path, task.plugins).missing
 
 
 def test_another_adapter_in_the_place_of_the_chosen_one_is_found(task: ScaledLetters) -> None:
-    run = task.scale("exchanged", STAGES[:4], conditions=["gapft"])
-    settings = scaled(run.recipe)
-    assert settings is not None
-    one, other = run.path / "scaled/gapft-seed13", run.path / "scaled/gapft-seed21"
+    run = task.scale("exchanged", STAGES[:5], conditions=["gapft"])
+    one, other = "scaled/gapft-seed13", "scaled/gapft-seed21"
     name = "adapter_model.safetensors"
-    (one / name).write_bytes((other / name).read_bytes())
-    (found,) = list(check_scaled(run, Arm("gapft", 13), settings, run.manifest()))[:1]
-    assert found == "scaled/gapft-seed13: is not adapters/gapft-seed13 at scale 1"
+    (run.path / one / name).write_bytes((run.path / other / name).read_bytes())
+    seal_again(run.path, one)
+    assert f"{one}/{name}: is not what is computed again" in holds(task, run)
+
+
+def test_what_a_scaled_adapter_says_cannot_be_forged_by_its_record(task: ScaledLetters) -> None:
+    """Neither whose it is, nor a scale that another tolerance would give."""
+    run = task.scale("forged", STAGES[:5], conditions=["gapft"])
+    file = "scaled/gapft-seed21"
+    path = run.path / file / "scaling.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"seed": 13, "scale": 1.0, "tolerance": 0.9}))
+    more = {"tolerance": 0.9, "seed": 13}
+    run.update_manifest(lambda manifest: manifest["steps"][file]["operational"].update(more))
+    seal_again(run.path, file)
+    found = "\n".join(holds(task, run))
+    for key in ("seed", "scale", "tolerance"):
+        assert f"{file}/scaling.json: {key} is" in found
 
 
 def test_a_second_command_decodes_nothing(task: ScaledLetters, run: RunDirectory) -> None:
     calls = task.log("scaled")
     before = hashes(run)
-    run_stages(task.context(run, SPLITS), ["search", "scale", "audit"], lambda stage: None)  # type: ignore[arg-type]
+    run_stages(task.context(run, SPLITS), ["search", "audit", "experiments"], lambda stage: None)  # type: ignore[arg-type]
     assert task.log("scaled") == calls
     assert hashes(run) == before
 
@@ -405,7 +436,7 @@ def test_stopped_anywhere_it_goes_on_and_ends_the_same(
 
     def go_on() -> None:
         context = task.context(half, SPLITS)  # type: ignore[arg-type]
-        run_stages(context, ["scale", "audit"], lambda stage: None)
+        run_stages(context, ["audit", "experiments"], lambda stage: None)
 
     try:
         for calls in (0, 1, 3, 7):
@@ -424,9 +455,11 @@ def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
     task: ScaledLetters,
 ) -> None:
     run = task.scale("hopeless", (), model={"backend": "by_scale", "args": {"hopeless": True}})
-    nothing, warning = (w for w in run.manifest()["warnings"] if w.startswith("calibration: "))
+    said = run.manifest()["warnings"]
+    [nothing] = [w for w in said if w.startswith("calibration: ")]
+    [warning] = [w for w in said if w.startswith("experiment scaling: ")]
     assert "responses passed" in nothing
-    assert "solves 0 problems, too few for any scale above 0" in warning
+    assert "solves 0 calibration problems, too few for any scale above 0" in warning
     assert "upper bound is 100.0%" in warning
     run_stages(task.context(run, SPLITS), STAGES, lambda stage: None)  # type: ignore[arg-type]
     for arm in arms():
@@ -445,13 +478,13 @@ def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
 
 def test_tolerance_and_level_are_the_recipes(task: ScaledLetters) -> None:
     settings = {"calibration": CALIBRATION, "tolerance": 0.7, "level": 0.2}
-    run = task.scale("lenient", STAGES[:4], experiments={"scaling": settings})
+    run = task.scale("lenient", STAGES[:5], experiments={"scaling": settings})
     assert chosen(run, Arm("gapft", 21))["scale"] == 1
     assert chosen(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == upper_bound(
         0, chosen(run, Arm("gapft", 21))["solved"], 0.05
     )
     more = settings | {"calibration": CALIBRATION + 1}
-    again = task.scale("lenient", STAGES[:4], experiments={"scaling": more})
+    again = task.scale("lenient", STAGES[:5], experiments={"scaling": more})
     assert len(ids(again, "calibration")) == CALIBRATION + 1
     assert len(ids(again, "pool")) == 39
 
@@ -486,14 +519,12 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
         search={"k": 2},
         statistics={"replicates": 20},
     )
-    assert "scale" not in stages_of(experiments_of(task.context(run, SPLITS)))
+    assert "experiments" not in stages_of(experiments_of(task.context(run, SPLITS)))
     assert len(ids(run, "pool")) == CALIBRATION + 40
     assert sorted(p.name for p in (run.path / "decisions").iterdir()) == ["gapft-seed13.parquet"]
     assert not (run.path / "scaled").exists()
     assert not (run.path / "calibration").exists()
     assert "scaling" not in json.loads((run.path / "report/results.json").read_text("utf-8"))
-    with pytest.raises(UserError, match=r"has no experiments\.scaling"):
-        scale_arm(str(run.path), "gapft", 13, task.plugins)
     with pytest.raises(UserError, match=r"has no experiments\.scaling"):
         pool_scaling([str(run.path)])
 
@@ -515,7 +546,7 @@ def test_a_calibration_split_that_several_workers_search_has_the_same_decisions(
 def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> None:
     run = task.scale("early", ())
     with pytest.raises(UserError, match="nothing is selected yet"):
-        run_stages(task.context(run), ["scale"], lambda stage: None)
+        run_stages(task.context(run), ["experiments"], lambda stage: None)
 
 
 def test_an_environment_pooled_alone_is_what_its_report_says(run: RunDirectory) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -23,10 +22,10 @@ from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.called_plugins import find_selector
-from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.experiment import Experiment
+from gapft_harness.stages.experiment import View
+from gapft_harness.stages.experiment.comparable import find_own_settings
 from gapft_harness.stages.selection.choosing import NotEvidence, as_evidence, to_example
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
@@ -164,18 +163,6 @@ def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -
     )
 
 
-class Compared(Experiment):
-    """An experiment whose conditions are to differ in their training sets alone."""
-
-    name = "compared"
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    def conditions(self, recipe: Recipe) -> Sequence[str]:
-        return self._names
-
-
 def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
     """It has as many examples as the others, and this run's recipe says nothing of its K."""
     conditions = {**TAKES, "early": condition_of("source", "first_two")}
@@ -197,10 +184,10 @@ def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
     report = (made / "wide/report/report.md").read_text("utf-8").replace("\\", "")
     assert "early (K = 2 of 4)" in report
     assert "verified" in succeed("verify", "wide", "--plugin", "plugin.py", cwd=made).stdout
-    context: Any = SimpleNamespace(run=RunDirectory.open(made / "wide"))
-    Compared("theirs", "uniform").require_same_origins(context)
-    with pytest.raises(UserError, match=r"k not set → 2"):
-        Compared("uniform", "early").require_same_origins(context)
+    view = View(RunDirectory.open(made / "wide"), load_plugins(), ())
+    assert [*find_own_settings(view, "mine", ["theirs", "uniform"])] == []
+    [fault] = find_own_settings(view, "mine", ["uniform", "early"])
+    assert "k not set → 2" in fault
 
 
 def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -> None:

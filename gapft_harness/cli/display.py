@@ -21,7 +21,7 @@ _WORDS = {
     "import": ("responses", "reading the files"),
     "search": ("responses", "loading data and model"),
     "train": ("steps", "loading the model"),
-    "scale": ("responses", "loading the model"),
+    "scale": ("adapters", "choosing"),
     "audit": ("responses", "loading the model"),
     "sample": ("responses", "loading the model"),
     "decode": ("responses", "loading the model"),

@@ -11,7 +11,14 @@ from typing import Any
 import yaml
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.requirements import LARGE, Size, has_own_budget, list_requirements, size_of
+from gapft_harness.cli.requirements import (
+    LARGE,
+    Size,
+    count_all,
+    has_own_budget,
+    list_requirements,
+    size_of,
+)
 from gapft_harness.cli.runs import resolve_recipe, set_by, settle_chat_template
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import offline
@@ -103,7 +110,7 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_stages(recipe, experiments, plugins, place, task, ends),
+        *_stages(recipe, experiments, plugins, place, task, ends, problems),
         "",
         "# what it takes",
         *list_requirements(
@@ -389,12 +396,13 @@ def _stages(
     run_dir: str,
     task: Mapping[str, Any],
     ends: Sequence[str],
+    task_sizes: Mapping[Split, int],
 ) -> list[str]:
     k, dumped = recipe.search.k, recipe.model_dump(mode="json")
     slots, exposures, steps = foreseen(recipe)
     stop = recipe.search.stop == "first_pass"
     early = "; of the pool, none after one that passes" if stop else ""
-    trained, originals = arms(recipe), recipe.replicates()
+    originals = recipe.replicates()
     named = []
     for name, of in recipe.conditions.items():
         chosen = [of.selector] * (of.selector != name)
@@ -421,17 +429,35 @@ def _stages(
         f"select  {', '.join(named)}; {slots}; {exposures}; {steps}",
         f"        -> {run_dir}/{layout.SELECTIONS}/",
         *_adapters(recipe, plugins, run_dir),
+        *_online(recipe),
         *_prompts(recipe),
         *ends,
-        *(line for each in experiments for line in each.plan(recipe, run_dir, len(trained))),
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
         *(f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet" for name in recipe.further),
         *(
             f"        {name}: {told(choice)}, scored again"
             for name, choice in recipe.subsets.items()
         ),
+        *_steps(recipe, experiments, task_sizes, run_dir),
         f"report  -> {run_dir}/{layout.REPORT}/index.html",
     ]
+
+
+def _steps(
+    recipe: Recipe,
+    experiments: Sequence[Experiment],
+    problems: Mapping[Split, int],
+    run_dir: str,
+) -> Iterator[str]:
+    """What the steps of experiments do, and where."""
+    counts = count_all(recipe, problems)
+    lines = [
+        f"        {each.name}: {what} -> {run_dir}/{folder}/"
+        for each in experiments
+        for what, folder in each.cost(recipe, counts).work.items()
+    ]
+    if lines:
+        yield from ("experiments", *lines)
 
 
 def _adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
@@ -451,6 +477,25 @@ def _adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
             "        an upper bound: conditions whose examples turn out the same share adapters"
         )
     return lines
+
+
+def _online(recipe: Recipe) -> Iterator[str]:
+    """What each condition of GRPO draws, and its settings."""
+    for name in recipe.conditions:
+        settings = recipe.training_of(name)
+        if settings.trainer != "grpo":
+            continue
+        grpo = settings.grpo
+        facts = [
+            f"J updates of {grpo.prompts_per_update} prompts x {grpo.group_size} responses",
+            "flat groups masked" if grpo.mask_flat else "flat groups not masked",
+            f"reward {grpo.reward}",
+            f"temperature {grpo.temperature:g}",
+            f"KL {grpo.beta:g}" if grpo.beta else "no KL",
+            f"loss {grpo.loss}",
+            f"learning rate {settings.learning_rate:g}",
+        ]
+        yield f"        {name}: {', '.join(facts)}"
 
 
 def _further(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -> list[str]:

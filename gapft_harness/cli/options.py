@@ -83,7 +83,7 @@ def stage_names() -> list[str]:
     """The stages, for the shell."""
     from gapft_harness.stages.pipeline import STAGES
 
-    return ["scale", *STAGES]
+    return [*STAGES]
 
 
 def task_names() -> list[str]:

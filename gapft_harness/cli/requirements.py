@@ -25,7 +25,7 @@ from gapft_harness.run_directory.directory import (
     Split,
     splits_of,
 )
-from gapft_harness.stages.experiment import Decodes, Experiment
+from gapft_harness.stages.experiment import Cost, Experiment, View, count_made
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.stages.train.stored import foresee_shared
 from gapft_harness.training.plan import Fitted, count_steps
@@ -104,11 +104,11 @@ def list_requirements(
     counts = [f"{split} {problems[split]:,}" for split in splits_of(recipe) if split in problems]
     counts += [f"{', '.join(unread)}: cannot be read here"] if unread else []
     sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
-    told = [each.decodes(recipe, sizes, len(arms(recipe))) for each in experiments]
+    costs = [each.cost(recipe, count_all(recipe, sizes)) for each in experiments]
     shared = foresee_shared(recipe, plugins)
     trained = [arm for arm in arms(recipe) if arm.condition not in shared]
-    responses, total = _responses(recipe, sizes, told, len(trained))
-    kept = 1 + sum(of.adapters for of in told)
+    responses, total = _responses(recipe, sizes, costs, len(trained))
+    kept = 1 + sum(cost.adapters for cost in costs)
     found = None if size is None else _estimate(recipe, task, size)
     topics = {
         "problems": [", ".join(counts)],
@@ -118,7 +118,7 @@ def list_requirements(
         "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
         "done": [f"REFUSED: {refused}"]
         if refused
-        else [*filter(None, [changed]), *_done(recipe, experiments, run, run_dir)],
+        else [*filter(None, [changed]), *_done(recipe, experiments, plugins, run)],
     }
     return [
         f"{topic if number == 0 else '':<11}{line}"
@@ -127,8 +127,14 @@ def list_requirements(
     ]
 
 
+def count_all(recipe: Recipe, problems: Mapping[Split, int]) -> dict[str, int]:
+    """Count what the costs of experiments depend on: problems by split, and ``adapters``."""
+    sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
+    return {**sizes, "adapters": len(arms(recipe))}
+
+
 def _responses(
-    recipe: Recipe, sizes: Mapping[Split, int], told: Sequence[Decodes], adapters: int
+    recipe: Recipe, sizes: Mapping[Split, int], costs: Sequence[Cost], adapters: int
 ) -> tuple[list[str], int]:
     """By stage; and all together.
 
@@ -150,9 +156,9 @@ def _responses(
     for line, count in _rollouts(recipe):
         lines.append(line)
         total += count
-    for more in told:
-        lines += more.lines
-        total += more.responses
+    for cost in costs:
+        lines += cost.decodes
+        total += cost.responses
     return lines, total
 
 
@@ -344,7 +350,10 @@ def _longest_response(recipe: Recipe, task: Mapping[str, Any]) -> int:
 
 
 def _done(
-    recipe: Recipe, experiments: Sequence[Experiment], run: RunDirectory | None, run_dir: str
+    recipe: Recipe,
+    experiments: Sequence[Experiment],
+    plugins: Plugins,
+    run: RunDirectory | None,
 ) -> list[str]:
     """What is there already, by stage."""
     if run is None:
@@ -359,9 +368,12 @@ def _done(
     lines = [f"searched: {', '.join(searched) or 'nothing whole'}"]
     lines.append("selected: " + count(layout.selection))
     lines.append("trained:  " + count(layout.adapter))
-    for each in (each for each in experiments if each.folder):
-        lines.append(f"{each.folder + ':':<9} " + count(each.file))
     lines.append("audited:  " + count(layout.decisions))
     for name in recipe.further:
         lines.append(f"          {count(partial(layout.decisions_on, audit=name))} on {name}")
+    trained = [arm for arm in wanted if layout.adapter(arm) in files]
+    for each in experiments if trained else ():
+        made, known = count_made(each, View(RunDirectory(run.path, recipe), plugins, trained))
+        if known:
+            lines.append(f"{each.name}: {made} of {known} files")
     return lines

@@ -149,39 +149,11 @@ def exposed_file(arm: api.Arm) -> str:
     return layout.decisions(arm, "exposed")
 
 
-def exposed_arm(
-    run_path: str,
-    condition: str,
-    seed: int,
-    plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = api.report_nothing,
-) -> dict[str, Any]:
-    """Decodes halves A and B greedily with one arm's adapter, and verifies the answers.
-
-    Returns:
-        Facts for the manifest: ``verdicts`` and ``finish_reasons`` by count.
-
-    Raises:
-        UserError: the recipe compares no allocations, or the selections are no such comparison.
-    """
-    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    allocation = compared(run.recipe)
-    if allocation is None or condition not in (allocation.diffuse, allocation.concentrated):
-        raise api.UserError(
-            f"{run.path}: condition {condition!r} is no part of an allocation comparison; its "
-            f"recipe says experiments.allocation: {allocation and allocation.model_dump()}"
-        )
-
-    only = partial(_problems, run, allocation, seed)
-    return api.decode_split(run, arm, "pool", exposed_file(arm), plugin_files, progress, only=only)
-
-
 class AllocationExperiment(api.Experiment):
     """Coverage against repetition on the problems that two conditions train on."""
 
     name = "allocation"
     section = Allocation
-    renews = True  # decisions on halves that stay are kept; others are `stale`
 
     def part(self) -> AllocationPart:
         """Its section, figure and tables."""
@@ -208,7 +180,7 @@ class AllocationExperiment(api.Experiment):
                 raise api.UserError(f"{where}': splits budget.n into two halves, and {n} is odd")
         if found.diffuse == found.concentrated:
             raise api.UserError(f"{where}': compares {found.diffuse!r} with itself")
-        self.require_same_settings(recipe, [*names.values()])
+        api.require_same_settings(recipe, self.name, [*names.values()])
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
@@ -216,63 +188,39 @@ class AllocationExperiment(api.Experiment):
         allocation = compared(recipe)
         return (allocation.diffuse, allocation.concentrated) if allocation else ()
 
-    def selected(self, context: api.Context) -> None:
-        """Selections that are no such comparison are refused before anything is trained."""
-        allocation = compared(context.run.recipe)
-        if allocation is not None and context.arms():
-            self.require_same_origins(context)
-            for seed in context.run.recipe.seeds:
-                _problems(context.run, allocation, seed)
+    def faults(self, view: api.View) -> Iterator[str]:
+        """Selections that are not such a comparison."""
+        allocation = compared(view.recipe)
+        if allocation is not None and view.arms():
+            yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
+            for seed in sorted({arm.seed for arm in view.arms()}):
+                pair = [arm for arm in allocation.arms(seed) if arm in view.arms()]
+                if len(pair) == 2:
+                    read_halves(allocation, seed, view.file)
 
-    def stale(self, context: api.Context) -> Iterator[str]:
-        """Decisions on other halves than the arms have now: they were compared otherwise."""
-        run, allocation = context.run, self.settings(context.run.recipe)
-        for arm in self._arms(context):
-            path = run.path / exposed_file(arm)
-            if path.exists():
-                problems = _problems(run, allocation, arm.seed)
-                if api.read_columns(path, ("problem_id",))["problem_id"] != [*problems]:
-                    yield exposed_file(arm)
-
-    def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
+    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Both conditions decode what either trained on."""
-        for arm in self._arms(context):
-            yield (
-                exposed_file(arm),
-                context.arm_job("decode trained problems,", exposed_arm, arm),
+        allocation = compared(view.recipe)
+        if allocation is None:
+            return
+        arms = [arm for arm in view.arms() if arm.condition in self.conditions(view.recipe)]
+        halves = {s: read_halves(allocation, s, view.file) for s in {arm.seed for arm in arms}}
+        yield {
+            exposed_file(arm): view.decode(
+                arm, "pool", ids=halves[arm.seed].problems, verb="decode trained problems,"
             )
+            for arm in arms
+        }
 
-    def reads(self, context: api.Context) -> Iterator[str]:
-        """Selections and the decisions on them."""
-        for arm in self._arms(context):
-            yield layout.selection(arm)
-            yield exposed_file(arm)
-
-    def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
-        """The decisions answer the halves of their seed."""
-        allocation = compared(run.recipe)
-        ids = partial(_problems, run, allocation, arm.seed) if allocation is not None else None
-        yield api.Answered(exposed_file(arm), "pool", ids, "the halves of its seed" if ids else "")
-
-    def decodes(
-        self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
-    ) -> api.Decodes:
+    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Each of the compared adapters decodes both halves."""
         pair = self.conditions(recipe)
         adapters, n = len(pair) * len(recipe.seeds), recipe.slots(pair[0])
         if not isinstance(n, int):
             line = f"halves: of up to n problems x {adapters} adapters"
-            return api.Decodes([line], problems["pool"] * adapters)
+            return api.Cost(decodes=[line], responses=counts["pool"] * adapters)
         line = f"halves: {n * adapters:,} = {n:,} x {adapters} adapters"
-        return api.Decodes([line], n * adapters)
-
-    def _arms(self, context: api.Context) -> list[api.Arm]:
-        names = self.conditions(context.run.recipe)
-        return [arm for arm in context.arms() if arm.condition in names]
-
-
-def _problems(run: api.RunDirectory, allocation: Allocation, seed: int) -> tuple[str, ...]:
-    return read_halves(allocation, seed, run.sealed).problems
+        return api.Cost(decodes=[line], responses=n * adapters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,8 @@ class CoverageLedger(api.Experiment):
         """
         found = super().settings(recipe, options)
         if found is not None:
-            self.require_conditions(recipe, "references", found.references)
+            key = f"experiments.{self.name}.references"
+            api.require_conditions(recipe, key, found.references)
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
@@ -82,65 +83,24 @@ class CoverageLedger(api.Experiment):
         found: LedgerSettings = self.settings(recipe)
         return found.references
 
-    def selected(self, context: api.Context) -> None:
-        """Adapters have to be sampled.
+    def faults(self, view: api.View) -> Iterator[str]:
+        """Adapters have to be sampled."""
+        yield from api.find_no_backend(view, self.name)
 
-        Raises:
-            UserError: the sampler replays responses.
-        """
-        self.require_generates(context)
-
-    def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
+    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """The samples of the source and of every adapter."""
-        samples = self.settings(context.run.recipe).k[-1]
-        for arm in (_UNTRAINED, *context.arms()) if context.arms() else ():
-            draw = partial(api.audit_arm, file=ledger_file(arm), samples=samples)
-            yield ledger_file(arm), context.arm_job("sample", draw, arm)
+        samples = self.settings(view.recipe).k[-1]
+        yield {
+            ledger_file(arm): view.decode(arm, samples=samples, verb="sample")
+            for arm in ((_UNTRAINED, *view.arms()) if view.arms() else ())
+        }
 
-    def reads(self, context: api.Context) -> Iterator[str]:
-        """The samples."""
-        yield from map(ledger_file, (_UNTRAINED, *context.arms()) if context.arms() else ())
-
-    # gapft verify
-
-    def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
-        """The arm's samples, and the source's."""
-        yield api.Answered(ledger_file(_UNTRAINED), "audit", sampled=True)
-        yield api.Answered(ledger_file(arm), "audit", sampled=True)
-
-    def check(
-        self,
-        run: api.RunDirectory,
-        manifest: Mapping[str, Any],
-        trained: Sequence[api.Arm],
-        found: api.Differences,
-    ) -> None:
-        """The samples are there, and were drawn with the arms' adapters."""
-        files = {arm: ledger_file(arm) for arm in trained}
-        there = {arm: file for arm, file in files.items() if file in manifest["files"]}
-        found.missing += [f"{file} is not made" for arm, file in files.items() if arm not in there]
-        found.gather(layout.DECISIONS, partial(api.decoded_with, run, there))
-        untrained = ledger_file(_UNTRAINED)
-        if untrained in manifest["files"]:
-            found.gather(untrained, lambda: _without_adapter(run.path / untrained, untrained))
-        if there:
-            found.checked.append(f"{len(there)} arms were sampled with their own adapters")
-
-    # gapft run --dry-run
-
-    def decodes(
-        self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
-    ) -> api.Decodes:
+    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """So many samples of the audit, of every adapter and of the source."""
-        audit, k = problems["audit"], self.settings(recipe).k[-1]
+        audit, adapters, k = counts["audit"], counts["adapters"], self.settings(recipe).k[-1]
         count = audit * k * (adapters + 1)
         line = f"ledger: {count:,} = {audit:,} x {k} samples x ({adapters} adapters + the source)"
-        return api.Decodes([line], count)
-
-
-def _without_adapter(path: Path, file: str) -> Iterator[str]:
-    if api.read_facts(path).get("adapter") is not None:
-        yield f"{file}: was decoded with an adapter; the source has none"
+        return api.Cost(decodes=[line], responses=count)
 
 
 @dataclass(frozen=True, slots=True)

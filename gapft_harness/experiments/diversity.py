@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,53 +229,20 @@ class MatchedDiversity(api.Experiment):
                 f"{where} compares conditions of nearly as many supervised tokens, and "
                 "budget.token_tolerance is not set; set it, to 0.02 as the paper does"
             )
-        self.require_same_settings(recipe, of.names)
+        api.require_same_settings(recipe, self.name, of.names)
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Those that are compared, GapFT first."""
         return self._of(recipe).names
 
-    def reads(self, context: api.Context) -> Iterator[str]:
-        """The training sets that are compared, and the pool's records."""
-        yield layout.problems("pool")
-        names = self.conditions(context.run.recipe)
-        yield from (layout.selection(arm) for arm in context.arms() if arm.condition in names)
-
-    def selected(self, context: api.Context) -> None:
-        """Training sets of other strata than GapFT's are refused.
-
-        Raises:
-            UserError: a stratum differs by more than one problem; the message names it.
-        """
-        self.require_same_origins(context)
-        for _, faults in self._faults(context.run, context.arms()):
-            for fault in faults:
-                raise api.UserError(f"key 'experiments.{self.name}': {fault}")
-
-    def check(
-        self,
-        run: api.RunDirectory,
-        manifest: Mapping[str, Any],
-        trained: Sequence[api.Arm],
-        found: api.Differences,
-    ) -> None:
-        """The sealed training sets have GapFT's strata."""
-        matched = [*self._faults(run, trained)]
-        for arm, faults in matched:
-            found.gather(layout.selection(arm), partial(list, faults))
-        if matched and self._of(run.recipe).fields:
-            found.checked.append(
-                f"the strata of {len(matched)} training sets differ from GapFT's by one problem at "
-                "most"
-            )
-
-    def _faults(
-        self, run: api.RunDirectory, arms: Sequence[api.Arm]
-    ) -> Iterator[tuple[api.Arm, Sequence[str]]]:
-        of = self._of(run.recipe)
-        for arm, strata in read_matching(run.path, of, arms).items():
-            yield arm, [*strata.faults(arm.name)]
+    def faults(self, view: api.View) -> Iterator[str]:
+        """Training sets of other strata than GapFT's, by more than one problem."""
+        if view.arms():
+            yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
+            matching = read_matching(view.run.path, self._of(view.recipe), view.arms())
+            for arm, strata in matching.items():
+                yield from strata.faults(arm.name)
 
     @staticmethod
     def _of(recipe: api.Recipe) -> Compared:

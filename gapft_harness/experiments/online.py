@@ -39,7 +39,7 @@ class Online(api.Experiment):
         found = super().settings(recipe, options)
         if found is None:
             return None
-        self.require_conditions(recipe, "reference", [found.reference])
+        api.require_conditions(recipe, f"experiments.{self.name}.reference", [found.reference])
         if not _online(recipe, found.reference):
             raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': no condition besides the "
@@ -53,17 +53,6 @@ class Online(api.Experiment):
         reference = self.settings(recipe).reference
         return [reference, *_online(recipe, reference)]
 
-    def plan(self, recipe: api.Recipe, run_dir: str, adapters: int) -> list[str]:
-        """What every GRPO condition draws, and under which of its settings."""
-        return [_plan(recipe, name) for name in _online(recipe, self.settings(recipe).reference)]
-
-    def reads(self, context: api.Context) -> Iterator[str]:
-        """The adapters' groups, and the pool's states."""
-        recipe = context.run.recipe
-        yield layout.states("pool")
-        online = _online(recipe, self.settings(recipe).reference)
-        yield from (layout.adapter(arm) for arm in context.arms() if arm.condition in online)
-
     def part(self) -> OnlinePart:
         """Its section and tables."""
         return OnlinePart()
@@ -75,21 +64,6 @@ def _online(recipe: api.Recipe, reference: str) -> list[str]:
         for name in recipe.conditions
         if name != reference and recipe.training_of(name).trainer == "grpo"
     ]
-
-
-def _plan(recipe: api.Recipe, condition: str) -> str:
-    settings = recipe.training_of(condition)
-    of = settings.grpo
-    said = [
-        f"J updates of {of.prompts_per_update} prompts x {of.group_size} responses",
-        "flat groups masked" if of.mask_flat else "flat groups not masked",
-        f"reward {of.reward}",
-        f"temperature {of.temperature:g}",
-        f"KL {of.beta:g}" if of.beta else "no KL",
-        f"loss {of.loss}",
-        f"learning rate {settings.learning_rate:g}",
-    ]
-    return f"        {condition}: {', '.join(said)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,9 +298,10 @@ class OnlinePart(api.Part):
         said = manifest["recipe"].get("experiments", {}).get(self.name)
         if said is None:
             return None
+        run = api.RunDirectory.open(run_path)
         drawn: dict[str, list[Sequence[api.Group]]] = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
-            if groups := list(api.read_groups(run_path / layout.adapter(arm))):
+            if groups := list(api.read_groups(run.sealed(layout.adapter(arm)))):
                 drawn.setdefault(arm.condition, []).append(groups)
         states = api.read_states(run_path / layout.states("pool"))
         sampled = flat_groups((of.state, of.samples, of.passing_samples) for of in states)

@@ -51,53 +51,13 @@ class RedistributionExperiment(api.Experiment):
             found.require_scales(recipe, self.name)
         return found
 
-    def reads(self, context: api.Context) -> Iterator[str]:
-        """The decisions of scaled adapters; those of the others every report reads."""
-        settings: RedistributionSettings = self.settings(context.run.recipe)
-        return settings.reads(context)
-
-    def selected(self, context: api.Context) -> None:
-        """Answers that cannot be redistributed are refused before anything is trained."""
-        run = context.run
-        run.sealed(api.layout.responses("audit"))
-        api.read_answers(run.path, run.manifest()["task"], ())
-
-    def check(
-        self,
-        run: api.RunDirectory,
-        manifest: Mapping[str, Any],
-        trained: Sequence[api.Arm],
-        found: api.Differences,
-    ) -> None:
-        """Every greedy answer is the gold one exactly where its verdict passes.
-
-        Where this fails for an arm, nothing is amiss: the report has no rates and says why.
-        """
-        adapters, files = self.settings(run.recipe).adapters, manifest["files"]
-        scaled = api.layout.SCALED
-        if adapters == "scaled":
-            trained = [arm for arm in trained if api.layout.of_arm(scaled, arm) in files]
-        there = found.attempt(scaled, partial(api.decided_tables, run.path, trained, adapters))
-        if there is None:
-            return
-        audited = {arm: table for arm, table in there.items() if table in files}
-        why = found.attempt(api.layout.DECISIONS, partial(_why, run, manifest, audited))
-        if why is not None:
-            found.checked.append(
-                f"{self.name}: "
-                + (
-                    f"no rates, as the report says: {why}"
-                    if why
-                    else f"the answers of the source and of {len(audited)} arms are right exactly "
-                    "where they are the gold ones"
-                )
+    def faults(self, view: api.View) -> Iterator[str]:
+        """Answers that cannot be redistributed."""
+        if view.has(audit := api.layout.responses("audit")):
+            view.file(audit)
+            yield from filter(
+                None, [api.answers_or_why(view.run.path, view.manifest()["task"], ())[1]]
             )
-
-
-def _why(run: api.RunDirectory, manifest: Mapping[str, Any], arms: Mapping[api.Arm, str]) -> str:
-    """Why answers of arms cannot be redistributed, or nothing; raises where the source's cannot."""
-    api.read_answers(run.path, manifest["task"], ())
-    return api.answers_or_why(run.path, manifest["task"], arms)[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from gapft_harness.analysis.redistribution import null_rates
 from gapft_harness.analysis.stability import ScopeRow, scope_row
 from gapft_harness.api import (
     condition_name,
+    layout,
     listed,
     palette,
     percent,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class ScopeSettings(api.OfWindows):
+class ScopeSettings(api.OfAdapters):
     """What a recipe says under ``experiments.scope``; the defaults are the paper's."""
 
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field(
@@ -44,15 +45,45 @@ class ScopeSettings(api.OfWindows):
         return [api.Window(0, k) for k in sorted({*self.k})]
 
 
-class Scope(api.OnWindows):
+class Scope(api.Experiment):
     """Every condition's decomposition at several search budgets, from one search."""
 
-    name = stage = "scope"
+    name = "scope"
     section = ScopeSettings
 
     def part(self) -> ScopePart:
         """Its section, figure and table."""
         return ScopePart()
+
+    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
+        """See ``Experiment.settings``.
+
+        Raises:
+            UserError: scaled adapters of a run that scales none, or more samples than are drawn.
+        """
+        found: ScopeSettings | None = super().settings(recipe, options)
+        if found is None:
+            return None
+        found.require_scales(recipe, self.name)
+        if max(found.k) > recipe.search.k:
+            raise api.UserError(
+                f"recipe {recipe.name}: key 'experiments.{self.name}': needs {max(found.k)} "
+                f"samples of each problem, and search.k is {recipe.search.k}; ask for fewer, or "
+                f"raise search.k to {max(found.k)} or more"
+            )
+        return found
+
+    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
+        """The audit's states by the first samples."""
+        yield {
+            layout.states("audit", (window.offset, window.k)): view.states(window)
+            for window in self.settings(view.recipe).windows()
+        }
+
+    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
+        """The tables of states."""
+        windows = ", ".join(window.shown for window in self.settings(recipe).windows())
+        return api.Cost({f"states by samples {windows} of the audit": "audit/states"})
 
 
 def _settings(recipe: Mapping[str, Any]) -> ScopeSettings:

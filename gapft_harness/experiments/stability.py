@@ -72,57 +72,24 @@ class StabilityExperiment(api.Experiment):
             found.require_scales(recipe, self.name)
         return found
 
-    def selected(self, context: api.Context) -> None:
-        """Further samples have to be drawn.
+    def faults(self, view: api.View) -> Iterator[str]:
+        """Further samples have to be drawn."""
+        if self._further(view.recipe):
+            yield from api.find_no_backend(view, self.name)
 
-        Raises:
-            UserError: some are needed, and the sampler replays responses.
-        """
-        if self._further(context.run.recipe):
-            self.require_generates(context)
-
-    def audits(self, context: api.Context) -> Iterator[tuple[str, api.Job]]:
+    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """The further samples of the source."""
-        if samples := self._further(context.run.recipe) if context.arms() else 0:
-            draw = partial(api.audit_arm, file=_FILE, samples=samples)
-            yield _FILE, context.arm_job("sample", draw, _UNTRAINED)
+        if view.arms() and (samples := self._further(view.recipe)):
+            yield {_FILE: view.decode(_UNTRAINED, samples=samples, verb="sample")}
 
-    def reads(self, context: api.Context) -> Iterator[str]:
-        """These samples, and the decisions of the models where they are scaled."""
-        found: StabilitySettings = self.settings(context.run.recipe)
-        if context.arms() and self._further(context.run.recipe):
-            yield _FILE
-        yield from found.reads(context)
-
-    def answered(self, run: api.RunDirectory, arm: api.Arm) -> Iterator[api.Answered]:
-        """The further samples of the source."""
-        yield api.Answered(_FILE, "audit", sampled=True)
-
-    def check(
-        self,
-        run: api.RunDirectory,
-        manifest: Mapping[str, Any],
-        trained: Sequence[api.Arm],
-        found: api.Differences,
-    ) -> None:
-        """The further samples are there, and were drawn without an adapter."""
-        if not trained or not self._further(run.recipe):
-            return
-        if _FILE not in manifest["files"]:
-            found.missing.append(f"{_FILE} is not made")
-        elif api.read_facts(run.path / _FILE).get("adapter") is not None:
-            found.gather(_FILE, lambda: [f"{_FILE}: was decoded with an adapter"])
-
-    def decodes(
-        self, recipe: api.Recipe, problems: Mapping[api.Split, int], adapters: int
-    ) -> api.Decodes:
+    def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """So many further samples of the audit."""
-        samples, audit = self._further(recipe), problems["audit"]
+        samples, audit = self._further(recipe), counts["audit"]
         if not samples:
-            return api.Decodes()
+            return api.Cost()
         count = audit * samples
         line = f"stability: {count:,} = {audit:,} x {samples} further samples of the source"
-        return api.Decodes([line], count)
+        return api.Cost(decodes=[line], responses=count)
 
     def _further(self, recipe: api.Recipe) -> int:
         settings: StabilitySettings = self.settings(recipe)

@@ -128,6 +128,30 @@ class StageFacts(TypedDict):
     threads: NotRequired[int]
 
 
+class StepFacts(TypedDict):
+    """An entry of ``steps``: what a file or folder of an experiment was made from.
+
+    Attributes:
+        experiment: whose step it is.
+        step: the function that made it.
+        version: of that function's output.
+        settings: JSON values that the output depends on.
+        operational: JSON values that it does not depend on.
+        inputs: by argument, sealed files of the run.
+        code: the hash of the plugin's file; empty: a bundled one.
+        key: the hash of step, version, settings, code and the inputs' hashes.
+    """
+
+    experiment: str
+    step: str
+    version: int
+    settings: dict[str, Any]
+    operational: dict[str, Any]
+    inputs: dict[str, list[str]]
+    code: str
+    key: str
+
+
 class Manifest(TypedDict, total=False):
     """``manifest.json``. Sections by split and arm have the keys of ``layout.Place.name``."""
 
@@ -149,8 +173,7 @@ class Manifest(TypedDict, total=False):
     budgets: dict[str, BudgetFacts]
     audits: dict[str, AuditFacts]
     training: dict[str, dict[str, Any]]
-    scaling: dict[str, dict[str, Any]]
-    experiments: dict[str, dict[str, Any]]
+    steps: dict[str, StepFacts]  # of experiments, by the file that each makes
     verdict_counts: dict[str, dict[str, int]]
     finish_reasons: dict[str, dict[str, int]]
     drawn: dict[str, dict[str, int]]
@@ -174,7 +197,6 @@ FORMAT: Final = 3
 #: The sections with an entry for each file of a folder.
 _SAID_OF = {
     layout.ADAPTERS: ("training",),
-    "scaled": ("scaling",),
     layout.DECISIONS: (
         "verdict_counts",
         "finish_reasons",
@@ -245,7 +267,8 @@ def verifier_of(manifest: Manifest, name: str) -> str | None:
 
 
 def forget(manifest: Manifest, relative: str) -> None:
-    """Takes what a manifest says of an adapter, its scale or its decisions out of it."""
+    """Takes what a manifest says of an adapter, decisions or an experiment's step out of it."""
+    manifest.get("steps", {}).pop(relative, None)
     place = layout.read(relative)
     if place is None or place.kind not in _SAID_OF:
         return

@@ -1,15 +1,15 @@
 """Auditing one arm: the stage function that executors run per arm.
 
 ``audit_arm`` decodes the audit split greedily with an arm's adapter and writes
-``decisions/ARM.parquet`` (Section 3.4); of a further audit, ``decisions/ARM@NAME.parquet``.
+``decisions/ARM.parquet`` (Section 3.4); of a further audit, ``decisions/ARM@NAME.parquet``. Steps
+of experiments decode other problems, samples, or with a scaled adapter.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+import shutil
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,56 +38,28 @@ def audit_arm(
     seed: int,
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
-    audit: str = "",
+    split: str = "audit",
     file: str = "",
+    ids: Collection[str] | None = None,
     samples: int = 0,
+    scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Decode the audit problems with one arm's adapter, and verify the answers: a job's function.
+    """Decode a sealed split's problems with one arm's adapter, and verify: a job's function.
+
+    What is there already is taken up.
 
     Args:
         run_path: the run directory.
         condition: the arm's; ``SOURCE`` for the model before training.
         seed: the arm's training seed.
         plugin_files: files given by ``--plugin``.
-        progress: as ``decode_split`` takes it.
-        audit: a further audit's name; empty: the run's own.
-        file: the table to write, relative to the run directory; empty: the arm's decisions.
-        samples: in place of one greedy decode so many samples of each problem.
-
-    Returns:
-        Facts for the manifest, those of ``sealing.write_responses``.
-    """
-    run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    table = file or layout.decisions(replace(arm, variant=audit))
-    split = layout.audit(audit)
-    return decode_split(run, arm, split, table, plugin_files, progress, samples=samples)
-
-
-def decode_split(
-    run: RunDirectory,
-    arm: Arm,
-    split: str,
-    file: str,
-    plugin_files: Sequence[str],
-    progress: ReportProgress,
-    *,
-    only: Callable[[], Collection[str]] | None = None,
-    adapter: Callable[[], AbstractContextManager[Adapter]] | None = None,
-    samples: int = 0,
-) -> dict[str, Any]:
-    """Decode a sealed split's problems with an arm's adapter; take up what is there already.
-
-    Args:
-        run: the run directory.
-        arm: whose adapter it is.
-        split: whose problems are decoded, such as ``audit``.
-        file: the table to write, relative to the run directory.
-        plugin_files: files given by ``--plugin``.
         progress: called with (0, 0) before the model is loaded, then with responses done and all.
-        only: gives the ids of the problems to decode; default: all of the split.
-        adapter: gives what to decode with; default: the arm's sealed one, and of ``SOURCE`` none.
+        split: whose problems are decoded; a further audit is ``audit/NAME``.
+        file: the table to write, relative to the run directory; empty: the arm's decisions.
+        ids: of the problems those to decode; None: all of the split.
         samples: in place of one greedy decode so many samples of each problem, drawn as the search
             draws its own.
+        scale: of the adapter's update; 1: as it was trained.
 
     Returns:
         The facts of ``sealing.write_responses``, which the table keeps (``read_facts``).
@@ -95,19 +67,47 @@ def decode_split(
     Raises:
         UserError: a plugin was changed since the search.
     """
-    path = run.path / file
+    run, arm = RunDirectory.open(run_path), Arm(condition, seed)
+    path = run.path / (file or layout.decisions_on(arm, layout.further(split)))
     if path.exists():
         return take_up(path, progress)
-    wanted = None if only is None else set(only())
     problems = [
         problem
         for problem, _ in read_problems(run.sealed(layout.problems(split)))
-        if wanted is None or problem.id in wanted
+        if ids is None or problem.id in ids
     ]
-    with contextlib.nullcontext() if adapter is None else adapter() as made:
+    copy = run.path / layout.SCALED / f".{arm.name}-{scale:g}"
+    with open_adapter(run, arm, scale, copy) as adapter:
         return decode_arm(
-            run, arm, problems, path, plugin_files, progress, made, split=split, samples=samples
+            run, arm, problems, path, plugin_files, progress, adapter, split=split, samples=samples
         )
+
+
+@contextlib.contextmanager
+def open_adapter(run: RunDirectory, arm: Arm, scale: float, copy: Path) -> Iterator[Adapter | None]:
+    """Give an arm's sealed adapter, of ``SOURCE`` none.
+
+    Args:
+        run: the run directory.
+        arm: whose adapter.
+        scale: of its update.
+        copy: the folder for the scaled one, if the scale is not 1; it is removed afterwards.
+    """
+    if arm.condition == SOURCE:
+        yield None
+        return
+    trained = run.sealed(layout.adapter(arm))
+    if scale == 1:
+        yield Adapter(arm, str(trained))
+        return
+    from gapft_harness.training.adapter import scale_adapter
+
+    shutil.rmtree(copy, ignore_errors=True)  # of a command that was killed
+    scale_adapter(trained, copy, scale, {"scale": scale})
+    try:
+        yield Adapter(arm, str(copy))
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def decode_arm(

@@ -1,8 +1,6 @@
 """The stages of a run in order. Each can be called by itself; each goes on where it stopped.
 
-search (pool and audit) → states → select → train → audit → report
-
-Experiments may have stages of their own, between train and audit.
+search (pool and audit) → states → select → train → audit → experiments → report
 """
 
 from __future__ import annotations
@@ -10,22 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import Changes
 from gapft_harness.run_directory.directory import splits_of, stated
 from gapft_harness.run_directory.manifest import Manifest
-from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment import (
-    Experiment,
-    every_experiment,
-    experiments_of,
-    keep,
-)
+from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
+from gapft_harness.stages.experiment.driver import seal_decisions
 from gapft_harness.stages.generation.foreseen import FORESEEN, Foreseen, describe_tables
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.integrity.rests_on import SECTION, Changed, hold, record_plugins
@@ -141,8 +133,7 @@ def select_stage(context: Context) -> None:
         run.seal(layout.selection(arm))
     for line in (*_budgets_told(context), *replicate_warnings(run.recipe)):
         context.say(line)
-    for experiment in experiments_of(context):
-        experiment.selected(context)
+    check_experiments(context, context.arms())
 
 
 def _budgets_told(context: Context) -> Iterator[str]:
@@ -160,16 +151,11 @@ def _budgets_told(context: Context) -> Iterator[str]:
 
 
 def audit_stage(context: Context) -> None:
-    """The greedy decode of every arm on each audit, and what experiments decode besides."""
+    """The greedy decode of every arm on each audit."""
     run = context.run
     require_selected(run)
-    for experiment in experiments_of(context):
-        keep(context, experiment)
-        run.unseal(experiment.stale(context))
-    arms, audits = context.arms(), ("", *run.recipe.further)
-    taken = originals(run.manifest())
-    further = [job for experiment in experiments_of(context) for job in experiment.audits(context)]
-    told: dict[str, list[Foreseen]] = {}
+    arms, taken = context.arms(), originals(run.manifest())
+    foreseen: dict[str, list[Foreseen]] = {}
     # who has another's adapter comes after it, and finds its responses in the store
     for decoded in (
         [arm for arm in arms if arm not in taken],
@@ -179,63 +165,50 @@ def audit_stage(context: Context) -> None:
             (
                 layout.decisions_on(arm, audit),
                 context.arm_job(
-                    f"audit {audit}," if audit else "audit", partial(audit_arm, audit=audit), arm
+                    f"audit {audit}," if audit else "audit",
+                    partial(audit_arm, split=layout.audit(audit)),
+                    arm,
                 ),
             )
-            for audit in audits
+            for audit in ("", *run.recipe.further)
             for arm in decoded
         ]
-        jobs, further = jobs + further, []
         results = context.executor.run([job for _, job in jobs], context.progress)
         for (file, _), facts in zip(jobs, results, strict=True):
             if FORESEEN in facts:
-                told.setdefault(_group_of(file), []).append(Foreseen(**facts.pop(FORESEEN)))
-            _judged(context, file, layout.name_of(file), facts)
-    for group, found in told.items():
-        context.say(f"{group}: {describe_tables(found, run.path)}")
+                foreseen.setdefault(_find_group(file), []).append(Foreseen(**facts.pop(FORESEEN)))
+            seal_decisions(context, file, facts)
+    for group, of_group in foreseen.items():
+        context.say(f"{group}: {describe_tables(of_group, run.path)}")
 
 
-def _group_of(file: str) -> str:
-    """What tables of decisions are told together as: those of an audit, or of an experiment."""
+def _find_group(file: str) -> str:
+    """Return the name under which tables of decisions are reported together: their audit's."""
     place = layout.read(file)
     variant = place.arm.variant if place is not None and place.arm else ""
     return f"audit {variant}".strip()
 
 
-def _judged(context: Context, file: str, name: str, facts: dict[str, Any]) -> None:
-    """Seals a table of decisions."""
-    context.run.seal(file)
-    context.run.update_manifest(partial(record_judging, name=name, facts=facts))
-    if FORESEEN in facts:
-        context.say(f"{name}: {Foreseen(**facts[FORESEEN]).describe(context.run.path)}")
-    context.warn(facts["warnings"], name)
+def _search(context: Context) -> None:
+    search_stage(context)
+    check_experiments(context, ())
 
 
 STAGES: dict[str, Callable[[Context], None]] = {
-    "search": search_stage,
+    "search": _search,
     "states": states_stage,
     "select": select_stage,
     "train": train_stage,
     "audit": audit_stage,
+    "experiments": run_experiments,
     "report": report_stage,
 }
 
 
 def stages_of(experiments: Iterable[Experiment]) -> list[str]:
     """The stages that a run with these experiments goes through, in order."""
-    own = [each.stage for each in experiments if each.stage]
-    names = [*STAGES]
-    place = names.index("audit")
-    return [*names[:place], *own, *names[place:]]
-
-
-def _run(context: Context, name: str) -> None:
-    if name in STAGES:
-        STAGES[name](context)
-        return
-    own = next(each for each in every_experiment(context.plugins) if each.stage == name)
-    keep(context, own)
-    own.run(context)
+    has_steps = any(each.has_steps for each in experiments)
+    return [name for name in STAGES if name != "experiments" or has_steps]
 
 
 def run_stages(
@@ -252,6 +225,6 @@ def run_stages(
     for name in names:
         begin(name)
         with context.run.timed("import" if context.searching else name):
-            _run(context, name)
+            STAGES[name](context)
         end()
     return context.run.path / layout.REPORT / "index.html"

@@ -16,7 +16,7 @@ from gapft_harness.run_directory.binding import only, require_recorded
 from gapft_harness.run_directory.directory import RunDirectory, stated
 from gapft_harness.stages.alternatives import list_alternatives
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment import experiments_of, parts
+from gapft_harness.stages.experiment import experiments_of, parts, require_made
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.selection.stage import arms
 from gapft_harness.verification.judging import once_each, verify_unique
@@ -53,9 +53,7 @@ def report_inputs(context: Context) -> ReportInputs:
     context = replace(context, run=RunDirectory(context.run.path, shown))
     run = context.run
     require_sealed(run)
-    for experiment in experiments_of(context):
-        for file in experiment.reads(context):
-            run.sealed(file)
+    require_made(context)
     manifest = run.manifest() | {"recipe": shown.model_dump(mode="json")}
     left_out: dict[str, list[str]] = {}
     for arm in run.trained_arms():

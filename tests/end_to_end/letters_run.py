@@ -262,7 +262,7 @@ def result(run: Path) -> dict[str, bytes]:
     for facts in manifest["training"].values():
         facts.pop("seconds", None)
     files["manifest.json"] = json.dumps(manifest).encode()
-    stages = rb"search|states|select|train|scale|audit"
+    stages = rb"search|states|select|train|audit|experiments"
     time_row = rb"(?:\| |<th scope=\"row\">)(?:" + stages + rb")(?: \||</th>).*"
     # its tokens are in results.json too
     cost = rb"(?s)(?:## |<h2[^>]*>)What it cost.*?(?=\n## |<h2|<footer|\Z)"

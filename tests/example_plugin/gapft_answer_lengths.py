@@ -24,42 +24,35 @@ class AnswerLengths(api.Experiment):
     """How long the answers are that each arm is trained on, and those that it gives."""
 
     name, section = NAME, Settings
-    stage, folder, suffix = "measure", NAME, ".json"
 
-    def plan(self, recipe, run_dir, adapters):
-        """The stage's lines in the dry run."""
-        return [f"measure answers of {adapters} training sets -> {run_dir}/{NAME}/"]
+    def steps(self, view):
+        """A step an arm: the file that it makes in the run, and from what."""
+        settings = self.settings(view.recipe).model_dump()
+        yield {
+            lengths_file(arm): api.Step(
+                measure, inputs={"examples": api.layout.selection(arm)}, settings=settings
+            )
+            for arm in view.arms()
+        }
 
-    def jobs(self, context):
-        """The stage: a job an arm, each with the file that it makes and the harness seals."""
-        for arm in context.arms():
-            yield self.file(arm), context.arm_job("measure", measure, arm)
-
-    def differences(self, run, arm):
-        """For ``gapft verify``: what is sealed for an arm, against the same computed again."""
-        sealed = json.loads((run.path / self.file(arm)).read_text())
-        return api.unequal(self.file(arm), sealed, trained_on(run, arm))
+    def cost(self, recipe, counts):
+        """Its line in the dry run, with the folder that it fills."""
+        return api.Cost(work={f"measure answers of {counts['adapters']} training sets": NAME})
 
     def part(self):
         """Its part of the report."""
         return LengthsPart()
 
 
-def measure(run_path, condition, seed, plugin_files=(), progress=lambda done, total: None):
-    """The job, in a process of its own: writes an arm's file, unless it is there already."""
-    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    path = run.path / AnswerLengths().file(arm)
-    if not path.exists():
-        api.write_json(path, trained_on(run, arm))
-    progress(1, 1)
-    return {}
+def lengths_file(arm):
+    """The file of an arm, in the run."""
+    return f"{NAME}/{arm.name}.json"
 
 
-def trained_on(run, arm):
-    """The content of an arm's file: how long the answers of its training set are."""
-    examples = api.read_examples(run.sealed(api.layout.selection(arm)))
-    settings = AnswerLengths().settings(run.recipe)
-    return described([len(example.response_ids) for example in examples], settings.long)
+def measure(output, examples, long):
+    """The step's function: how long the answers of a training set are."""
+    tokens = [len(example.response_ids) for example in api.read_examples(examples)]
+    api.write_json(output, described(tokens, long))
 
 
 def described(tokens, long):
@@ -81,7 +74,7 @@ class LengthsPart(api.Part):
             found = (one.response for _, rows in api.read_judged(run_path / table) for one in rows)
             return described([len(r.token_ids) for r in found if r.index == api.GREEDY], long)
 
-        learned = [json.loads((run_path / AnswerLengths().file(arm)).read_text()) for arm in arms]
+        learned = [json.loads((run_path / lengths_file(arm)).read_text()) for arm in arms]
         gave = [given(api.layout.decisions(arm)) for arm in arms]
         return long, given(api.layout.responses("audit")), [*zip(arms, learned, gave, strict=True)]
 

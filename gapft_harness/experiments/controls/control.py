@@ -91,16 +91,14 @@ class Control(api.Experiment, ABC):
         title: of its section in the report.
         axis: what the steps differ in, under the figure; empty: nothing that ascends, and the
             figure shows the parts of every difference instead.
-        matched: what ``faults`` holds training sets to, for verify; empty: there is nothing.
     """
 
     needs: str = ""
     title: str = ""
     axis: str = ""
-    matched: str = ""
 
     @abstractmethod
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """The conditions that are compared, the reference first; fewer than two: none are."""
 
     def part(self) -> ControlPart:
@@ -128,51 +126,22 @@ class Control(api.Experiment, ABC):
                 f"{where} compares conditions of one budget, and their n differ ({said}); give "
                 "all of them the same n, or none"
             )
-        self.require_same_settings(recipe, names)
+        api.require_same_settings(recipe, self.name, names)
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """The conditions of its steps."""
-        return [step.condition for step in self.steps(recipe.conditions)]
+        return [step.condition for step in self.compared(recipe.conditions)]
 
-    def faults(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
-        """What sealed training sets differ in that they must have in common; none by default."""
+    def faults(self, view: api.View) -> Iterator[str]:
+        """Conditions that differ in more than their sets, and sets that are not matched."""
+        if view.arms():
+            yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
+            yield from self.find_mismatches(view.run, view.arms())
+
+    def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
+        """Yield what training sets differ in that they must have in common."""
         return ()
-
-    def selected(self, context: api.Context) -> None:
-        """Training sets that are not matched are refused.
-
-        Raises:
-            UserError: they are not; the message says in what.
-        """
-        self.require_same_origins(context)
-        for fault in self.faults(context.run, context.arms()):
-            raise api.UserError(f"key 'experiments.{self.name}': {fault}")
-        for notice in self.notices(context.run, context.arms()):
-            context.say(notice)
-
-    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
-        """What to tell of sealed training sets before they are trained on; nothing by default."""
-        return ()
-
-    def check(
-        self,
-        run: api.RunDirectory,
-        manifest: Mapping[str, Any],
-        trained: Sequence[api.Arm],
-        found: api.Differences,
-    ) -> None:
-        """The training sets are matched as they were."""
-        if self.matched:
-            found.gather(f"experiments.{self.name}", partial(self.faults, run, trained))
-            found.checked.append(self.matched)
-
-    def reads(self, context: api.Context) -> Iterator[str]:
-        """The training sets that are compared."""
-        compared = self.conditions(context.run.recipe)
-        for arm in context.arms():
-            if arm.condition in compared:
-                yield layout.selection(arm)
 
 
 def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[api.Arm]) -> tuple[Step, ...]:
@@ -432,7 +401,7 @@ class ControlPart(api.Part):
         if self.name not in asked or not arms:
             return None
         return count_slots(
-            run_path, self.control.steps(api.conditions_of(manifest["recipe"])), arms
+            run_path, self.control.compared(api.conditions_of(manifest["recipe"])), arms
         )
 
     def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Any:

@@ -37,7 +37,7 @@ class Coverage(Control):
     title = "Coverage at the same exposures"
     axis = "slots of each problem"
 
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By descending slots a problem."""
         return by_parameter(conditions, "repeated", "times", _slots)[::-1]
 
@@ -57,7 +57,7 @@ class FullPool(Control):
     )
     title = "The whole pool"
 
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """The draws with replacement, then every problem once."""
         return [
             Step(label, name)
@@ -85,7 +85,7 @@ class Related(Control):
         """Its section, figure and table."""
         return RelatedPart(self)
 
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """GapFT and uniform of its n; then each related selection and its twin, if there is one."""
         called = {
             selector: [name for name, of in conditions.items() if of.selector == selector]

@@ -42,14 +42,14 @@ class SearchDepth(Control):
         """Its section, figure and table."""
         return DepthPart(self)
 
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending k."""
         return by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Control.settings``; a k beyond the samples of the search is refused as well."""
         found = super().settings(recipe, options)
-        for step in self.steps(recipe.conditions) if found is not None else ():
+        for step in self.compared(recipe.conditions) if found is not None else ():
             if step.value is not None and step.value > recipe.search.k:
                 raise api.UserError(
                     f"recipe {recipe.name}: key 'conditions.{step.condition}.params.k': is "
@@ -101,7 +101,7 @@ class RandomizedInclusion(Control):
         """Its section, figure and tables."""
         return TestedPart(self)
 
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending share."""
         return by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
 
@@ -134,28 +134,24 @@ class GoldLabels(Control):
     )
 
     title = "Gold-label selection"
-    matched = (
-        "gold-label selection and GapFT have the same targets under a seed, and as many problems "
-        "of each gold answer"
-    )
 
     def part(self) -> GoldPart:
         """Its section and table."""
         return GoldPart(self)
 
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """GapFT, then the conditions that choose by gold answers; without GapFT there is none."""
         return gapft_and(conditions, self.name)
 
-    def faults(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+    def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """What GapFT and gold-label selection differ in under a seed."""
         for gapft, gold in self._pairs(run, arms):
             yield from of_pair(run, gapft, gold)
 
-    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+    def warnings(self, view: api.View) -> Iterator[str]:
         """How many slots gold-label selection leaves as they are in GapFT."""
-        for gapft, gold in self._pairs(run, arms):
-            yield from kept_notice(run, gapft, gold)
+        for gapft, gold in self._pairs(view.run, view.arms()):
+            yield from kept_notice(view.run, gapft, gold)
 
     def _pairs(
         self, run: api.RunDirectory, arms: Sequence[api.Arm]

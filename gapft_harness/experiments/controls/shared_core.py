@@ -54,14 +54,13 @@ class SharedCore(SearchDepth):
         "params: {k: 8}, n: verified}"
     )
     title = "Controls with a shared core"
-    matched = "conditions with a shared core hold the same core and are matched in their tokens"
     axis = "samples that search may use, beside the core"
 
     def part(self) -> SharedCorePart:
         """Its section, figure and tables."""
         return SharedCorePart(self)
 
-    def steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
         """By ascending k, then what is chosen by gold labels."""
         gold = [name for name, of in conditions.items() if of.selector == "core_gold"]
         labels = ["Gold labels"] if len(gold) == 1 else gold
@@ -77,7 +76,7 @@ class SharedCore(SearchDepth):
             UserError: there are gold labels, and no depth of all K samples.
         """
         found, k = super().settings(recipe, options), recipe.search.k
-        depths, gold = _kinds(self.steps(recipe.conditions))
+        depths, gold = _kinds(self.compared(recipe.conditions))
         if found is not None and gold and (not depths or depths[-1].value != k):
             raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': condition "
@@ -86,9 +85,9 @@ class SharedCore(SearchDepth):
             )
         return found
 
-    def faults(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+    def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """Of each seed, what its training sets differ in that they must have in common."""
-        depths, gold = _kinds(self.steps(run.recipe.conditions))
+        depths, gold = _kinds(self.compared(run.recipe.conditions))
         tolerance = self.settings(run.recipe).token_tolerance
         states = api.read_states(run.path / layout.states("pool"))
         core = {of.problem_id for of in states if of.state == "G"}
@@ -115,12 +114,12 @@ class SharedCore(SearchDepth):
                 if most in tokens and arm in tokens:
                     yield from of_pair(run, most, arm)
 
-    def notices(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
+    def warnings(self, view: api.View) -> Iterator[str]:
         """How many slots gold labels leave as they are in the deepest search."""
-        depths, gold = _kinds(self.steps(run.recipe.conditions))
-        for arm in arms:
+        depths, gold = _kinds(self.compared(view.recipe.conditions))
+        for arm in view.arms():
             if depths and arm.condition in [step.condition for step in gold]:
-                yield from kept_notice(run, api.Arm(depths[-1].condition, arm.seed), arm)
+                yield from kept_notice(view.run, api.Arm(depths[-1].condition, arm.seed), arm)
 
 
 def _too_far(
@@ -146,7 +145,7 @@ class Cores:
     """The conditions with the core; without it GapFT and what is chosen by gold labels, if there.
 
     Attributes:
-        steps: see ``SharedCore.steps``.
+        steps: see ``SharedCore.compared``.
         without: GapFT, then gold-label selection, of one budget; None: the run lacks one.
         tests: of every later step against the first, and of gold labels against the search whose
             targets they have, with the core and without.

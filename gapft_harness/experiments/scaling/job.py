@@ -1,12 +1,10 @@
-"""Adapter scaling's settings, and the work on one arm: its scale, and the audit at other scales."""
+"""Adapter scaling's settings, and the choice of one arm's scale."""
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +14,6 @@ from pydantic import Field, StrictInt, field_validator
 from gapft_harness import api
 from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultaneous_bounds
 from gapft_harness.api import layout
-from gapft_harness.core.weights import adapter_facts
-from gapft_harness.report.reading.adapters import read_choice
 
 
 class Scaling(api.RecipeSection):
@@ -52,11 +48,8 @@ def scaled(recipe: api.Recipe) -> Scaling | None:
     return None if said is None else Scaling.model_validate(said)
 
 
-#: Where the chosen adapters lie in a run directory, and where others lie while they are decoded.
+#: Where the chosen adapters are in a run directory.
 FOLDER = layout.SCALED
-
-#: How the warning of ``no_scale_warning`` begins.
-NO_SCALE = "the source solves "
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,114 +108,70 @@ def audited_scales(chosen: float) -> list[float]:
     return sorted({chosen, FIXED} - {0.0, 1.0})
 
 
-def scale_arm(
-    run_path: str,
-    condition: str,
-    seed: int,
-    plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = api.report_nothing,
-) -> dict[str, Any]:
-    """Chooses one arm's scale on the calibration split and exports the adapter at that scale.
-
-    Returns:
-        ``choice``, the content of ``scaled/ARM/scaling.json``, and ``decisions``: by scale, the
-        facts of ``sealing.write_responses``.
-
-    Raises:
-        UserError: the recipe has no experiment ``scaling``, the adapter cannot be scaled, or the
-            folder of the scaled one is there and incomplete.
-    """
-    run = api.RunDirectory.open(run_path)
-    arm = api.Arm(condition, seed)
-    settings = _settings(run)
-    trained = run.sealed(layout.adapter(arm))
-    decisions: dict[str, dict[str, Any]] = {}
-    for number, scale in enumerate(SCALES):
-        decisions[f"{scale:g}"] = api.decode_split(
-            run,
-            arm,
-            api.CALIBRATION,
-            calibration_file(arm, scale),
-            plugin_files,
-            partial(_report_part, progress, number),
-            adapter=partial(_adapter_at, run, arm, scale),
-        )
-    output = run.path / layout.of_arm(FOLDER, arm)
-    if adapter_facts(output, "scaling.json") is None:
-        from gapft_harness.training.adapter import scale_adapter
-
-        choice = choose(run, arm, settings)
-        facts = {
-            "condition": condition,
-            "seed": seed,
-            "base_model": run.recipe.model.args["pretrained"],
-            "base_revision": run.manifest()["source"].get("revision"),
-            **asdict(choice),
-        }
-        scale_adapter(trained, output, choice.scale, facts)
-    return {"choice": read_choice(run.path, arm), "decisions": decisions}
-
-
-def _report_part(
-    progress: api.ReportProgress,
-    number: int,
-    done: int,
-    total: int,
-    /,
-    tokens: int = 0,
-    note: str = "",
+def scale(
+    output: Path,
+    problems: Path,
+    source: Path,
+    decisions: Sequence[Path],
+    adapter: Path,
+    level: float,
+    tolerance: float,
+    **facts: Any,
 ) -> None:
-    """Report one scale's progress as a part of all scales'."""
-    progress(number * total + done, len(SCALES) * total, tokens, note)
+    """Choose an arm's scale and write its adapter at that scale: the function of a step.
 
-
-def audit_scaled_arm(
-    run_path: str,
-    condition: str,
-    seed: int,
-    scale: float,
-    plugin_files: Sequence[str] = (),
-    progress: api.ReportProgress = api.report_nothing,
-) -> dict[str, Any]:
-    """Decodes the audit problems greedily with one arm's adapter at one scale.
-
-    Returns:
-        Facts for the manifest, those of ``sealing.write_responses``.
+    Args:
+        output: the folder to make.
+        problems: the calibration problems.
+        source: the source's decisions on them.
+        decisions: the arm's, at each of ``SCALES``.
+        adapter: the arm's, as trained.
+        level: of all bounds together.
+        tolerance: the highest bound that counts as safe.
+        **facts: what ``scaling.json`` says besides.
     """
-    run, arm = api.RunDirectory.open(run_path), api.Arm(condition, seed)
-    file, made = layout.decisions_at(arm, scale), partial(_adapter_at, run, arm, scale)
-    return api.decode_split(run, arm, "audit", file, plugin_files, progress, adapter=made)
+    from gapft_harness.training.adapter import scale_adapter
+
+    ids = api.read_columns(problems, ("problem_id",))["problem_id"]
+    choice = choose(ids, source, decisions, level, tolerance)
+    scale_adapter(adapter, output, choice.scale, {**facts, **asdict(choice)})
 
 
-def choose(run: api.RunDirectory, arm: api.Arm, settings: Scaling) -> ScaleChoice:
-    """Computes an arm's scale from the calibration split's decisions at all scales.
+def choose(
+    ids: Sequence[str], source: Path, decisions: Sequence[Path], level: float, tolerance: float
+) -> ScaleChoice:
+    """Compute an arm's scale from the calibration split's decisions at all scales.
+
+    Args:
+        ids: of the calibration problems.
+        source: the source's decisions on them.
+        decisions: the arm's, at each of ``SCALES``.
+        level: of all bounds together.
+        tolerance: the highest bound that counts as safe.
 
     Raises:
-        GapftError: the decisions are of other problems than the source's.
+        GapftError: the decisions are of other problems.
     """
-    ids = api.read_columns(run.path / layout.problems(api.CALIBRATION), ("problem_id",))[
-        "problem_id"
-    ]
 
-    def passed(table: str) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (
-            api.read_decisions(run.path / table, ids, "the calibration split") == api.PASS
+    def read_passed(table: Path) -> NDArray[np.bool_]:
+        passed: NDArray[np.bool_] = (
+            api.read_decisions(table, ids, "the calibration split") == api.PASS
         )
-        return found
+        return passed
 
-    source = passed(layout.responses(api.CALIBRATION))
-    solved = int(source.sum())
-    regressed = [int((source & ~passed(calibration_file(arm, scale))).sum()) for scale in SCALES]
-    bounds = simultaneous_bounds(regressed, solved, settings.level)
+    solves = read_passed(source)
+    solved = int(solves.sum())
+    regressed = [int((solves & ~read_passed(table)).sum()) for table in decisions]
+    bounds = simultaneous_bounds(regressed, solved, level)
     return ScaleChoice(
-        scale=choose_scale(dict(zip(SCALES, bounds, strict=True)), settings.tolerance),
-        level=settings.level,
-        tolerance=settings.tolerance,
-        problems=len(source),
+        scale=choose_scale(dict(zip(SCALES, bounds, strict=True)), tolerance),
+        level=level,
+        tolerance=tolerance,
+        problems=len(solves),
         solved=solved,
         scales=tuple(
-            AtScale(scale, count, count / solved if solved else None, bound)
-            for scale, count, bound in zip(SCALES, regressed, bounds, strict=True)
+            AtScale(at, count, count / solved if solved else None, bound)
+            for at, count, bound in zip(SCALES, regressed, bounds, strict=True)
         ),
     )
 
@@ -233,42 +182,8 @@ def no_scale_warning(solved: int, settings: Scaling) -> str:
     if bound <= settings.tolerance:
         return ""
     return (
-        f"{NO_SCALE}{solved} problems, too few for any scale above 0: without a single "
-        f"loss the upper bound is {bound:.1%}, above the tolerance of {settings.tolerance:.1%}; "
-        "every adapter will fall back to the source. Calibrate on more problems"
+        f"the source solves {solved} calibration problems, too few for any scale above 0: without "
+        f"a single loss the upper bound is {bound:.1%}, above the tolerance of "
+        f"{settings.tolerance:.1%}; every adapter will fall back to the source. Calibrate on more "
+        "problems"
     )
-
-
-def is_stale(run: api.RunDirectory, arm: api.Arm) -> bool:
-    """Whether an arm's scale is there, and was chosen at another level or tolerance."""
-    if adapter_facts(run.path / layout.of_arm(FOLDER, arm), "scaling.json") is None:
-        return False
-    chosen, settings = read_choice(run.path, arm), _settings(run)
-    return (chosen["level"], chosen["tolerance"]) != (settings.level, settings.tolerance)
-
-
-@contextlib.contextmanager
-def _adapter_at(run: api.RunDirectory, arm: api.Arm, scale: float) -> Iterator[api.Adapter]:
-    """An arm's adapter at a scale: the trained one itself, or one that is taken away again."""
-    from gapft_harness.training.adapter import scale_adapter
-
-    trained = run.sealed(layout.adapter(arm))
-    if scale == 1:
-        yield api.Adapter(arm, str(trained))
-        return
-    folder = run.path / FOLDER / f".{arm.name}-{scale:g}"
-    shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
-    scale_adapter(trained, folder, scale, {"scale": scale})
-    try:
-        yield api.Adapter(arm, str(folder))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _settings(run: api.RunDirectory) -> Scaling:
-    settings = scaled(run.recipe)
-    if settings is None:
-        raise api.UserError(
-            f"{run.path}: its recipe has no experiments.scaling: no scale is chosen"
-        )
-    return settings

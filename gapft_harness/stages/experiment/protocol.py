@@ -1,65 +1,37 @@
-"""What an experiment is: an object with a method for each point at which a run asks for more."""
+"""What an experiment is: settings, steps that it adds to a run, and a part of the report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.records import Arm
-from gapft_harness.hooks.protocols import Job
-from gapft_harness.hooks.registered import SamplerTraits
-from gapft_harness.recipe.conditions import own_settings
 from gapft_harness.recipe.faults import explain
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import differences
-from gapft_harness.run_directory.directory import RunDirectory, Split
-from gapft_harness.run_directory.manifest import taken_sets
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.integrity.differences import Differences
+from gapft_harness.stages.experiment.steps import Step, View
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Decodes:
-    """What an experiment will generate and keep, told by the dry run.
+class Cost:
+    """What an experiment will take, for the dry run.
 
     Attributes:
-        lines: what it generates, a sentence each.
+        work: a sentence on each kind of step, with the folder that it fills.
+        decodes: what it generates, a sentence each.
         responses: how many at most.
         adapters: further adapters that it keeps for each trained one.
     """
 
-    lines: Sequence[str] = ()
+    work: Mapping[str, str] = field(default_factory=dict)
+    decodes: Sequence[str] = ()
     responses: int = 0
     adapters: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A table of decisions that an experiment seals.
-
-    Attributes:
-        file: in the run directory.
-        split: whose problems it answers.
-        ids: of those problems the ones it must answer, in any order; None: all.
-        of: where these ids come from, for a message.
-        sampled: it holds samples, as many of each problem, and no greedy decode.
-    """
-
-    file: str
-    split: str
-    ids: Callable[[], Iterable[str]] | None = None
-    of: str = ""
-    sampled: bool = False
 
 
 class Experiment:
@@ -67,26 +39,28 @@ class Experiment:
 
     Attributes:
         name: its key in the recipe's section ``experiments``.
-        section: the model of what the recipe says of it, which refuses unknown keys
-            (``api.RecipeSection``); None: it takes no settings.
-        stage: the name of a stage of its own, between training and audit; empty: it has none.
-        folder: where that stage seals a file or a folder for each arm; empty: it seals none.
-        suffix: how the names of these files end, such as ``.json``; empty: they are folders.
-        renews: it makes anew itself what other settings made, and keeps what still holds; else all
-            that it made goes when a setting changes.
+        section: the model of its settings, which refuses unknown keys (``api.RecipeSection``);
+            None: it has no settings.
     """
 
     name: str = ""
     section: type[BaseModel] | None = None
-    stage: str = ""
-    folder: str = ""
-    suffix: str = ""
-    renews: bool = False
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it adds steps to a run."""
+        return type(self).steps is not Experiment.steps
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether it asks something of a run before training."""
+        return type(self).faults is not Experiment.faults
 
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """What a recipe says of it, checked; None if the recipe does not ask for it.
+        """Return its settings in a recipe, validated; None if the recipe does not ask for it.
 
         Args:
+            recipe: the recipe.
             options: dotted key -> the option of the command line that set it.
 
         Raises:
@@ -102,146 +76,39 @@ class Experiment:
             under, source = ("experiments", self.name), f"recipe {recipe.name}"
             raise explain(error, given, model, source, options or {}, under) from error
 
-    def require_conditions(self, recipe: Recipe, key: str, names: Iterable[str]) -> None:
-        """Refuses what its settings have under a key and the recipe has not.
+    def conditions(self, recipe: Recipe) -> Sequence[str]:
+        """Return the conditions that it compares; a report without one of them omits it."""
+        return ()
 
-        Raises:
-            UserError: a name is no condition of the recipe.
+    def faults(self, view: View) -> Iterable[str]:
+        """Yield what makes the experiment impossible, a sentence each; the run stops.
+
+        Asked after the search, when ``view.arms()`` is empty, and before training; ``gapft verify``
+        asks again.
         """
-        for name in names:
-            if name not in recipe.conditions:
-                raise UserError(
-                    f"recipe {recipe.name}: key 'experiments.{self.name}.{key}': {name!r} is no "
-                    f"condition of the recipe; {did_you_mean(name, recipe.conditions)}"
-                )
+        return ()
 
-    def require_generates(self, context: Context) -> None:
-        """Refuses a sampler that replays responses: of an adapter it has none but the arm's own.
+    def warnings(self, view: View) -> Iterable[str]:
+        """Yield what people should know before training, at the same times as ``faults``."""
+        return ()
 
-        Raises:
-            UserError: the recipe's backend is such a one.
+    def steps(self, view: View) -> Iterator[Mapping[str, Step]]:
+        """Yield its steps, by the file or folder of the run that each makes.
+
+        The steps of one mapping run at once. What they made is sealed when the generator goes on,
+        so that later steps may depend on it.
         """
-        backend = context.run.recipe.model.backend
-        if not context.plugins.get("sampler", backend).declared(SamplerTraits).generates:
-            raise UserError(
-                f"experiments.{self.name}: needs a backend that generates: {backend!r} has the "
-                "responses of each arm's own adapter, and no others"
-            )
+        yield from ()
 
-    def require_same_settings(
-        self,
-        recipe: Recipe,
-        names: Sequence[str],
-        taken: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        """Holds conditions to one K and training: they are to differ in their sets alone.
+    def cost(self, recipe: Recipe, counts: Mapping[str, int]) -> Cost:
+        """Return what it will take.
 
         Args:
-            taken: where sets of other runs come from, by condition, once it is known.
-
-        Raises:
-            UserError: one has settings of its own; the message names the keys.
+            recipe: the recipe.
+            counts: by split the number of its problems, and ``adapters``, the number of arms.
         """
-        own = own_settings(recipe.model_dump(mode="json"), taken)
-        for name in names:
-            if differing := differences(own[names[0]], own[name]):
-                raise UserError(
-                    f"recipe {recipe.name}: the experiment {self.name} compares conditions that "
-                    f"differ in their training sets alone, and {names[0]!r} and {name!r} "
-                    f"have settings of their own: {'; '.join(differing)}. Give both the same, "
-                    "or leave the experiment out: the report's contrasts compare them, marked"
-                )
-
-    def file(self, arm: Arm) -> str:
-        """What its stage seals for an arm, as a path in the run directory."""
-        return layout.of_arm(self.folder, arm) + self.suffix
+        return Cost()
 
     def part(self) -> Part | None:
-        """What it adds to the report."""
+        """Return its part of the report."""
         return None
-
-    def conditions(self, recipe: Recipe) -> Sequence[str]:
-        """Conditions that it compares: a report without one of them goes without it."""
-        return ()
-
-    # Stages
-
-    def searched(self, context: Context, split: Split, facts: Mapping[str, Any]) -> Sequence[str]:
-        """A split was searched; returns warnings, which the run keeps."""
-        return ()
-
-    def require_same_origins(self, context: Context) -> None:
-        """Holds the sets that it compares to one K and replay where another run chose them.
-
-        Raises:
-            UserError: they differ; the message names the keys.
-        """
-        recipe = context.run.recipe
-        names = self.conditions(recipe)
-        self.require_same_settings(recipe, names, taken_sets(context.run.manifest()))
-
-    def selected(self, context: Context) -> None:
-        """Every arm's training set is sealed: what makes the experiment impossible is refused."""
-
-    def jobs(self, context: Context) -> Iterable[tuple[str, Job]]:
-        """The jobs of the stage of its own, each with the file or folder that it makes."""
-        return ()
-
-    def run(self, context: Context) -> None:
-        """The stage of its own: runs its jobs and seals what they made."""
-        jobs = [*self.jobs(context)]
-        context.executor.run([job for _, job in jobs], context.progress)
-        for file, _ in jobs:
-            context.run.seal(file)
-
-    def stale(self, context: Context) -> Iterable[str]:
-        """Sealed files that another recipe made, to be made anew by the audit."""
-        return ()
-
-    def audits(self, context: Context) -> Iterable[tuple[str, Job]]:
-        """Further jobs of the audit stage, each with the file that it makes (``decisions/…``)."""
-        return ()
-
-    def reads(self, context: Context) -> Iterable[str]:
-        """Sealed files that its part of the report reads; default: those of its stage."""
-        return [self.file(arm) for arm in context.arms()] if self.folder else ()
-
-    # gapft verify
-
-    def answered(self, run: RunDirectory, arm: Arm) -> Iterable[Answered]:
-        """Every table of an arm's decisions that it may have sealed, asked for now or not."""
-        return ()
-
-    def check(
-        self,
-        run: RunDirectory,
-        manifest: Mapping[str, Any],
-        trained: Sequence[Arm],
-        found: Differences,
-    ) -> None:
-        """Computes again what it sealed; default: ``differences`` of each arm.
-
-        Asked only where the recipe asks for the experiment.
-        """
-        if not self.folder:
-            return
-        there = [arm for arm in trained if self.file(arm) in manifest["files"]]
-        for arm in there:
-            found.gather(self.file(arm), partial(self.differences, run, arm))
-        found.missing += [f"{self.file(arm)} is not made" for arm in trained if arm not in there]
-        if there and type(self).differences is not Experiment.differences:
-            found.checked.append(f"{self.folder}/ of {len(there)} arms was computed again")
-
-    def differences(self, run: RunDirectory, arm: Arm) -> Iterable[str]:
-        """Sentences on what its stage sealed for an arm and is other when it is computed again."""
-        return ()
-
-    # gapft run --dry-run
-
-    def plan(self, recipe: Recipe, run_dir: str, adapters: int) -> Sequence[str]:
-        """The lines of the stage of its own."""
-        return ()
-
-    def decodes(self, recipe: Recipe, problems: Mapping[Split, int], adapters: int) -> Decodes:
-        """What it generates and keeps."""
-        return Decodes()

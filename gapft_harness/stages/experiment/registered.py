@@ -1,7 +1,6 @@
 """The experiments that are registered, and those that a recipe asks for.
 
-What an experiment gives is checked where it enters; its mistakes are told by its plugin. What it
-made is of one code and one recipe: other settings make it anew (``keep``).
+What an experiment gives is checked where it enters; its mistakes are reported with its plugin.
 """
 
 from __future__ import annotations
@@ -10,50 +9,28 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from reprlib import repr as short
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from pydantic import BaseModel
-
-from gapft_harness.core.errors import UnknownPluginError, UserError
+from gapft_harness.core.errors import UnknownPluginError
 from gapft_harness.hooks.checked import plain_facts
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.protocols import Job
 from gapft_harness.hooks.registered import Registered
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory.recording import recorder
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment.protocol import Answered, Decodes, Experiment
+from gapft_harness.stages.experiment.protocol import Cost, Experiment
+from gapft_harness.stages.experiment.steps import Step, View
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
-
-
-#: Stages that every run has, and what else the manifest keeps the time of.
-_STAGES = ("search", "states", "select", "train", "audit", "report")
-
-#: Folders that every run has.
-_FOLDERS = (
-    "pool", "audit", "calibration", "selections", "adapters", "decisions", "tracking", "report",
-)  # fmt: skip
 
 
 def every_experiment(plugins: Plugins) -> list[Experiment]:
     """All that are registered, by name.
 
     Raises:
-        PluginError: a plugin registers something that is none, or one takes the name of a stage
-            or folder that is taken.
+        PluginError: a plugin registers something else.
     """
-    entries = [entry for entry in plugins.all() if entry.kind == "experiment"]
-    made = [_made(entry) for entry in entries]
-    for attribute, taken in (("stage", _STAGES), ("folder", _FOLDERS)):
-        whose = dict.fromkeys(taken, "every run")
-        for entry, each in zip(entries, made, strict=True):
-            name = getattr(each, attribute)
-            if name in whose:
-                raise entry.broke(f"has the {attribute} {name!r}, and so has {whose[name]}")
-            whose |= {name: entry.who} if name else {}
-    return made
+    return [_made(entry) for entry in plugins.all() if entry.kind == "experiment"]
 
 
 def experiments_of(context: Context) -> list[Experiment]:
@@ -98,10 +75,6 @@ def _made(entry: Registered) -> Experiment:
         raise entry.broke(f"gave {type(made).__name__}, expected an Experiment")
     if made.name != entry.name:
         raise entry.broke(f"is named {made.name!r} by itself; expected {entry.name!r}")
-    if (made.folder or made.suffix) and not made.stage:
-        raise entry.broke("has a folder, and no stage that seals anything in it")
-    if fault := _fault(made.stage) or _fault(made.folder):
-        raise entry.broke(f"has a stage or folder that is no word: {fault!r}")
     section = made.section
     if section is not None and section.model_config.get("extra") != "forbid":
         raise entry.broke(
@@ -111,12 +84,8 @@ def _made(entry: Registered) -> Experiment:
     return cast(Experiment, Checked(made, entry))
 
 
-def _fault(word: str) -> str:
-    return "" if not word or word.isidentifier() else word
-
-
 class Checked:
-    """An experiment whose every answer is held to the contract.
+    """An experiment or its part, whose every answer is held to the contract.
 
     Attributes:
         lists: methods that give a list, and of what.
@@ -124,12 +93,9 @@ class Checked:
         one: methods that give one thing.
     """
 
-    lists: Mapping[str, type] = {
-        **dict.fromkeys(("conditions", "searched", "stale", "reads", "plan"), str),
-        "answered": Answered,
-    }
-    pairs: Mapping[str, Any] = {"audits": Job}
-    one: Mapping[str, tuple[type, ...]] = {"decodes": (Decodes,)}
+    lists: Mapping[str, type] = dict.fromkeys(("conditions", "faults", "warnings"), str)
+    pairs: Mapping[str, Any] = {}
+    one: Mapping[str, tuple[type, ...]] = {"cost": (Cost,)}
 
     def __init__(self, made: object, entry: Registered) -> None:
         self._made, self._entry = made, entry
@@ -173,6 +139,27 @@ class Checked:
                 f"names its part {found.name!r}, {taken}; expected {self._entry.name!r}", found
             )
         return CheckedPart(found, self._entry)
+
+    def steps(self, view: View) -> Iterator[Mapping[str, Step]]:
+        """Yield its steps, each mapping when the one before it is made; see ``Experiment``."""
+        method: Callable[..., Any] = self._made.steps  # type: ignore[attr-defined]
+        with self._entry.blamed():
+            generator = method(view)
+        if not isinstance(generator, Iterator):
+            raise self._entry.broke(f"gave {short(generator)}, expected a generator", method)
+        while True:
+            with self._entry.blamed():
+                given = next(generator, None)
+            if given is None:
+                return
+            if not isinstance(given, Mapping):
+                raise self._entry.broke(f"gave {short(given)}, expected steps by file", method)
+            for file, step in given.items():
+                if not isinstance(step, Step):
+                    raise self._entry.broke(f"gave {short(step)}, expected a Step", method)
+                if fault := step.fault(file):
+                    raise self._entry.broke(f"makes the file {fault}", method)
+            yield given
 
 
 class CheckedPart(Checked):
@@ -237,52 +224,3 @@ def _block_fault(block: Any) -> str:
             if wrong := [cell for cell in row if not isinstance(cell, str)]:
                 return f"a table with the cell {short(wrong[0])}, expected text"
     return ""
-
-
-#: The section of the manifest: by name the settings and the code that an experiment was run with.
-SECTION: Final = "experiments"
-
-
-def keep(context: Context, experiment: Experiment) -> None:
-    """Sees to it, before an experiment makes anything, that what it made before belongs with that.
-
-    What other settings made is taken away and made anew. A plugin file that was edited stops the
-    run, unless what it made is gone.
-
-    Raises:
-        UserError: its code was changed, and what it made before is there.
-    """
-    run, name = context.run, experiment.name
-    if experiment.renews:
-        return
-    settings: BaseModel = experiment.settings(run.recipe)
-    code = context.plugins.code("experiment", name) or ""
-    now = {"settings": settings.model_dump(mode="json"), "code": code}
-    manifest = run.manifest()
-    before = manifest.get(SECTION, {}).get(name, now)
-    if before != now:
-        made = _files_of(context, experiment)
-        there = [file for file in made if (run.path / file).exists()]
-        if there and before["settings"] == now["settings"]:
-            raise UserError(
-                f"{run.path}: the experiment {name!r} was changed since it made {there[0]}"
-                + (f" and {len(there) - 1} more" if there[1:] else "")
-                + f" (code {code[:12]} now, {before['code'][:12]} then); restore it, and the same "
-                "command goes on; or remove these files, and it makes them anew"
-            )
-        if there:
-            context.say(f"{name}: made anew, for its settings are others than they were")
-        run.unseal(made)
-    run.update_manifest(recorder(SECTION, name, now))
-
-
-def _files_of(context: Context, experiment: Experiment) -> list[str]:
-    """What it sealed, or was about to seal, for any arm that is trained or wanted."""
-    run = context.run
-    arms = dict.fromkeys([*run.trained_arms(), *context.arms()])
-    tables = [table.file for arm in arms for table in experiment.answered(run, arm)]
-    files = [*dict.fromkeys(tables)]
-    if experiment.folder:
-        files += [experiment.file(arm) for arm in arms]
-    sealed = run.manifest()["files"]
-    return [file for file in files if file in sealed or (run.path / file).exists()]

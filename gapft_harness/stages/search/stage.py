@@ -37,7 +37,6 @@ from gapft_harness.run_directory.manifest import Manifest, record_warnings
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
-from gapft_harness.stages.experiment import experiments_of
 from gapft_harness.stages.generation.chunks import Phase
 from gapft_harness.stages.generation.foreseen import FORESEEN, Foreseen
 from gapft_harness.stages.generation.generation import (
@@ -355,9 +354,6 @@ def _where(context: Context) -> dict[str, Any]:
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
     """A whole split is there: seal it, record what was found, say what people should see."""
-    for experiment in experiments_of(context):
-        more = experiment.searched(context, split, facts)
-        facts = {**facts, "warnings": [*facts["warnings"], *more]}
     manifest = context.run.manifest()
     if name := layout.further(split):
         # the table may be of an earlier command, by whose recipe it was not sealed any more

@@ -16,6 +16,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, state_of
 from gapft_harness.hooks.manager import Registered, load_plugins
+from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require
 from gapft_harness.run_directory.tables import Judged, ProblemState, read_judged, write_states
@@ -106,6 +107,32 @@ def partition(
 
     write_states(run.path / table, states(), lambda: {"states": dict(counts)})
     return {"states": dict(counts)}
+
+
+def partition_window(
+    run_path: str,
+    split: str,
+    offset: int,
+    k: int,
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+) -> dict[str, Any]:
+    """Write the states of one split by some of its samples: a job's function.
+
+    Args:
+        run_path: the run directory.
+        split: whose problems.
+        offset: the first sample's number.
+        k: how many samples.
+        plugin_files: files given by ``--plugin``.
+        progress: called at the end.
+
+    Returns:
+        As ``partition``.
+    """
+    facts = partition(run_path, split, plugin_files, Window(offset, k))
+    progress(1, 1)
+    return facts
 
 
 def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.extras import has
-from gapft_harness.core.records import Arm, Example
+from gapft_harness.core.records import SOURCE, Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
-from gapft_harness.stages.experiment import Answered, Experiment
+from gapft_harness.stages.audit import open_adapter
 from gapft_harness.stages.integrity.differences import Differences, unequal, unequal_ids
 from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.train.stored import OF_THE_MANIFEST
@@ -198,52 +199,32 @@ def check_decisions(
     manifest: Manifest,
     selected: Sequence[Arm],
     trained: Sequence[Arm],
-    experiments: Sequence[Experiment],
     judge_of: Mapping[str, Rejudge],
     keys: Keys,
     findings: Differences,
-) -> list[str]:
-    """Every table of decisions: its problems, its verdicts, and what it was decoded with.
+) -> None:
+    """Every table of decisions on an audit: its problems, its verdicts, what it was decoded with.
 
     Args:
         judge_of: as ``judges`` gives them.
-        experiments: all that are registered: what one sealed is checked though the recipe does
-            not ask for it any more.
-        keys: computes the tables' keys again.
-
-    Returns:
-        The tables.
     """
-    seen = set[str]()
+    audits = ["", *manifest.get("audits", {})]
     for arm in selected:
-        adapter = layout.adapter(arm)
-        there = (run.path / adapter).is_dir()
-        tables = [
-            Answered(layout.decisions_on(arm, audit), layout.audit(audit))
-            for audit in _audits(manifest)
-        ]
-        tables += [table for each in experiments for table in each.answered(run, arm)]
-        for table in (of for of in tables if of.file in manifest["files"].keys() - seen):
-            seen.add(table.file)
-            findings.gather(table.file, partial(_problems, run, table))
-            judge = judge_of.get(layout.further(table.split), judge_of[""])
-            findings.gather(
-                table.file,
-                partial(judge.check, run, manifest, table.file, table.split, table.sampled),
-            )
-            findings.gather(table.file, partial(keys.check_table, table.file, table.split))
-            if not there:
-                findings.differences.append(f"{table.file}: is there, and {adapter} is not")
-        for made in (each.file(arm) for each in experiments if each.folder):
-            if not there and made in manifest["files"]:
-                findings.differences.append(f"{made}: is there, and {adapter} is not")
-    for audit in _audits(manifest):
-        files = {arm: layout.decisions_on(arm, audit) for arm in trained}
-        audited = {arm: file for arm, file in files.items() if file in manifest["files"]}
+        for audit in audits:
+            table = layout.decisions_on(arm, audit)
+            if table in manifest["files"]:
+                check_table(run, manifest, table, layout.audit(audit), judge_of, keys, findings)
+                if not (run.path / layout.adapter(arm)).is_dir():
+                    findings.differences.append(
+                        f"{table}: is there, and {layout.adapter(arm)} is not"
+                    )
+    for audit in audits:
+        files = {layout.decisions_on(arm, audit): arm for arm in trained}
+        audited = {file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]}
         findings.gather(layout.DECISIONS, partial(decoded_with, run, audited))
         on = f" on {audit}" if audit else ""
         findings.missing += [
-            f"{arm.name} is not audited{on}" for arm in trained if arm not in audited
+            f"{arm.name} is not audited{on}" for file, arm in files.items() if file not in audited
         ]
         if audited:
             whose = f"the audit {audit}'s" if audit else "the audit's"
@@ -251,40 +232,77 @@ def check_decisions(
                 f"{len(audited)} arms' decisions are of {whose} problems, each once, and were "
                 "decoded with their adapters"
             )
-    return sorted(seen)
 
 
-def _audits(manifest: Manifest) -> list[str]:
-    """The run's own audit, which has no name, and the further ones that are searched."""
-    return ["", *manifest.get("audits", {})]
+def check_table(
+    run: RunDirectory,
+    manifest: Manifest,
+    table: str,
+    split: str,
+    judge_of: Mapping[str, Rejudge],
+    keys: Keys,
+    findings: Differences,
+    ids: Iterable[str] | None = None,
+    sampled: bool = False,
+) -> None:
+    """Compare a table of decisions with its problems, and judge it again.
+
+    Args:
+        run: the run directory.
+        manifest: its manifest.
+        table: the table.
+        split: whose problems it answers.
+        judge_of: as ``judges`` gives them.
+        keys: computes its keys again.
+        findings: gets what differs.
+        ids: of these problems those that it must answer; None: all.
+        sampled: whether it holds samples, as many of each problem.
+    """
+    problems, judge = layout.problems(split), judge_of.get(layout.further(split), judge_of[""])
+
+    def compare() -> Iterable[str]:
+        expected = read_ids(run.path / problems) if ids is None else ids
+        whose = problems if ids is None else "its step"
+        return unequal_ids(table, read_ids(run.path / table), whose, expected)
+
+    findings.gather(table, compare)
+    findings.gather(table, partial(judge.check, run, manifest, table, split, sampled))
+    findings.gather(table, partial(keys.check_table, table, split))
 
 
-def _problems(run: RunDirectory, table: Answered) -> Iterable[str]:
-    """A table answers all problems of its split, or those that its experiment names."""
-    of = layout.problems(table.split)
-    ids: Iterable[str] = read_ids(run.path / of)
-    if table.ids is not None:
-        ids, of = table.ids(), table.of
-    yield from unequal_ids(table.file, read_ids(run.path / table.file), of, ids)
-
-
-def decoded_with(run: RunDirectory, audited: Mapping[Arm, str]) -> Iterable[str]:
-    """Yield a sentence for each table of decisions that names another adapter than the sealed one.
+def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> Iterable[str]:
+    """Yield a sentence for each table of decisions that names another adapter than its own.
 
     Where no sampler said what it decoded with, there is none.
 
     Args:
         run: the run directory.
-        audited: of each arm its table.
+        tables: of each table the arm and the scale of its adapter's update.
     """
-    said = {arm: read_facts(run.path / file).get("adapter") for arm, file in audited.items()}
-    for arm, adapter in said.items():
-        table = audited[arm]
+    there = [table for table in tables if (run.path / table).exists()]
+    said = {table: read_facts(run.path / table).get("adapter") for table in there}
+    hashes: dict[tuple[Arm, float], str] = {}
+    for table, adapter in said.items():
+        arm, scale = tables[table]
+        at = f" at scale {scale:g}" if scale != 1 else ""
+        if arm.condition == SOURCE:
+            if adapter is not None:
+                yield f"{table}: was decoded with an adapter; the source has none"
+            continue
         if adapter is None:
             if any(said.values()):
                 yield f"{table}: does not say what it was decoded with, as others do"
             continue
+        if (arm, scale) not in hashes:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                open_adapter(run, arm, scale, Path(folder) / arm.name) as own,
+            ):
+                hashes[arm, scale] = weights_hash(Path(own.path)) if own else ""
         if adapter["arm"] != arm.name:
             yield f"{table}: was decoded with the adapter of {adapter['arm']}"
-        elif adapter["weights_sha256"] != weights_hash(run.path / layout.adapter(arm)):
-            yield (f"{table}: was decoded with another adapter ({adapter['weights_sha256']})")
+        elif adapter["weights_sha256"] != hashes[arm, scale]:
+            yield (
+                f"{table}: was decoded with another adapter than {arm.name}{at} "
+                f"({adapter['weights_sha256']})"
+            )

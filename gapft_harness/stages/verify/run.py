@@ -24,7 +24,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, splits_of
 from gapft_harness.run_directory.history import check_history
 from gapft_harness.run_directory.manifest import Manifest, naming_plugins
-from gapft_harness.stages.experiment import Experiment, every_experiment
+from gapft_harness.stages.experiment import every_experiment
+from gapft_harness.stages.experiment.steps import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_apart
 from gapft_harness.stages.integrity.rests_on import bound, hold, searched_in
@@ -32,6 +33,7 @@ from gapft_harness.stages.integrity.subsets import check_subsets
 from gapft_harness.stages.search.data import check_splits, matched_ids
 from gapft_harness.stages.train.stored import TRAINED_AS
 from gapft_harness.stages.verify.arms import check_adapter, check_alike, check_decisions
+from gapft_harness.stages.verify.experiments import check_experiments
 from gapft_harness.stages.verify.files import (
     check_files,
     check_states,
@@ -93,8 +95,9 @@ def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Dif
 
 
 def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
-    experiments = every_experiment(plugins)
-    folders = [layout.ADAPTERS, *(each.folder for each in experiments if each.folder)]
+    names = [layout.SCALED, *(each.name for each in every_experiment(plugins))]
+    made = {*names, *map(layout.folder_of, manifest.get("steps", {}))}
+    folders = [layout.ADAPTERS, *sorted(made.difference(RUN_FOLDERS))]
     findings.gather("manifest.json, files", partial(check_files, run, manifest, folders, findings))
     last, warnings = manifest.get("history"), manifest.get("warnings", [])
     findings.gather(layout.HISTORY, partial(check_history, run.path, run.recipe, last, warnings))
@@ -128,7 +131,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
             for table in _states(run, manifest, split):
                 findings.gather(table, partial(check_states, run, manifest, plugins, table))
         examples = check_selections(run, manifest, plugins, judge_of[""], findings)
-        _adapters(run, manifest, plugins, examples, experiments, judge_of, keys, findings)
+        _adapters(run, manifest, plugins, examples, judge_of, keys, findings)
 
 
 def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
@@ -180,7 +183,6 @@ def _adapters(
     manifest: Manifest,
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
-    experiments: Sequence[Experiment],
     judge_of: Mapping[str, Rejudge],
     keys: Keys,
     findings: Differences,
@@ -218,15 +220,12 @@ def _adapters(
                 "tokens, weights, settings and drawn groups holds; what they do not say was not "
                 "verified"
             )
-    tables = check_decisions(
-        run, manifest, [*examples], trained, experiments, judge_of, keys, findings
-    )
+    check_decisions(run, manifest, [*examples], trained, judge_of, keys, findings)
+    check_experiments(run, manifest, plugins, trained, judge_of, keys, findings)
+    places = {file: layout.read(file) for file in manifest["files"]}
+    tables = [file for file, of in sorted(places.items()) if of and of.kind == layout.DECISIONS]
     findings.gather("manifest.json, training", partial(keys.check_shared, trained, tables))
     _tell_keys(keys, trained, findings)
-    for experiment in experiments:
-        findings.attempt(
-            experiment.name, partial(_own, experiment, run, manifest, trained, findings)
-        )
 
 
 def _tell_keys(keys: Keys, trained: Sequence[Arm], findings: Differences) -> None:
@@ -242,15 +241,3 @@ def _tell_keys(keys: Keys, trained: Sequence[Arm], findings: Differences) -> Non
             f"{len(shared)} arms have the adapter and the answers of an arm with the same training "
             "set, which was trained once"
         )
-
-
-def _own(
-    experiment: Experiment,
-    run: RunDirectory,
-    manifest: Manifest,
-    trained: Sequence[Arm],
-    findings: Differences,
-) -> None:
-    """What an experiment that the recipe asks for checks by itself."""
-    if experiment.settings(run.recipe) is not None:
-        experiment.check(run, manifest, trained, findings)

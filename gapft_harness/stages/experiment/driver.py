@@ -1,0 +1,247 @@
+"""The driver of all experiments: what is asked before training, and the steps of each.
+
+A step whose recorded key is the one that it would have now is kept; otherwise what it made is
+removed and made again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.manifest import Manifest, StepFacts, record_warnings
+from gapft_harness.run_directory.recording import record_judging
+from gapft_harness.stages.context import Context, require_selected
+from gapft_harness.stages.experiment.protocol import Experiment
+from gapft_harness.stages.experiment.registered import experiments_of
+from gapft_harness.stages.experiment.steps import Decode, Step, View, compute_key, describe
+from gapft_harness.stages.generation.foreseen import FORESEEN, Foreseen
+from gapft_harness.stages.train.stored import originals
+
+
+def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
+    """Stop where an experiment is impossible, and say what people should know of one.
+
+    Args:
+        context: the run.
+        arms: those with a training set; none of them after the search.
+
+    Raises:
+        UserError: what is searched or selected does not fit an experiment of the recipe.
+    """
+    view = View(context.run, context.plugins, arms)
+    for experiment in experiments_of(context):
+        for fault in experiment.faults(view):
+            raise UserError(f"key 'experiments.{experiment.name}': {fault}")
+        prefix = f"experiment {experiment.name}: "
+        warnings = [prefix + line for line in experiment.warnings(view)]
+        context.warn(line for line in warnings if line not in context.run.manifest()["warnings"])
+        # before the selection an experiment knows too little to take an earlier warning back
+        replaced = prefix if view.arms() else ""
+        context.run.update_manifest(partial(_record_warnings, prefix=replaced, warnings=warnings))
+
+
+def _record_warnings(manifest: Manifest, prefix: str, warnings: list[str]) -> None:
+    """Record warnings; of earlier ones with a prefix, if there is one, only these stay."""
+    earlier = manifest["warnings"]
+    manifest["warnings"] = [
+        line for line in earlier if not prefix or line in warnings or not line.startswith(prefix)
+    ]
+    record_warnings(manifest, warnings)
+
+
+def run_experiments(context: Context) -> None:
+    """Run the steps of all experiments of the recipe: the stage ``experiments``.
+
+    Raises:
+        UserError: an earlier stage has not run, or a sealed file was changed.
+    """
+    require_selected(context.run)
+    view = View(context.run, context.plugins, context.arms())
+    steps = {experiment: experiment.steps(view) for experiment in experiments_of(context)}
+    makers: dict[str, str] = {}
+    while steps:
+        batch: dict[str, tuple[str, Step]] = {}
+        for experiment, generator in [*steps.items()]:
+            given = next(generator, None)
+            if given is None:
+                del steps[experiment]
+                continue
+            for file, step in given.items():
+                if makers.setdefault(file, experiment.name) != experiment.name:
+                    raise UserError(
+                        f"{file}: the experiments {makers[file]} and {experiment.name} both make "
+                        "it; leave one of them out of the recipe"
+                    )
+                batch[file] = experiment.name, step
+        _make(context, batch)
+    _remove_others(context, makers)
+
+
+def _remove_others(context: Context, makers: Mapping[str, str]) -> None:
+    """Remove what experiments of the recipe made earlier and do not ask for any more.
+
+    Args:
+        makers: what they ask for, by file the experiment's name.
+    """
+    names = [experiment.name for experiment in experiments_of(context)]
+    records = context.run.manifest().get("steps", {})
+    others = [
+        file for file, of in records.items() if of["experiment"] in names and file not in makers
+    ]
+    if others:
+        context.say(f"experiments: removed, as nothing asks for it now: {', '.join(others)}")
+    context.run.unseal(others)
+
+
+def _make(context: Context, batch: Mapping[str, tuple[str, Step]]) -> None:
+    """Make what of some steps is not there yet, and seal it."""
+    run, files = context.run, context.run.manifest()["files"]
+    records = {
+        file: describe(step, name, context.plugins, files) for file, (name, step) in batch.items()
+    }
+    wanted = {file: batch[file][1] for file in _settle(context, batch, records)}
+    run.update_manifest(partial(_record, records={file: records[file] for file in wanted}))
+    reused = originals(run.manifest())
+    # an arm that shares another's adapter comes after it, and finds its responses in the store
+    for later in (False, True):
+        jobs = {
+            file: step.job(context, file)
+            for file, step in wanted.items()
+            if later == (isinstance(step, Decode) and step.arm in reused)
+            and (isinstance(step, Decode) or not (run.path / file).exists())
+        }
+        found = context.executor.run([*jobs.values()], context.progress)
+        for file, facts in zip(jobs, found, strict=True):
+            if isinstance(wanted[file], Decode):
+                seal_decisions(context, file, facts)
+    for file in wanted:
+        run.seal(file)
+
+
+def _record(manifest: Manifest, records: Mapping[str, StepFacts]) -> None:
+    if records:
+        manifest.setdefault("steps", {}).update(records)
+
+
+def seal_decisions(context: Context, file: str, facts: dict[str, Any]) -> None:
+    """Seal a table of decisions, and record what was found when it was made.
+
+    Args:
+        context: the run.
+        file: the table.
+        facts: those of ``sealing.write_responses``.
+    """
+    name = layout.name_of(file)
+    context.run.seal(file)
+    context.run.update_manifest(partial(record_judging, name=name, facts=facts))
+    if FORESEEN in facts:
+        context.say(f"{name}: {Foreseen(**facts[FORESEEN]).describe(context.run.path)}")
+    context.warn(facts["warnings"], name)
+
+
+def _settle(
+    context: Context, batch: Mapping[str, tuple[str, Step]], records: Mapping[str, StepFacts]
+) -> list[str]:
+    """Remove what is to be made again, with a reason, and list what is to be made."""
+    run, manifest = context.run, context.run.manifest()
+    wanted, stale, reasons = [], list[str](), Counter[tuple[str, str]]()
+    for file, record in records.items():
+        before, path = manifest.get("steps", {}).get(file), run.path / file
+        is_sealed = file in manifest["files"]
+        if before is not None and before["key"] == record["key"]:
+            if is_sealed and path.exists():
+                run.sealed(file)
+                continue
+            # a folder that was not sealed may be half a copy; what does not repeat has a new hash
+            if path.is_dir() or (is_sealed and not batch[file][1].repeats):
+                stale.append(file)
+        elif path.exists() or is_sealed:
+            stale.append(file)
+            reasons[record["experiment"], _find_reason(before, record)] += 1
+        wanted.append(file)
+    for (name, reason), count in reasons.items():
+        what = "file is" if count == 1 else "files are"
+        context.say(f"{name}: {count} {what} made again: {reason}")
+    run.unseal(stale)
+    return wanted
+
+
+def _find_reason(before: StepFacts | None, now: StepFacts) -> str:
+    if before is None:
+        return "the manifest does not say how it was made"
+    for key, what in (("code", "the plugin"), ("settings", "settings"), ("version", "the step")):
+        if before.get(key) != now.get(key):
+            return f"{what} changed"
+    return "what it is made from changed"
+
+
+def require_made(context: Context) -> None:
+    """Hold what experiments made to its hashes and to the recipe, for a report.
+
+    A plugin's file may have been edited since: its part of the report is worked on so.
+
+    Raises:
+        UserError: something is not made yet, was made with other settings, or was changed.
+    """
+    view = View(context.run, context.plugins, context.arms())
+    for experiment in experiments_of(context):
+        for given in experiment.steps(view):
+            manifest = context.run.manifest()
+            for file, step in given.items():
+                path = context.run.sealed(file)
+                record = manifest.get("steps", {}).get(file)
+                if not _is_current(record, step, experiment, context, manifest):
+                    raise UserError(
+                        f"{path}: was made with other settings or from other files than the recipe "
+                        f"and the run have now (experiments.{experiment.name}); gapft run --only "
+                        "experiments makes it again"
+                    )
+
+
+def _is_current(
+    record: StepFacts | None,
+    step: Step,
+    experiment: Experiment,
+    context: Context,
+    manifest: Manifest,
+) -> bool:
+    """Return whether a step would be made in the same way now, by whatever code."""
+    if record is None:
+        return False
+    files = manifest["files"]
+    now: StepFacts = {
+        **describe(step, experiment.name, context.plugins, files),
+        "code": record["code"],
+    }
+    return record["key"] == compute_key(now, files)
+
+
+def count_made(experiment: Experiment, view: View) -> tuple[int, int]:
+    """Count the steps of an experiment that are made, and all that are known of so far.
+
+    Args:
+        experiment: the experiment.
+        view: the run.
+    """
+    made = known = 0
+    for given in experiment.steps(view):
+        manifest = view.manifest()
+        for file, step in given.items():
+            known += 1
+            record = manifest.get("steps", {}).get(file)
+            if file not in manifest["files"] or record is None:
+                continue
+            try:
+                now = describe(step, experiment.name, view.plugins, manifest["files"])
+            except UserError:  # an input is not there
+                continue
+            made += now["key"] == record["key"]
+        if made < known:
+            break
+    return made, known
