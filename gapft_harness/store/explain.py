@@ -92,9 +92,7 @@ def list_neighbours(group: Group) -> list[Neighbour]:
     """List the stored groups of the same step and version, those that differ least first."""
     found = []
     for other in list_groups_of(group.store, group.folder.parent.name):
-        if _has_adapter(other) != _has_adapter(
-            group
-        ):  # decodes of the source explain none of an arm
+        if _subject(other) != _subject(group):
             continue
         if other.key != group.key and other.made_from.get("version") == group.made_from["version"]:
             differing = tuple(changes(other.made_from, group.made_from))
@@ -102,8 +100,10 @@ def list_neighbours(group: Group) -> list[Neighbour]:
     return sorted(found, key=lambda of: (len(of.words), len(of.changes)))
 
 
-def _has_adapter(group: Group) -> bool:
-    return bool(group.made_from.get("sampler", {}).get("adapter"))
+def _subject(group: Group) -> tuple[Any, Any]:
+    """What a group's responses are of: another split or adapter explains nothing."""
+    sampler, streams = group.made_from.get("sampler", {}), group.made_from.get("streams") or {}
+    return sampler.get("adapter"), streams.get("split")
 
 
 def find_other_versions(group: Group) -> list[Group]:
