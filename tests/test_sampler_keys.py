@@ -21,7 +21,6 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registered import SamplerTraits
 from gapft_harness.stages.generation import made_from
 from gapft_harness.stages.generation.made_from import describe_libraries, describe_sampler
-from gapft_harness.store.store import Store
 from tests.tiny_models import byte_llama
 
 BACKENDS = ("hf", "vllm")
@@ -41,9 +40,7 @@ def key(
     settings = SamplerSettings(
         backend, {"pretrained": str(model), **arguments}, **{"threads": 1, **(others or {})}
     )
-    described, is_known = describe_sampler(
-        settings, load_plugins(), None, Store(model.parent / "store")
-    )
+    described, is_known = describe_sampler(settings, load_plugins(), None)
     assert is_known or "subfolder" in arguments
     return content_hash(described)
 

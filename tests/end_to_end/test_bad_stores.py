@@ -126,7 +126,7 @@ def test_without_hard_links_files_are_copied_and_one_note_says_so(tmp_path: Path
     first, made = run("first", env)
     assert first.count("copied, not linked") == 1
     second, reused = run("second", env)
-    assert "1 adapter reused from first" in second
+    assert "train: 1 reused from first" in second
     assert reused == made
     shutil.rmtree(tmp_path / ".store")
     linked, again = run("third", {"OMP_NUM_THREADS": "1"})
@@ -212,7 +212,7 @@ def test_another_version_of_the_package_shares_responses_and_no_verdicts(
     store = Store.beside(undisturbed)
 
     def key() -> str:
-        made = made_from.describe_verifier(task, plugins, verifier, store)
+        made = made_from.describe_verifier(task, plugins, verifier)
         return store.group("judge", 1, {"verifier": made}).key
 
     before = key()

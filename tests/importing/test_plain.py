@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.weights import weights_hash
 from gapft_harness.importing.job import require_free, state
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
@@ -205,11 +206,11 @@ def test_problems_are_found_by_document_or_a_field_of_it(made: Letters, model: P
 
 def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path) -> None:
     """What the model says of itself is the run's source, in whatever order the splits come."""
-    (made.folder / "weights").write_text("its hash")
+    (made.folder / "weights").write_text(weights_hash(model))
     file = write(made.folder / "r.jsonl", plain(VERDICTS))
     run = imported(made, model, "run", [file])
     run_stages(made.context(run), ["search", "states", "select"], lambda stage: None)
-    assert run.manifest()["source"]["weights_sha256"] == "its hash"
+    assert run.manifest()["source"]["weights_sha256"] == weights_hash(model)
     log = [json.loads(line) for line in (made.folder / "log").open()]
     assert {call["id"].partition("-")[0] for call in log if "id" in call} == {
         f"audit{row}" for row in range(3)

@@ -100,8 +100,8 @@ def _find_own_settings(
         if differing := differences(own[conditions[0]], own[other]):
             yield (
                 f"the experiment {name} compares conditions that differ in their training sets "
-                f"alone, and {conditions[0]!r} (there) and {other!r} (here) have settings of their "
-                f"own: {'; '.join(differing)}. Give both the same, or leave the experiment out: "
+                f"alone, and {conditions[0]!r} and {other!r} have settings of their own: "
+                f"{'; '.join(differing)}. Give both the same, or leave the experiment out: "
                 "the report's contrasts compare them, marked"
             )
 

@@ -114,13 +114,15 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
         if layout.adapter(arm) in manifest["files"]:
             said = manifest["training"].get(arm.name, {})
             facts.pop("reused", None)
-            facts = {key: said[key] for key in OF_THE_MANIFEST if key in said} | facts
+            facts |= {key: said[key] for key in OF_THE_MANIFEST if key in said}
         else:
             facts["made_with"] = describe_toolchain(places[arm].made_from)
             if other := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
                 facts[TRAINED_AS] = other
             elif "reused" in facts:
                 reused[facts["reused"]] += 1
+        of_manifest = {key: facts.pop(key) for key in OF_THE_MANIFEST if key in facts}
+        facts = of_manifest | facts  # in one order, however the arm came to be here
         record_made_from(run.path / layout.adapter(arm), as_trained(places[arm], facts))
         run.seal(layout.adapter(arm))
         run.update_manifest(recorder("training", arm.name, facts))
