@@ -58,7 +58,7 @@ def test_a_template_is_applied_unasked_and_this_is_said(folder: Path) -> None:
 def test_false_turns_it_off(folder: Path) -> None:
     off = ("--set", "model.chat_template=false")
     said = succeed(*SEARCH, "off", *off, cwd=folder).stderr
-    assert "model.chat_template" not in said
+    assert "chat_template: true" not in said
     assert stored(folder / "off") is False
     assert not any("<user>" in prompt for prompt in prompts(folder / "off", folder))
 

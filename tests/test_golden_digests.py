@@ -123,7 +123,7 @@ def trained(folder: Path) -> Any:
         ("judge", verdicts.VERSION, judged),
         ("states", FORMAT, states),
         ("select", FORMAT, selected),
-        ("train", stored._VERSION, trained),
+        ("train", stored.VERSION, trained),
     ],
 )
 def test_a_step_gives_what_its_version_stands_for(

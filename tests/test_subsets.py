@@ -202,7 +202,7 @@ def test_a_subset_is_of_the_problems_that_another_task_audits_too(folder: Path) 
     (folder / "tasks/few.jsonl").write_text("".join(few[1:]))
     done = gapft("verify", "matched", *PLUGIN, cwd=folder)
     assert done.returncode == 2
-    assert "data, audit/shared: 6 problems (" in done.stderr
+    assert "→ 6 problems (" in done.stderr
     (folder / "tasks/few.jsonl").write_text(few[-1])
     done = gapft(*asked[:-1], "audits={none: {of: audit, task: few}}", cwd=folder)
     assert "no problem of the audit is in the audit of task few" in " ".join(done.stderr.split())

@@ -177,7 +177,7 @@ def another_seed(run: Path) -> None:
     ("forge", "place", "expected"),
     [
         (other_training_set, layout.selection(AGAIN), f"repeats the training of {GAPFT.name}"),
-        (shared_adapter, layout.adapter(AGAIN), "is replicate 1"),
+        (shared_adapter, layout.adapter(AGAIN), "its key is"),
         (copied_folder, layout.adapter(AGAIN), "condition"),
         (another_seed, layout.adapter(AGAIN), "plan_sha256"),
     ],

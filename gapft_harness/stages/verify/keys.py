@@ -54,6 +54,9 @@ _OF_SAMPLERS = ("model", "code", "libraries", "accelerators", "environment")
 _OF_VERIFIERS = ("code", "libraries", "python", "gapft-harness")
 _OF_TRAININGS = ("base", "trainer", "libraries", "accelerators", "environment", "searched")
 
+#: Parts in which they may differ where the run accepts other versions.
+_VERSIONS = ("libraries", "accelerators")
+
 #: Parts of a training's key that follow from nothing else that a run records.
 _UNDERIVED = (
     "trainer", "base", "libraries", "accelerators", "environment", "searched", "arguments",
@@ -206,7 +209,7 @@ class Keys:
     ) -> Iterator[str]:
         """Name the parts in which one description differs from the first of its comparison."""
         for part in parts:
-            if is_version(part) and self.manifest.get("reuse_versions"):
+            if part in _VERSIONS and self.manifest.get("reuse_versions"):
                 continue  # ``check_versions`` names them
             value = described.get(part)
             other, before = self._first.setdefault((comparison, part), (where, value))
