@@ -20,6 +20,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
+from gapft_harness.stages.train.stored import MADE_FROM
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.store import PLACE
 from gapft_harness.training.speed import matrix_peak
