@@ -192,7 +192,7 @@ _PACKAGES = (
 
 #: What a run directory holds and how. It grows with every change after which a run made before
 #: could be misread; CHANGELOG.md says what a change means for runs that exist.
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 #: The sections with an entry for each file of a folder.
 _SAID_OF = {
