@@ -89,10 +89,10 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
         ('{"id": 1' + 5000 * "0" + "}", "line 2: malformed JSON: Exceeds the limit"),
         (f'{{"id": {DEEP[19_700:20_300]}, "source": "", "tests": []}}', "line 2: id: found [[[[[["),
         (record("a"), "line 2: id 'a' stands on line 1 too; expected ids that are unique"),
-        ('{"id": "b", "id": "c", "source": "", "tests": []}', "line 2: the key 'id' stands twice"),
+        ('{"id": "b", "id": "c", "source": "", "tests": []}', "line 2: the key 'id' occurs twice"),
         (
             json.dumps(record("b")).replace('{"input"', '{"input": "2", "input"'),
-            "line 2: the key 'input' stands twice; expected each key once in an object",
+            "line 2: the key 'input' occurs twice; expected each key once in an object",
         ),
         (record(None), "line 2: id: found None, expected text or an integer"),
     ],

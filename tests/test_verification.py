@@ -104,7 +104,7 @@ def test_a_refused_gold_is_named_by_its_place():
 @pytest.mark.parametrize("gold", [float("nan"), float("inf"), ["a", float("nan")]])
 def test_a_gold_that_is_no_number_is_refused(gold):
     """As null is: a cell that is missing in CSV. A document may have such fields."""
-    with pytest.raises(UserError, match=r"^line 1: the gold answer holds .*, which JSON has not"):
+    with pytest.raises(UserError, match=r"^line 1: the gold answer holds .*, not a JSON number"):
         check_golds(Recording(), [(gold, "line 1")])
     check_golds(Recording(), [({"answer": "A", "other": gold}, "line 1")])
 
