@@ -69,7 +69,7 @@ def test_distinct_paths_fills_slots_with_different_responses_of_few_problems(
     short = [i for i, count in of_each.items() if count < whole[i]]
     assert len(short) <= 1, "only the last problem may have paths left"
     assert chosen(of, "distinct_paths", most, seed, paths=paths)[:n] == found
-    with pytest.raises(UserError, match=f"asked for {most + 1} examples, but only {most} are"):
+    with pytest.raises(UserError, match=f"cannot draw {most + 1} examples"):
         chosen(of, "distinct_paths", most + 1, seed, paths=paths)
 
 
