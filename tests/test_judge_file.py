@@ -79,7 +79,7 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
         ),
         (
             record("b", kind="function", function="f", tests=[{"input": "x", "expected": "1"}]),
-            "line 2: test 1: a function test's input must be one JSON value a line; found 'x'",
+            "line 2: test 1: a function test's input must be one JSON value per line; found 'x'",
         ),
         (
             record("b", kind="function", function="f", tests=[{"input": DEEP, "expected": "1"}]),

@@ -200,7 +200,7 @@ def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tm
     [
         ({"auth_token": KEY}, "model.args.auth_token contains a user name or a key"),
         ({"header": {"Authorization": f"Bearer {KEY}"}}, "header.Authorization contains a user"),
-        ({"base_url": f"http://me:{KEY}@localhost/v1/completions"}, "model.args.base_url holds"),
+        ({"base_url": f"http://me:{KEY}@localhost/v1/completions"}, "model.args.base_url contains"),
         (
             {"base_url": f"http://localhost/v1/completions?api-key={KEY}"},
             "base_url contains a user",

@@ -40,7 +40,7 @@ def power(
     """
     if seeds < 1 or items < 1 or not 0 < discordance <= 1 or not 0 <= shared <= 1:
         raise ValueError(
-            f"expected at least 1 seed and 1 item, a discordance above 0 and at most 1, and a "
+            f"expected seeds and items of at least 1, a discordance above 0 and at most 1, and a "
             f"share within 0..1; found {seeds}, {items}, {discordance} and {shared}"
         )
     if not 0 <= effect <= discordance:

@@ -181,7 +181,7 @@ def test_a_failing_sandbox_gives_no_verdict_and_stops_the_run(verifier, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(SandboxWorker, "receive", die)
-        with pytest.raises(InfrastructureError, match="no verdict was given"):
+        with pytest.raises(InfrastructureError, match="no verdict"):
             verify_unique(verifier, [fenced("print(2)")], [DOUBLE])
         # Nor does the stock lm_eval score it 0.
         with pytest.raises(InfrastructureError):
