@@ -70,8 +70,8 @@ VERDICTS = {
     "return [Verdict('pass', float('nan'))] * len(texts)": "the reason nan; expected text",
     "return [Verdict('pass')]": "1 verdicts for 2 pairs",
     "return [True, False]": "expected a list of gapft_harness.api.Verdict",
-    "return None": "gave NoneType None",
-    "raise SystemExit": "raised on every one of 2 pairs: SystemExit",
+    "return None": "returned NoneType None",
+    "raise SystemExit": "raised on all 2 pairs: SystemExit",
     "1 / 0": "ZeroDivisionError: division by zero; at ",
 }
 
