@@ -83,7 +83,7 @@ def decode_tests(
 
 
 def _too_large(max_bytes: int) -> str:
-    return f"they are larger than {max_bytes} bytes (max_decoded_bytes)"
+    return f"they decode to more than {max_bytes} bytes (max_decoded_bytes)"
 
 
 def _inflated(text: str, max_bytes: int) -> bytes:
