@@ -31,7 +31,7 @@ __all__ = [
 
 
 def load_verifier(name: str, **params: Any) -> Verifier:
-    """Loads a verifier by its registered name.
+    """Load a verifier by its registered name.
 
     Args:
         name: a bundled verifier (``option_letter``, ``boxed_math``, ``task_metric``) or one of an
@@ -39,8 +39,8 @@ def load_verifier(name: str, **params: Any) -> Verifier:
         **params: the verifier's own parameters, e.g. ``rule="first_explicit"``.
 
     Returns:
-        An object with ``verify(responses, golds) -> list[Verdict]``. What a response holds inside
-        ``<think>`` and its kin is not judged.
+        An object with ``verify(responses, golds) -> list[Verdict]``. It ignores text inside
+        ``<think>`` and similar tags.
 
     Raises:
         UserError: the name or a parameter is unknown.
@@ -50,7 +50,7 @@ def load_verifier(name: str, **params: Any) -> Verifier:
     return load_plugins().verifier(name, params)
 
 
-if not TYPE_CHECKING:  # a type checker knows the names above, and no other
+if not TYPE_CHECKING:  # type checkers use the imports above
 
     def __getattr__(name: str) -> object:
         if name in ("decompose", "pass_at_k"):
@@ -62,7 +62,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no other
         return getattr(module, name)
 
     class _Package(ModuleType):
-        """This package, whose attribute ``compare`` is the function and never the room."""
+        """This package, whose attribute ``compare`` is the function and never the subpackage."""
 
         @property
         def compare(self) -> object:
@@ -72,6 +72,6 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no other
 
         @compare.setter
         def compare(self, room: ModuleType) -> None:
-            """Python sets the room here when it is imported; it stays in ``sys.modules``."""
+            """Ignore the subpackage, which Python sets at import; it stays in ``sys.modules``."""
 
     sys.modules[__name__].__class__ = _Package

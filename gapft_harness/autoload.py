@@ -1,19 +1,19 @@
-"""Lets the stock ``lm_eval`` find the tasks, filters and metrics of installed packages.
+"""Make the stock ``lm_eval`` find the tasks, filters and metrics of installed packages.
 
-``gapft_harness_autoload.pth`` runs this file at every start of Python, before anything is
-imported, so it imports nothing itself and does nothing but wait: when ``lm_eval.tasks`` is
-imported, its TaskManager learns the folders of the entry-point group ``lm_eval.tasks``, and its
-registries the filters of the group ``lm_eval.filters`` and our own metric of ``lm_eval.metrics``.
-lm-eval's main branch reads these two since August 2026, its releases 0.4.13 and 0.5.0.dev1 do not;
-the first is under review there. Once it reads a group itself, this file leaves that group alone.
-``GAPFT_NO_AUTOLOAD=1`` switches it off, ``pip uninstall`` takes it away. Only with
-``GAPFT_CODE_EVAL=1`` does the stock command run code tasks in our sandbox.
+``gapft_harness_autoload.pth`` runs this file at every start of Python, before any import, so this
+file imports almost nothing and only installs an import hook. When ``lm_eval.tasks`` is imported,
+its TaskManager gets the folders of the entry-point group ``lm_eval.tasks``, and its registries get
+the filters of the group ``lm_eval.filters`` and our own metric of ``lm_eval.metrics``. lm-eval's
+main branch reads the last two groups since August 2026, but its releases 0.4.13 and 0.5.0.dev1 do
+not; support for the first group is under review. If lm-eval reads a group itself, this file ignores
+that group. ``GAPFT_NO_AUTOLOAD=1`` disables it, ``pip uninstall`` removes it. The stock command
+runs code tasks in our sandbox only with ``GAPFT_CODE_EVAL=1``.
 """
 
 import os
 import sys
 
-TYPE_CHECKING = False  # Importing typing (or __future__) costs more than all of this file.
+TYPE_CHECKING = False  # Importing typing (or __future__) would take longer than this whole file.
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
@@ -24,11 +24,11 @@ _MODULE = "lm_eval.tasks"
 
 
 class _WaitForTasks:
-    """An import hook for one module, gone once that module is imported."""
+    """An import hook for ``lm_eval.tasks``, removed when that module is imported."""
 
     @classmethod
     def find_spec(cls, name: str, path: "Any" = None, target: "Any" = None) -> "ModuleSpec | None":
-        """Finds ``lm_eval.tasks`` as Python would, to run ``extend`` after it."""
+        """Find ``lm_eval.tasks`` as Python would, and extend it after its import."""
         if name != _MODULE:
             return None
         from importlib.machinery import PathFinder
@@ -47,12 +47,12 @@ class _WaitForTasks:
 
 
 def _extend_or_warn(module: "ModuleType") -> None:
-    """Extends the TaskManager; a failure must not take lm_eval down, nor go unseen."""
+    """Extend the TaskManager and the registries; warn about failures, but let lm_eval continue."""
     try:
         extend(module)
     except Exception as error:
         _warn(f"the tasks of installed packages are not available by name ({error!r})")
-    if os.environ.get("GAPFT_CODE_EVAL") == "1":  # no failure of this one goes on unsafely
+    if os.environ.get("GAPFT_CODE_EVAL") == "1":  # a failure raises: running unsafely is no option
         from importlib import import_module
 
         import_module("gapft_harness.lm_eval_bridge.code_eval").answer()
@@ -63,10 +63,10 @@ def _extend_or_warn(module: "ModuleType") -> None:
 
 
 def extend(module: "ModuleType") -> None:
-    """Makes ``module.TaskManager`` include the folders of the entry-point group.
+    """Make ``module.TaskManager`` include the folders of the entry-point group.
 
-    They come before the user's own ``include_path``, which so goes on to win, and are left out
-    where the caller leaves lm-eval's own tasks out (``include_defaults=False``).
+    They come before the user's own ``include_path``, which still overrides them, and are omitted
+    if the caller excludes lm-eval's own tasks (``include_defaults=False``).
     """
     import functools
     import inspect
@@ -94,9 +94,10 @@ def extend(module: "ModuleType") -> None:
 
 
 def offer() -> None:
-    """Registers the filters that installed packages offer, and our metric; lm-eval's own go first.
+    """Register the filters of installed packages, and our metric; lm-eval's own take precedence.
 
-    A filter is imported when it is used. A metric has to be imported at once, so others' are not.
+    A filter is imported when it is used. A metric must be imported immediately, so metrics of other
+    packages are not registered.
     """
     from importlib import import_module
     from importlib.metadata import entry_points
@@ -119,9 +120,9 @@ def offer() -> None:
 
 
 def entry_point_paths() -> list[str]:
-    """The folders that installed packages offer as lm-eval tasks, symbolic links resolved.
+    """Find the folders that installed packages offer as lm-eval tasks, symbolic links resolved.
 
-    A package that cannot be found is warned of by name; the others are used.
+    If a package cannot be found, a warning names it, and the others are used.
     """
     from importlib.metadata import entry_points
     from importlib.util import find_spec
@@ -148,6 +149,6 @@ def _warn(message: str) -> None:
 
 
 def install() -> None:
-    """Waits for ``lm_eval.tasks``, unless ``GAPFT_NO_AUTOLOAD=1``."""
+    """Install the import hook for ``lm_eval.tasks``, unless ``GAPFT_NO_AUTOLOAD=1``."""
     if os.environ.get("GAPFT_NO_AUTOLOAD") != "1":
         sys.meta_path.insert(0, _WaitForTasks)

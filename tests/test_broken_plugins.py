@@ -70,8 +70,8 @@ VERDICTS = {
     "return [Verdict('pass', float('nan'))] * len(texts)": "the reason nan; expected text",
     "return [Verdict('pass')]": "1 verdicts for 2 pairs",
     "return [True, False]": "expected a list of gapft_harness.api.Verdict",
-    "return None": "gave NoneType None",
-    "raise SystemExit": "raised on every one of 2 pairs: SystemExit",
+    "return None": "returned NoneType None",
+    "raise SystemExit": "raised on all 2 pairs: SystemExit",
     "1 / 0": "ZeroDivisionError: division by zero; at ",
 }
 
@@ -138,7 +138,7 @@ ANSWERS = {
     "[Generated((0.5,), ())] * 2": "a prompt of token ids that are no tuple of integers",
     "[Generated((), ('text',))] * 2": "expected gapft_harness.api.Generation",
     "[Generated((), (Generation(None, (), 'stop'),))] * 2": "a text that is none (None)",
-    "[Generated((), (Generation('\\ud800', (), 'stop'),))] * 2": "half of a surrogate pair",
+    "[Generated((), (Generation('\\ud800', (), 'stop'),))] * 2": "surrogate",
     "[Generated((), (Generation('a', (), 'eos'),))] * 2": "finish_reason 'eos'; expected one of",
     "[Generated((), (Generation('a', (), 'stop', 'guess'),))] * 2": "tokens_from 'guess'",
     "[Generated((), (Generation('a', (-1,), 'stop'),))] * 2": "a token id that is none (-1)",

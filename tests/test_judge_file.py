@@ -79,7 +79,7 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
         ),
         (
             record("b", kind="function", function="f", tests=[{"input": "x", "expected": "1"}]),
-            "line 2: test 1: a function test's input must be one JSON value a line; found 'x'",
+            "line 2: test 1: a function test's input must be one JSON value per line; found 'x'",
         ),
         (
             record("b", kind="function", function="f", tests=[{"input": DEEP, "expected": "1"}]),
@@ -88,11 +88,11 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
         (f'{{"id": {DEEP}}}', "line 2: malformed JSON: nested too deeply"),
         ('{"id": 1' + 5000 * "0" + "}", "line 2: malformed JSON: Exceeds the limit"),
         (f'{{"id": {DEEP[19_700:20_300]}, "source": "", "tests": []}}', "line 2: id: found [[[[[["),
-        (record("a"), "line 2: id 'a' stands on line 1 too; expected ids that are unique"),
-        ('{"id": "b", "id": "c", "source": "", "tests": []}', "line 2: the key 'id' stands twice"),
+        (record("a"), "line 2: id 'a' also occurs on line 1"),
+        ('{"id": "b", "id": "c", "source": "", "tests": []}', "line 2: the key 'id' occurs twice"),
         (
             json.dumps(record("b")).replace('{"input"', '{"input": "2", "input"'),
-            "line 2: the key 'input' stands twice; expected each key once in an object",
+            "line 2: the key 'input' occurs twice; expected each key once in an object",
         ),
         (record(None), "line 2: id: found None, expected text or an integer"),
     ],
@@ -140,7 +140,7 @@ def test_a_pipe_is_judged_in_one_reading_and_gives_what_the_file_gives(tmp_path)
     ("wrong", "message"),
     [
         ("{", "line 4: malformed JSON"),
-        (record("a"), "line 4: id 'a' stands on line 1 too"),
+        (record("a"), "line 4: id 'a' also occurs on line 1"),
     ],
 )
 def test_of_a_pipe_what_came_before_a_wrong_line_is_printed(tmp_path, wrong, message):
@@ -209,7 +209,7 @@ def test_the_command_lets_programs_import_what_tasks_let_them(tmp_path):
     assert "ModuleNotFoundError" in json.loads(found.stdout)["tests"][0]["reason"]
     found = gapft("judge", path, "--workers", 1, "--preload", "nunpy")
     assert (found.returncode, found.stdout) == (2, "")
-    assert "preload: there is no module 'nunpy'" in found.stderr
+    assert "preload: the module 'nunpy' is not installed" in found.stderr
 
 
 def test_what_is_expected_may_be_called_output(tmp_path):

@@ -196,7 +196,7 @@ def test_a_gold_with_all_its_tests_in_the_open():
         ({"public": 2}, "public is 2, expected 0 to 1"),
         ({"public": True}, "public is True, expected 0 to 1"),
         ({"hidden": 3}, "hidden is int, expected text or null"),
-        ({"hidden": packed([coded("1", "2", "functional")])}, "hidden holds functional tests"),
+        ({"hidden": packed([coded("1", "2", "functional")])}, "hidden contains functional tests"),
         ({"hidden": packed([])[:-2]}, "hidden: the tests cannot be read"),
         ({"tests": [], "public": 0, "hidden": None}, "there are no tests"),
         ({"tests": [], "public": 0, "hidden": packed([])}, "there are no tests"),

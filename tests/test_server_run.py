@@ -198,10 +198,13 @@ def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tm
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"auth_token": KEY}, "model.args.auth_token holds a user or a key"),
-        ({"header": {"Authorization": f"Bearer {KEY}"}}, "header.Authorization holds a user or"),
-        ({"base_url": f"http://me:{KEY}@localhost/v1/completions"}, "model.args.base_url holds"),
-        ({"base_url": f"http://localhost/v1/completions?api-key={KEY}"}, "base_url holds a user"),
+        ({"auth_token": KEY}, "model.args.auth_token contains a user name or a key"),
+        ({"header": {"Authorization": f"Bearer {KEY}"}}, "header.Authorization contains a user"),
+        ({"base_url": f"http://me:{KEY}@localhost/v1/completions"}, "model.args.base_url contains"),
+        (
+            {"base_url": f"http://localhost/v1/completions?api-key={KEY}"},
+            "base_url contains a user",
+        ),
     ],
 )
 def test_a_recipe_that_holds_a_key_is_refused_before_it_is_copied(tmp_path, args, message):

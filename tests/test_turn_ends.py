@@ -96,7 +96,7 @@ BAD: dict[str, tuple[str, str]] = {
     "raises": ("{{ raise_exception('no such role') }}", "no such role"),
     "is not a template": ("{% if %}", "cannot render"),
     "adds a number": ("{{ messages[0]['content'] + 1 }}", "cannot render"),
-    "leaves the answer out": ("{{ messages[0]['content'] }}", "leaves out"),
+    "leaves the answer out": ("{{ messages[0]['content'] }}", "omits"),
     "ends with a text": (CHATML.replace("<|im_end|>", " ###END### "), "###END###"),
 }
 

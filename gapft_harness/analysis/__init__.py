@@ -1,1 +1,1 @@
-"""Statistics of the paper, as pure functions: arrays in, arrays out, numpy and scipy only."""
+"""The paper's statistics as pure functions of arrays, with numpy and scipy only."""

@@ -1,7 +1,7 @@
-"""Intervals of a mean over environments: resamples environments, then seeds, then audit items.
+"""Bootstrap replicates of a mean over environments: resample environments, then seeds and items.
 
-An environment is a task, a model and a budget, with one checkpoint a seed and an audit of its own.
-Each counts the same in the mean, however many items or seeds it has.
+An environment is a task, a model and a budget, with one checkpoint per seed and its own audit. All
+environments have the same weight in the mean, regardless of their numbers of items and seeds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gapft_harness.core.streams import Stream
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Paired outcomes of one environment. The order of seeds and items has no say.
+    """Paired outcomes of one environment. The order of seeds and items does not matter.
 
     Attributes:
-        name: tells it from the others.
+        name: the unique name of the environment.
         seeds: shape (S,), distinct.
         item_ids: shape (P,), distinct.
-        differences: by what is compared, shape (S, P): one decision minus another, -1, 0 or 1.
+        differences: comparison -> shape (S, P), the difference of two decisions: -1, 0 or 1.
     """
 
     name: str
@@ -38,22 +38,22 @@ class Environment:
 def replicate_means(
     environments: Sequence[Environment], *, replicates: int, stream: Stream
 ) -> dict[str, NDArray[np.float64]]:
-    """Bootstrap replicates of the equal-environment mean of every difference.
+    """Draw bootstrap replicates of the equal-weight mean over environments of every difference.
 
-    A replicate draws E environments with replacement. Within each one drawn it draws seeds, and
-    items that are the same for all of its seeds and all differences. An environment that is drawn
-    twice is resampled twice.
+    A replicate draws E environments with replacement. Within each drawn environment it draws seeds,
+    and items that are the same for all of its seeds and all differences. An environment that is
+    drawn twice is resampled twice.
 
     Args:
-        environments: at least one, of distinct names, all with the same differences.
+        environments: at least one, with distinct names, all with the same comparisons.
         replicates: B.
-        stream: the randomness.
+        stream: the random stream.
 
     Returns:
-        By difference, shape (B,).
+        Comparison -> replicates of the mean, shape (B,).
 
     Raises:
-        ValueError: no environment, names or ids that repeat, or shapes that do not fit.
+        ValueError: there is no environment, names or ids repeat, or shapes do not match.
     """
     _check(environments)
     ordered = sorted(environments, key=lambda of: of.name)
@@ -73,13 +73,13 @@ def replicate_means(
 def _resampled(
     of: Environment, names: Sequence[str], size: int, stream: Stream
 ) -> NDArray[np.float64]:
-    """Shape (differences, size): an environment's mean under drawn seeds and drawn items."""
+    """Resample an environment's means over seeds and items, shape (comparisons, size)."""
     by_seed, by_id = np.argsort(of.seeds), np.argsort(of.item_ids)
     seeds, items = len(by_seed), len(by_id)
     outcomes = np.vstack([of.differences[name][by_seed][:, by_id] for name in names])
     weights = seed_weights(seeds, size, stream)
     generator = stream.child("items").generator()
-    # Whole numbers far below 2^53: exact in any order of summation.
+    # All values are integers far below 2^53, so the sums are exact in any order.
     sums = np.concatenate(
         [drawn @ outcomes.T.astype(np.float64) for drawn in item_weights(items, size, generator)]
     )
@@ -100,24 +100,30 @@ def _check(environments: Sequence[Environment]) -> None:
         if of.differences.keys() != compared or any(
             values.shape != shape for values in of.differences.values()
         ):
-            raise ValueError(f"environment {of.name}: differences do not fit {shape}, {compared}")
+            raise ValueError(
+                f"environment {of.name}: expected differences of shape {shape} for "
+                f"{sorted(compared)}"
+            )
         if (
             0 in shape
             or len(np.unique(of.seeds)) != shape[0]
             or len(np.unique(of.item_ids)) != shape[1]
         ):
-            raise ValueError(f"environment {of.name}: seeds and items must be distinct, and some")
+            raise ValueError(
+                f"environment {of.name}: expected distinct seeds and items, found "
+                "repeated ones or none"
+            )
 
 
-# The mean over cells, each counted the same, and its interval (Section 4.2).
+# The equal-weight mean over cells and its interval (Section 4.2).
 #
-# A cell is a model on a task. The cells are those of the study and are not resampled: the mean
-# describes them, and says nothing of other models or tasks (``replicate_means`` resamples).
+# A cell is a model on a task. The cells of a study are not resampled: the mean describes these
+# cells and does not generalize to other models or tasks (``draw_mean_replicates`` resamples).
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Decisions of one cell. The order of seeds and items has no say.
+    """Decisions of one cell. The order of seeds and items does not matter.
 
     Attributes:
         passed: shape (C, S, P): condition, training seed, audit item.
@@ -135,20 +141,21 @@ class Cell:
 def joint_replicates(
     cells: Sequence[Cell], *, replicates: int, stream: Stream, nested: bool = False
 ) -> tuple[Replicates, ...]:
-    """Bootstrap replicates of every cell, drawn together. The order of cells changes nothing.
+    """Draw joint bootstrap replicates of several cells. The order of the cells does not matter.
 
-    A replicate draws seeds once for all cells, and items once for all cells on one audit: what an
-    item or a seed adds to several cells, it adds to them in the same replicates. Audits of other
-    items are drawn apart; the first of them, by its ids, as ``replicate`` draws a cell alone.
+    A replicate draws seeds once for all cells, and items once for all cells with the same audit, so
+    that the effect of an item or a seed on several cells occurs in the same replicates. Different
+    audits are drawn independently. The first audit, by its ids, gets the draws that
+    ``draw_replicates`` uses for a single cell.
 
     Args:
-        cells: all with the same seeds.
+        cells: the cells, all with the same seeds.
         replicates: B.
-        stream: the randomness.
-        nested: as of ``replicate``.
+        stream: the random stream.
+        nested: see ``draw_replicates``.
 
     Raises:
-        ValueError: seeds that differ between cells, or shapes that do not fit.
+        ValueError: the seeds differ between cells, or shapes do not match.
     """
     if len({tuple(sorted(cell.seeds.tolist())) for cell in cells}) > 1:
         raise ValueError("the seeds of all cells must be the same")
@@ -175,17 +182,18 @@ def joint_replicates(
 def equal_weight(
     counts: Sequence[NDArray[np.int64]], decisions: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Replicates of a mean over cells of counts, each divided by its cell's decisions.
+    """Average replicates over cells; each count is divided by its cell's number of decisions.
 
-    Exact up to one rounding a replicate, so that the order of cells changes no bit and a mean that
-    is zero is zero.
+    The result is exact up to one rounding per replicate, so that it does not depend on the order of
+    the cells, and a mean of zero is exactly zero.
 
     Args:
-        counts: a cell's replicates each, shape (B,): correct decisions, or a difference of two.
-        decisions: a cell's S P each.
+        counts: for each cell its replicates, shape (B,): correct decisions, or a difference of two
+            such counts.
+        decisions: for each cell S P.
 
     Returns:
-        Shape (B,).
+        The replicates of the mean, shape (B,).
     """
     common = math.lcm(*decisions)
     pairs = zip(counts, decisions, strict=True)
@@ -194,9 +202,13 @@ def equal_weight(
 
 
 def share_of(gain: Fraction, full: Fraction) -> Fraction | None:
-    """The share of a larger budget's gain over the source that a gain is.
+    """Compute a gain over the source as a share of the gain of a larger budget.
+
+    Args:
+        gain: the gain of the smaller budget.
+        full: the gain of the larger budget.
 
     Returns:
-        The share, which may be negative or above 1; None where the larger budget gains nothing.
+        The share, which may be negative or above 1; None if the larger budget has no gain.
     """
     return gain / full if full > 0 else None

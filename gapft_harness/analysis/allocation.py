@@ -1,13 +1,13 @@
-"""Coverage against repetition on the problems trained on (Equation coverage_repetition).
+"""Compare coverage and repetition on the training problems (Equation coverage_repetition).
 
 A fixed budget is spent on two halves A and B once each (``diffuse``), or on A twice
-(``concentrated``). With a_C(r) the success on half C after r exposures,
+(``concentrated``). With a_C(r) the success rate on half C after r exposures,
 
     contrast = 1/2 [a_B(1) - a_B(0)] - 1/2 [a_A(2) - a_A(1)]
              = 1/2 coverage gain     - 1/2 repetition loss
 
-The diffuse model gives a_A(1) and a_B(1), the concentrated one a_A(2) and a_B(0). For halves of
-one size the contrast is the mean over both of diffuse minus concentrated.
+The diffuse model yields a_A(1) and a_B(1), the concentrated model a_A(2) and a_B(0). For halves of
+equal size, the contrast is the mean over both halves of diffuse minus concentrated.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gapft_harness.core.streams import Stream
 
 Value = TypeVar("Value", Fraction, NDArray[np.float64])
 
-#: Draws per wanted replicate before halves count as too small to resample.
+#: Draws per requested replicate after which the halves count as too small to resample.
 _PATIENCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Successes(Generic[Value]):
-    """Subset success a_C(r), exact or as replicates; what follows from it is defined once.
+    """Success rates a_C(r) on the two halves, as exact values or as replicates.
 
     Attributes:
         a_1: a_A(1), the diffuse model on A.
@@ -48,36 +48,37 @@ class Successes(Generic[Value]):
 
     @property
     def coverage_gain(self) -> Value:
-        """a_B(1) - a_B(0): what a first exposure of B adds on B."""
+        """a_B(1) - a_B(0): the gain on B from a first exposure."""
         return self.b_1 - self.b_0
 
     @property
     def repetition_loss(self) -> Value:
-        """a_A(2) - a_A(1): what diffuse forgoes on A by not repeating it."""
+        """a_A(2) - a_A(1): the loss of the diffuse model on A for lack of a second exposure."""
         return self.a_2 - self.a_1
 
     @property
     def contrast(self) -> Value:
-        """Diffuse minus concentrated; above 0 speaks for coverage."""
+        """Diffuse minus concentrated; a positive value favors coverage."""
         return (self.coverage_gain - self.repetition_loss) / 2
 
 
 def successes(
     halves: NDArray[np.str_], diffuse: NDArray[np.bool_], concentrated: NDArray[np.bool_]
 ) -> Successes[Fraction]:
-    """One seed's subset success, exact.
+    """Compute one seed's exact success rates on the halves.
 
     Args:
-        halves: shape (P,), ``A`` or ``B``; anything else was not trained on and does not count.
+        halves: shape (P,), ``A`` or ``B``; problems with other values were not trained on and are
+            ignored.
         diffuse: shape (P,), V of the diffuse model's greedy decode.
-        concentrated: shape (P,), the same of the concentrated model.
+        concentrated: shape (P,), the same for the concentrated model.
 
     Raises:
-        ValueError: shapes that differ, or a half without problems.
+        ValueError: shapes differ, or a half has no problem.
     """
     if not halves.shape == diffuse.shape == concentrated.shape:
         raise ValueError(
-            f"expected one half and two decisions a problem, found shapes {halves.shape}, "
+            f"expected one half and two decisions per problem, found shapes {halves.shape}, "
             f"{diffuse.shape} and {concentrated.shape}"
         )
 
@@ -96,7 +97,7 @@ def successes(
 
 
 def mean_successes(parts: Sequence[Successes[Fraction]]) -> Successes[Fraction]:
-    """The mean over seeds, each seed counting the same."""
+    """Average over seeds with equal weights."""
 
     def mean(values: Sequence[Fraction]) -> Fraction:
         return sum(values, Fraction(0)) / len(values)
@@ -119,29 +120,29 @@ def replicate_successes(
     replicates: int,
     stream: Stream,
 ) -> Successes[NDArray[np.float64]]:
-    """Draws paired bootstrap replicates. The order of problems and of seeds changes nothing.
+    """Draw paired bootstrap replicates. The order of problems and of seeds does not matter.
 
-    A replicate draws training seeds, the same for both models, and problems of the union of all
+    A replicate draws training seeds, the same for both models, and problems from the union of all
     halves, the same for both models and all seeds: a problem that two seeds trained on has one
-    weight. Success is the weighted mean within each half of each drawn seed. Draws in which some
-    seed's half has no weight are drawn again, so the replicates are conditional on every half
-    being seen; for halves of 10 and more that is rare.
+    weight. The success rate is the weighted mean within each half of each drawn seed. A draw in
+    which a half of any seed has no weight is rejected and repeated, so the replicates are
+    conditional on every half being drawn; for halves of 10 or more, rejection is rare.
 
     Args:
-        halves: shape (S, P), ``A``, ``B``, or ``""`` where that seed did not train on the problem.
-        diffuse: shape (S, P), V of the diffuse models; not looked at where there is no half.
-        concentrated: shape (S, P), the same of the concentrated models.
+        halves: shape (S, P), ``A``, ``B``, or ``""`` if that seed did not train on the problem.
+        diffuse: shape (S, P), V of the diffuse models; ignored outside the halves.
+        concentrated: shape (S, P), the same for the concentrated models.
         item_ids: shape (P,), distinct.
         seeds: shape (S,), distinct.
         replicates: B.
-        stream: the randomness.
+        stream: the random stream.
 
     Returns:
         Means over the drawn seeds, each of shape (B,).
 
     Raises:
-        ValueError: shapes that do not fit, repeated ids or seeds, or a half without problems.
-        GapftError: halves so small that hardly any draw sees all of them.
+        ValueError: shapes do not match, ids or seeds repeat, or a half has no problem.
+        GapftError: the halves are so small that almost every draw is rejected.
     """
     n_seeds, items = halves.shape
     if not (
@@ -150,8 +151,8 @@ def replicate_successes(
         and seeds.shape == (n_seeds,)
     ):
         raise ValueError(
-            f"halves of shape {halves.shape} do not fit decisions of shapes {diffuse.shape} and "
-            f"{concentrated.shape}, {item_ids.shape} items and {seeds.shape} seeds"
+            f"shapes do not match: halves {halves.shape}, decisions {diffuse.shape} and "
+            f"{concentrated.shape}, items {item_ids.shape}, seeds {seeds.shape}"
         )
     if len(np.unique(item_ids)) != items or len(np.unique(seeds)) != n_seeds:
         raise ValueError("item ids and seeds must be distinct")
@@ -182,10 +183,11 @@ def replicate_successes(
 def _draw(
     columns: NDArray[np.float64], halves: int, replicates: int, stream: Stream
 ) -> NDArray[np.float64]:
-    """Weighted column sums of the first B draws in which the first ``halves`` columns have weight.
+    """Draw item weights and return the column sums of the first B accepted draws.
 
-    The accepted draws are taken from one sequence, so chunks do not change them. The sums are of
-    whole numbers below 2^53, and so exact.
+    A draw is accepted if the first ``halves`` columns all have a positive sum. The draws come from
+    one sequence, so the size of the chunks does not change them. All values are integers below
+    2^53, so the sums are exact.
     """
     generator = stream.child("items").generator()
     kept: list[NDArray[np.float64]] = []
@@ -193,9 +195,9 @@ def _draw(
     while missing:
         if drawn >= _PATIENCE * replicates:
             raise GapftError(
-                f"the halves are too small to resample: of {drawn} draws of problems only "
-                f"{replicates - missing} have a problem of every half of every seed; raise "
-                "budget.n, or leave the key allocation out"
+                f"the halves are too small to resample: only {replicates - missing} of {drawn} "
+                "draws contain a problem of every half of every seed; increase budget.n, or "
+                "remove the key allocation"
             )
         wanted = missing
         for weights in item_weights(len(columns), wanted, generator):

@@ -1,8 +1,9 @@
-"""Percentile intervals from replicates that resample seeds and audit items (Section 4.1).
+"""Percentile intervals from bootstrap replicates over seeds and audit items (Section 4.1).
 
 One replicate draws training seeds, the same for every condition (seed 13 stays paired with seed
 13), and audit items, the same for every seed and condition: an item that is easy under one seed is
-easy under the next, and drawing items apart for each seed (``nested``) understates the spread.
+usually easy under the others, so drawing items separately for each seed (``nested``) understates
+the spread.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.streams import Stream
 
-#: Item weights held in memory at once (float64 values): half a MiB, which stays in the cache.
+#: Item weights in memory at once (float64 values): half a MiB, which fits into the CPU cache.
 _CHUNK_VALUES = 1 << 16
-#: Clusters are drawn by their kinds where there are this many times as many of them as of kinds.
+#: Clusters are drawn by kind if there are at least this many times more clusters than kinds.
 _FEW_KINDS = 8
-#: What lies outside a 95% interval on each side.
+#: The probability outside a 95% interval on each side.
 _TAIL = Fraction(1, 40)
 
 
@@ -35,17 +36,18 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether zero lies outside."""
+        """Whether zero is outside the interval."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the replicates say of a difference.
+    """The interval and p value of a difference.
 
     Attributes:
-        interval: its 95% interval.
-        p_value: two-sided, see ``p_value``; None where the replicates are too few for one.
+        interval: the 95% interval.
+        p_value: the two-sided p value, see ``compute_p_value``; None if there are too few
+            replicates.
     """
 
     interval: Interval
@@ -54,14 +56,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replicates:
-    """Bootstrap replicates of every condition's Pass@1 and of the source's.
+    """Bootstrap replicates of the Pass@1 of every condition and of the source.
 
-    Counts are kept, not means, so that a difference is exact: a condition minus itself is 0.
+    They are counts, not means, so that differences are exact: a condition minus itself is 0.
 
     Attributes:
         conditions: shape (B, C), correct decisions summed over the drawn seeds and items.
-        source: shape (B,), the same of the source's one greedy decode, counted once a drawn seed.
-        decisions: S P, what a count is divided by.
+        source: shape (B,), the same for the source's greedy decode, counted once per drawn seed.
+        decisions: S P, the divisor of the counts.
     """
 
     conditions: NDArray[np.int64]
@@ -69,15 +71,15 @@ class Replicates:
     decisions: int
 
     def pass_at_1(self, condition: int) -> Interval:
-        """The interval of one condition's mean Pass@1."""
+        """Compute the interval of one condition's mean Pass@1."""
         return self._interval(self.conditions[:, condition])
 
     def gain(self, condition: int) -> Difference:
-        """One condition's Pass@1 minus the source's, on the same items."""
+        """Compare one condition's Pass@1 with the source's, on the same items."""
         return self._difference(self.conditions[:, condition] - self.source)
 
     def contrast(self, a: int, b: int) -> Difference:
-        """Condition a minus condition b, paired by seed and item."""
+        """Compute condition a minus condition b, paired by seed and item."""
         return self._difference(self.conditions[:, a] - self.conditions[:, b])
 
     def _interval(self, counts: NDArray[np.int64]) -> Interval:
@@ -88,18 +90,29 @@ class Replicates:
 
 
 def percentile_interval(values: NDArray[np.number[Any]], per: int = 1) -> Interval:
-    """The 95% percentile interval of a statistic's replicates, shape (B,), divided by ``per``."""
+    """Compute the 95% percentile interval of a statistic.
+
+    Args:
+        values: shape (B,), the replicates.
+        per: a divisor of both ends.
+    """
     ordered = np.sort(values)
     low, high = (_quantile(ordered, level) / per for level in (_TAIL, 1 - _TAIL))
     return Interval(float(low), float(high))
 
 
 def p_value(values: NDArray[np.number[Any]]) -> float | None:
-    """The two-sided p value of a difference from its replicates, shape (B,).
+    """Compute the two-sided p value of a difference.
 
-    The smallest level whose percentile interval excludes zero, so it is below 0.05 exactly where
-    ``percentile_interval`` excludes zero. B replicates can tell nothing below 2 / (B + 1), which is
-    given for less. None where that is 0.05 or more.
+    It is the smallest level whose percentile interval excludes zero, so it is below 0.05 exactly
+    if ``compute_interval`` excludes zero. B replicates cannot resolve less than 2 / (B + 1), which
+    is the lower limit.
+
+    Args:
+        values: shape (B,), the replicates.
+
+    Returns:
+        The p value; None if its lower limit is 0.05 or more.
     """
     least = Fraction(2, len(values) + 1)
     if least >= 2 * _TAIL:
@@ -110,7 +123,10 @@ def p_value(values: NDArray[np.number[Any]]) -> float | None:
 
 
 def _quantile(ordered: NDArray[np.number[Any]], level: Fraction) -> Fraction:
-    """The quantile by linear interpolation, as ``numpy.quantile``, but exact: its sign counts."""
+    """Compute a quantile by linear interpolation as ``numpy.quantile``, but exactly.
+
+    Rounding could change the sign, which decides whether an interval excludes zero.
+    """
     position = level * (len(ordered) - 1)
     at = math.floor(position)
     low, high = (Fraction(float(v)) for v in (ordered[at], ordered[math.ceil(position)]))
@@ -118,7 +134,7 @@ def _quantile(ordered: NDArray[np.number[Any]], level: Fraction) -> Fraction:
 
 
 def _at_most_zero(ordered: NDArray[np.number[Any]]) -> Fraction:
-    """The largest level whose quantile is zero or less; 0 where none is."""
+    """Find the largest level whose quantile is zero or less; 0 if there is none."""
     last = int(np.searchsorted(ordered, 0, side="right")) - 1
     if last < 0:
         return Fraction(0)
@@ -139,27 +155,28 @@ def replicate(
     items: Stream | None = None,
     nested: bool = False,
 ) -> Replicates:
-    """Draws bootstrap replicates. The order of items and of seeds changes nothing.
+    """Draw bootstrap replicates. The order of items and of seeds does not matter.
 
     Args:
         passed: shape (C, S, P): condition, training seed, audit item.
         source_passed: shape (P,): the source's greedy decode.
         item_ids: shape (P,), distinct; items are sorted by them before drawing.
-        seeds: shape (S,), distinct; likewise.
+        seeds: shape (S,), distinct; seeds are sorted before drawing.
         replicates: B.
-        stream: the randomness.
-        items: that of the items, where they are drawn as another cell's; default: a part of it.
-        nested: whether every seed that is drawn has a draw of items of its own; default: one draw
-            for all seeds of a replicate.
+        stream: the random stream.
+        item_stream: the random stream of the items, to share their draws with a different cell;
+            default: a child of ``stream``.
+        nested: draw items separately for every drawn seed; default: once for all seeds of a
+            replicate.
 
     Raises:
-        ValueError: shapes that do not fit, or repeated ids or seeds.
+        ValueError: shapes do not match, or ids or seeds repeat.
     """
     conditions, n_seeds, count = passed.shape
     if source_passed.shape != (count,) or item_ids.shape != (count,) or seeds.shape != (n_seeds,):
         raise ValueError(
-            f"{passed.shape} decisions do not fit {source_passed.shape} of the source, "
-            f"{item_ids.shape} items and {seeds.shape} seeds"
+            f"shapes do not match: decisions {passed.shape}, source {source_passed.shape}, items "
+            f"{item_ids.shape}, seeds {seeds.shape}"
         )
     if len(np.unique(item_ids)) != count or len(np.unique(seeds)) != n_seeds:
         raise ValueError("item ids and seeds must be distinct")
@@ -176,7 +193,7 @@ def replicate(
     correct = np.zeros((replicates, conditions), dtype=np.int64)
     of_source = np.zeros(replicates, dtype=np.int64)
     for seeds_drawn, of_part in parts:
-        # Whole numbers below 2^53: the products are exact in any order of summation.
+        # All values are integers below 2^53, so the sums are exact in any order.
         weighted = item_weights(count, replicates, of_part.generator())
         sums = np.concatenate([weights @ outcomes for weights in weighted])
         by_arm = sums[:, :-1].reshape(replicates, conditions, n_seeds)
@@ -193,18 +210,19 @@ def resampled_means(
     replicates: int,
     stream: Stream,
 ) -> NDArray[np.float64]:
-    """Means of columns over clusters of items drawn with replacement, the same for every column.
+    """Compute column means over clusters of items that are drawn with replacement.
 
-    A replicate draws as many clusters as there are; a cluster brings all its items, so the mean is
-    over as many items as they have. Clusters of equal sums and sizes are drawn as one kind, where
-    there are few kinds: how often each kind is drawn is multinomial, which is the same and quick.
+    A replicate draws as many clusters as there are, the same for every column. A cluster is drawn
+    with all its items, and the mean is over the items drawn. If there are few kinds of clusters
+    (equal sums and sizes), the number of draws of each kind is drawn from the multinomial
+    distribution, which is equivalent and faster.
 
     Args:
-        columns: shape (P, M), numbers of any kind.
-        clusters: shape (P,): each item's cluster, numbered from 0 without a gap; an item each where
-            items are independent.
+        columns: shape (P, M), real numbers.
+        clusters: shape (P,): each item's cluster, numbered from 0 without gaps; independent items
+            are clusters of one item.
         replicates: B.
-        stream: the randomness.
+        stream: the random stream.
 
     Returns:
         Shape (B, M).
@@ -215,7 +233,8 @@ def resampled_means(
     generator = stream.child("items").generator()
     kinds, first, times = np.unique(told, axis=0, return_index=True, return_counts=True)
     if len(kinds) * _FEW_KINDS <= len(told):
-        order = np.argsort(first)  # the order of items, so that a change of sign changes no draw
+        # In the order of the items, so that a change of sign does not change the draws.
+        order = np.argsort(first)
         drawn = generator.multinomial(len(told), times[order] / len(told), size=replicates)
         totals = drawn.astype(np.float64) @ kinds[order]
     else:
@@ -226,21 +245,21 @@ def resampled_means(
 
 
 def seed_draws(seeds: int, replicates: int, stream: Stream) -> NDArray[np.int64]:
-    """Shape (B, S): the numbers of the seeds that each replicate drew."""
+    """Draw S seed indices for each replicate, shape (B, S)."""
     return stream.child("seeds").generator().integers(seeds, size=(replicates, seeds))
 
 
 def seed_weights(seeds: int, replicates: int, stream: Stream) -> NDArray[np.float64]:
-    """Shape (B, S): how often each replicate drew each seed, of S draws."""
+    """Draw seeds and count how often each replicate drew each of them, shape (B, S)."""
     return _weights(seed_draws(seeds, replicates, stream), seeds)
 
 
 def item_weights(
     items: int, replicates: int, generator: np.random.Generator
 ) -> Iterator[NDArray[np.float64]]:
-    """Yields (chunk, P) arrays: how often each replicate drew each item, of P draws.
+    """Yield arrays of shape (chunk, P): how often each replicate drew each item in P draws.
 
-    The rows depend on the generator alone, not on how they fall into chunks.
+    The rows depend only on the generator, not on the size of the chunks.
     """
     chunk = max(1, _CHUNK_VALUES // items)
     for start in range(0, replicates, chunk):
@@ -249,7 +268,7 @@ def item_weights(
 
 
 def _weights(draws: NDArray[np.int64], kinds: int) -> NDArray[np.float64]:
-    """Counts each row's draws: (B, n) numbers below ``kinds`` to (B, kinds) multiplicities."""
+    """Count the draws of each row: from (B, n) indices below ``kinds`` to (B, kinds) counts."""
     rows = len(draws)
     offset = np.arange(rows)[:, None] * kinds
     counts = np.bincount((draws + offset).ravel(), minlength=rows * kinds)

@@ -1,9 +1,10 @@
-"""Two Pass@k curves compared at every k at once, over training seeds and problems together.
+"""Compare two Pass@k curves with a simultaneous band over all k, training seeds and problems.
 
 Problems and seeds are crossed: every seed answers every problem. The difference of the curves has a
-part that varies with the problems and one that varies with the seeds, each estimated without the
-noise that the other holds too. Of few seeds the second is uncertain itself: what is drawn for the
-band divides it by a chi-square draw (Behrens and Fisher's way for a sum of two variances).
+variance component of the problems and one of the seeds; each is estimated without the noise that
+it shares with the other. With few seeds, the estimate of the second is itself uncertain, so each
+draw for the band divides it by a chi-square draw (the Behrens-Fisher approach to a sum of two
+variances).
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from gapft_harness.core.streams import Stream
 
 #: Draws of the largest deviation over all k.
 DRAWS = 10_000
-#: The band's level.
+#: The level of the band.
 _LEVEL = 0.95
-#: Standard errors below this are those of rounding.
+#: Standard errors below this are treated as rounding errors.
 _ROUNDING = 1e-7
 
 
@@ -30,13 +31,13 @@ class CurveDifference:
     """Pass@k after minus before, at K values of k.
 
     Attributes:
-        k: the values, rising.
-        before: shape (K,), Pass@k before, a fraction.
-        after: shape (K,), after, mean over seeds.
-        low: shape (K,), the lower end of a 95% band that holds at all k together; None where one
-            unit says nothing of others.
+        k: the values of k, in ascending order.
+        before: shape (K,), Pass@k before training, a fraction.
+        after: shape (K,), Pass@k after training, mean over seeds.
+        low: shape (K,), the lower end of a simultaneous 95% band over all k; None if there is only
+            one cluster of problems.
         high: shape (K,), the upper end.
-        seeds: training seeds; of one, the band is over problems alone.
+        seeds: the number of training seeds; for one, the band covers only problems.
     """
 
     k: tuple[int, ...]
@@ -48,19 +49,20 @@ class CurveDifference:
 
     @property
     def difference(self) -> NDArray[np.float64]:
-        """Shape (K,)."""
+        """After minus before, shape (K,)."""
         return self.after - self.before
 
     @property
     def behind(self) -> int | None:
-        """The first k at which Pass@k after lies below; None: it does at none."""
+        """The first k at which Pass@k is lower after training; None if there is none."""
         return next((k for k, one in zip(self.k, self.difference, strict=True) if one < 0), None)
 
     @property
     def behind_set(self) -> tuple[int | None, ...]:
-        """Every first k that some curve inside the band has; None among them: it may be none.
+        """A 95% confidence set for ``behind``: its values for all curves inside the band.
 
-        With 95% confidence it holds the true one, for the band holds at all k together.
+        It contains None if a curve inside the band is below at no k. The confidence follows
+        from the band, which is simultaneous over all k.
         """
         if self.low is None or self.high is None:
             return (*self.k, None)
@@ -84,26 +86,26 @@ def compare_curves(
     all_right: bool = False,
     stream: Stream,
 ) -> CurveDifference:
-    """Compares the curves of one model before and of one or more training seeds after.
+    """Compare the curve of a model before training with those of one or more training seeds.
 
     Args:
-        before: shape (P,), how many of a problem's samples passed, P >= 1; or (S, P), where what is
-            compared with has the same training seeds.
-        samples_before: samples of every problem.
-        after: shape (S, P), the same of each training seed.
-        samples_after: samples of every problem under every seed.
-        ks: up to the smaller number of samples, rising.
-        clusters: shape (P,), of problems that are not independent; numbers from 0. Default: each
-            is one.
-        all_right: of pass^k, whether all k samples pass, in place of Pass@k, whether one does.
-        stream: randomness of the band.
+        before: shape (P,), the number of passing samples of each problem, P >= 1; or shape (S, P)
+            if the baseline was trained with the same seeds.
+        samples_before: the number of samples of every problem.
+        after: shape (S, P), the same for each training seed.
+        samples_after: the number of samples of every problem under every seed.
+        ks: values of k in ascending order, at most the smaller number of samples.
+        clusters: shape (P,), the cluster of each problem, numbered from 0, if problems are not
+            independent. Default: every problem is a cluster.
+        all_right: compare pass^k (all k samples pass) instead of Pass@k (at least one passes).
+        stream: the random stream of the band.
 
     Raises:
-        ValueError: as ``pass_at_k``.
+        ValueError: k is outside 1..n, or a count outside 0..n.
     """
 
     def curve(passing: NDArray[np.integer], samples: int) -> NDArray[np.float64]:
-        if all_right:  # no choice of k holds one that failed
+        if all_right:  # 1 minus the probability that k samples contain a failed one
             each = [1 - pass_at_k(samples - passing, samples, k) for k in ks]
         else:
             each = [pass_at_k(passing, samples, k) for k in ks]
@@ -126,7 +128,7 @@ def compare_curves(
 def _half_widths(
     differences: NDArray[np.float64], clusters: NDArray[np.int64] | None, stream: Stream
 ) -> NDArray[np.float64] | None:
-    """Half the band's width at each k, from differences of shape (S, P, K)."""
+    """Compute half the band's width at each k, from differences of shape (S, P, K)."""
     seeds, problems, _ = differences.shape
     own = np.arange(problems) if clusters is None else clusters
     units = int(own.max()) + 1
@@ -162,13 +164,16 @@ def _half_widths(
 
 
 def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The symmetric root of a covariance without what is negative: no order turns its draws."""
+    """Compute the symmetric root of a covariance, with negative eigenvalues set to 0.
+
+    With the symmetric root, draws do not depend on the order or sign of the eigenvectors.
+    """
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     root: NDArray[np.float64] = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
     return root
 
 
 def _normal(random: np.random.Generator, root: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Draws of a covariance, shape (DRAWS, K)."""
+    """Draw from a normal distribution with covariance ``root @ root.T``, shape (DRAWS, K)."""
     drawn: NDArray[np.float64] = random.standard_normal((DRAWS, len(root))) @ root.T
     return drawn

@@ -1,7 +1,7 @@
 """The exact decomposition of a Pass@1 change by source state (Equation 9 of the paper).
 
-A(post) - A(source) = p_S κ_S + p_U κ_U - p_G ρ_G, from counts and in rational arithmetic, so that
-it holds to the last bit on any audit.
+A(post) - A(source) = p_S κ_S + p_U κ_U - p_G ρ_G is computed from counts in rational arithmetic, so
+it holds exactly on any audit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.records import State
 
-#: A rate over fewer items than this is marked unstable.
+#: Rates over fewer items than this are marked as unstable.
 STABLE_ITEMS = 30
 
 
@@ -24,9 +24,9 @@ class Terms:
     """The three summands of a Pass@1 change, as exact fractions of the audit.
 
     Attributes:
-        s: p_S κ_S, gained on failures that search recovered.
-        u: p_U κ_U, gained on failures that search missed.
-        g: -p_G ρ_G, lost on problems the source already solved; never positive.
+        s: p_S κ_S, the gain on failures that search recovered.
+        u: p_U κ_U, the gain on failures that search missed.
+        g: -p_G ρ_G, the loss on problems that the source solved; never positive.
     """
 
     s: Fraction
@@ -39,21 +39,21 @@ class Terms:
         return self.s + self.u + self.g
 
     def __sub__(self, other: Terms) -> Terms:
-        """Term by term: how two conditions differ in each state."""
+        """Subtract term by term, to compare two conditions by state."""
         return Terms(self.s - other.s, self.u - other.u, self.g - other.g)
 
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """What one trained model (or several, pooled) did to the problems of each source state.
+    """Counts of changed problems by source state, for one trained model or summed over several.
 
     Attributes:
-        n_g: problems the source solved in one decode.
+        n_g: problems that the source solves with its greedy decode.
         n_s: problems that search recovered.
         n_u: problems that search missed.
-        regressed_g: of ``n_g``, how many are wrong now.
-        corrected_s: of ``n_s``, how many are right now.
-        corrected_u: of ``n_u``, how many are right now.
+        regressed_g: problems of ``n_g`` that the trained model fails.
+        corrected_s: problems of ``n_s`` that the trained model solves.
+        corrected_u: problems of ``n_u`` that the trained model solves.
     """
 
     n_g: int
@@ -74,12 +74,12 @@ class Decomposition:
 
     @property
     def n(self) -> int:
-        """Audit problems."""
+        """The number of audit problems."""
         return self.n_g + self.n_s + self.n_u
 
     @property
     def correct(self) -> int:
-        """Problems that are right now."""
+        """The number of problems that the trained model solves."""
         return self.n_g - self.regressed_g + self.corrected_s + self.corrected_u
 
     @property
@@ -89,22 +89,22 @@ class Decomposition:
 
     @property
     def kappa_s(self) -> Fraction | None:
-        """κ_S, correction rate on recovered failures; None where there are none."""
+        """κ_S, the correction rate on recovered failures; None if there are none."""
         return _rate(self.corrected_s, self.n_s)
 
     @property
     def kappa_u(self) -> Fraction | None:
-        """κ_U, correction rate on missed failures; None where there are none."""
+        """κ_U, the correction rate on missed failures; None if there are none."""
         return _rate(self.corrected_u, self.n_u)
 
     @property
     def rho_g(self) -> Fraction | None:
-        """ρ_G, regression rate on solved problems; None where there are none."""
+        """ρ_G, the regression rate on solved problems; None if there are none."""
         return _rate(self.regressed_g, self.n_g)
 
     @property
     def terms(self) -> Terms:
-        """The summands, from counts: an empty state contributes 0 though its rate is undefined."""
+        """The terms, from counts: an empty state contributes 0 although its rate is undefined."""
         return Terms(
             Fraction(self.corrected_s, self.n),
             Fraction(self.corrected_u, self.n),
@@ -115,38 +115,38 @@ class Decomposition:
 def partition(
     greedy_passed: NDArray[np.bool_], samples_passed: NDArray[np.bool_]
 ) -> NDArray[np.str_]:
-    """The source state of every problem (Equations 3 to 5).
+    """Partition problems by their source state (Equations 3 to 5).
 
     Args:
         greedy_passed: shape (P,), V of the source's greedy decode.
-        samples_passed: shape (P, K), V of the samples that search drew.
+        samples_passed: shape (P, K), V of the search samples.
 
     Returns:
-        Shape (P,): ``G`` where the greedy decode passed, else ``S`` where a sample did, else ``U``.
+        Shape (P,): ``G`` if the greedy decode passed, else ``S`` if a sample passed, else ``U``.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes do not match.
     """
     if samples_passed.ndim != 2 or samples_passed.shape[:1] != greedy_passed.shape:
         raise ValueError(
-            f"samples of shape {samples_passed.shape} do not fit {greedy_passed.shape} problems"
+            f"shapes do not match: samples {samples_passed.shape}, greedy {greedy_passed.shape}"
         )
     return np.where(greedy_passed, "G", np.where(samples_passed.any(axis=1), "S", "U"))
 
 
 def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposition:
-    """Counts what one trained model did to each state.
+    """Count the problems of each source state that one trained model changed.
 
     Args:
         states: shape (P,), ``G``, ``S`` or ``U`` under the source model.
         passed: shape (P,), V of the trained model's greedy decode.
 
     Raises:
-        ValueError: no problem, shapes that differ, or another state.
+        ValueError: there is no problem, shapes differ, or a state is unknown.
     """
     if states.shape != passed.shape or not states.size:
         raise ValueError(
-            f"expected one state and one decision a problem, found shapes {states.shape} and "
+            f"expected one state and one decision per problem, found shapes {states.shape} and "
             f"{passed.shape}"
         )
     members = {name: states == name for name in ("G", "S", "U")}
@@ -163,7 +163,7 @@ def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposit
 
 
 def pool(parts: Sequence[Decomposition]) -> Decomposition:
-    """Adds up counts: over the seeds of a condition, rates and terms become their means."""
+    """Sum counts over the seeds of a condition, so that rates and terms become their means."""
     return Decomposition(
         sum(part.n_g for part in parts),
         sum(part.n_s for part in parts),
@@ -175,7 +175,7 @@ def pool(parts: Sequence[Decomposition]) -> Decomposition:
 
 
 def unstable_states(n_g: int, n_s: int, n_u: int) -> tuple[State, ...]:
-    """The states whose rates rest on fewer than ``STABLE_ITEMS`` audit problems."""
+    """Find the states whose rates are based on fewer than ``STABLE_ITEMS`` audit problems."""
     sizes: tuple[tuple[State, int], ...] = (("G", n_g), ("S", n_s), ("U", n_u))
     return tuple(name for name, size in sizes if size < STABLE_ITEMS)
 

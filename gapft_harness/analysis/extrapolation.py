@@ -1,10 +1,11 @@
 """Bounds of Pass@k for more samples than were drawn.
 
-A problem passes each sample with a chance p of its own, independently. How p is spread over
-problems is not assumed, as n samples of each cannot show it: the bounds hold Pass@k of every
-distribution of p that explains how many problems passed 0, ..., n samples. They are those of a
-profile of Pearson's distance over all mixing distributions (of whose likelihood: Lindsay 1995,
-"Mixture Models: Theory, Geometry and Applications").
+Model: each problem has its own probability p of passing a sample, and samples are independent. The
+distribution of p over problems is not assumed, since n samples per problem cannot identify it: the
+bounds cover Pass@k of every distribution of p that is compatible with the numbers of problems that
+passed 0, ..., n samples. They are computed by profiling Pearson's distance over all mixing
+distributions (for the likelihood: Lindsay 1995, "Mixture Models: Theory, Geometry and
+Applications").
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from gapft_harness.analysis.bootstrap import Interval
 Array = NDArray[np.float64]
 
 LEVEL = 0.95
-#: Extrapolated numbers of samples, as multiples of those drawn. Farther out the bounds say little;
-#: docs/gap.md has their widths.
+#: Extrapolated numbers of samples, as multiples of those drawn. For larger multiples the bounds are
+#: too wide to be useful; docs/gap.md has their widths.
 MULTIPLES = (2, 4)
-#: Chances p between 0 and 1, times the root of the number of samples.
+#: Grid points of p between 0 and 1, divided by the square root of the number of samples.
 _CHANCES = 20
-#: How exactly constraints hold, relative to the most exact share.
+#: Weight of a constraint, relative to the most precise share.
 _EXACT = 1e3
-#: Steps of a fit at most, times the number of chances; far more than it takes.
+#: Maximum number of steps of a fit, divided by the number of grid points; fits need far fewer.
 _STEPS = 100
 
 
@@ -35,12 +36,12 @@ def bound_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Inter
     """Bound Pass@k with 95% confidence.
 
     Args:
-        passing: shape (P,), how many of its samples each problem passed.
-        samples: n, how many were drawn of each.
-        k: how many samples a verifier may choose from; more than n.
+        passing: shape (P,), the number of passing samples of each problem.
+        samples: n, the number of samples drawn for each problem.
+        k: the number of samples that a verifier may choose from; more than n.
 
     Returns:
-        The least and the greatest Pass@k that the counts leave possible.
+        The smallest and the largest Pass@k that are compatible with the counts.
 
     Raises:
         ValueError: there is no problem or no sample, or k is not above n.
@@ -54,7 +55,7 @@ def bound_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Inter
     quantile = float(stats.chi2.ppf(LEVEL, 1))
 
     def errors(problems: Array) -> Array:
-        """Standard errors of the counts' shares; rare counts have those of a bound on them."""
+        """Estimate standard errors of shares; for rare counts, those of an upper bound."""
         return np.sqrt(np.maximum(problems, quantile)) / len(passing)
 
     shares = counts / len(passing)
@@ -64,14 +65,14 @@ def bound_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Inter
     fitted = float(solved @ weights)
 
     def excess(value: float) -> float:
-        """How far Pass@k of this value is from being possible; negative if it is possible."""
+        """Compute how far this Pass@k exceeds the confidence limit; negative if inside."""
         return _fit(shares, expected, widths, (solved, value))[1] - least - quantile
 
     return Interval(*(_boundary(excess, fitted, end) for end in (0.0, 1.0)))
 
 
 def _boundary(excess: Callable[[float], float], inside: float, end: float) -> float:
-    """Where what is possible ends, between a possible value and an end of the range."""
+    """Find the limit of the confidence set between a value inside it and an end of the range."""
     if excess(end) <= 0:
         return end
     return float(optimize.brentq(excess, inside, end, xtol=1e-5))
@@ -80,13 +81,13 @@ def _boundary(excess: Callable[[float], float], inside: float, end: float) -> fl
 def _fit(
     shares: Array, expected: Array, widths: Array, fixed: tuple[Array, float] | None = None
 ) -> tuple[Array, float]:
-    """Weights (J,) of chances that are nearest to the shares (n + 1,), and Pearson's distance.
+    """Fit weights (J,) of the grid points to the observed shares; return Pearson's distance too.
 
     Args:
-        shares: of problems by how many samples they passed.
-        expected: shape (n + 1, J), these shares under each chance.
-        widths: standard errors of the shares.
-        fixed: a linear function of the weights and the value that it must have.
+        shares: shape (n + 1,), the share of problems with 0, ..., n passing samples.
+        expected: shape (n + 1, J), the expected shares at each grid point of p.
+        widths: shape (n + 1,), standard errors of the shares.
+        fixed: a constraint: a linear function of the weights, shape (J,), and its value.
     """
     exact = _EXACT / widths.min()
     rows = [expected / widths[:, None], np.full((1, expected.shape[1]), exact)]

@@ -1,4 +1,4 @@
-"""Groups of K responses to one problem whose rewards are all equal: they teach GRPO nothing."""
+"""Count flat groups: K responses to one problem with equal rewards, which give GRPO no signal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gapft_harness.core.records import State
 
 @dataclass(frozen=True, slots=True)
 class FlatGroups:
-    """The groups of one state of the source, of which some are flat.
+    """Counts of groups in one source state.
 
     Attributes:
         state: G, S or U.
-        groups: all of them.
-        solved: those in which every response passed.
-        failed: those in which none did.
+        groups: all groups.
+        solved: groups in which every response passed.
+        failed: groups in which no response passed.
     """
 
     state: State
@@ -27,23 +27,24 @@ class FlatGroups:
 
     @property
     def flat(self) -> int:
-        """Flat groups."""
+        """The number of flat groups."""
         return self.solved + self.failed
 
     @property
     def share(self) -> Fraction | None:
-        """The share of the groups that is flat; None without a group."""
+        """The share of groups that are flat; None if there is no group."""
         return Fraction(self.flat, self.groups) if self.groups else None
 
 
 def flat_groups(found: Iterable[tuple[State, int, int]]) -> tuple[FlatGroups, ...]:
-    """Counts groups by state.
+    """Count groups and flat groups by state.
 
     Args:
-        found: of each group its problem's state, how many responses it has, how many passed.
+        groups: for each group its problem's state, its number of responses, and the number of
+            responses that passed.
 
     Returns:
-        One for each of G, S and U, in this order.
+        The counts of G, S and U, in this order.
     """
     counts: dict[State, list[int]] = {"G": [0, 0, 0], "S": [0, 0, 0], "U": [0, 0, 0]}
     for state, size, passed in found:
@@ -55,7 +56,7 @@ def flat_groups(found: Iterable[tuple[State, int, int]]) -> tuple[FlatGroups, ..
 
 
 def solved_share(groups: Iterable[FlatGroups]) -> Fraction | None:
-    """Of the flat groups the share that is of G, which one decode solves; None without any."""
+    """Compute the share of flat groups that are in G; None if there is no flat group."""
     by_state = {of.state: of.flat for of in groups}
     flat = sum(by_state.values())
     return Fraction(by_state["G"], flat) if flat else None

@@ -1,6 +1,6 @@
-"""Paired differences of any number per item: exact and sign-flip tests, Holm's correction.
+"""Tests of paired differences per item: McNemar's test, sign flips, Holm's correction.
 
-Training seeds are held fixed by both tests: they speak of these models on other items.
+Both tests hold the training seeds fixed: they generalize to other items, not to other trainings.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.streams import Stream
 
-#: Signs held in memory at once.
+#: Signs in memory at once.
 _CHUNK_VALUES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class SignFlips:
-    """What sign flips say of a sum of differences.
+    """The result of a sign-flip test of a sum of differences.
 
     Attributes:
-        p_value: two-sided, of the null that each difference could as well have the other sign.
-        flips: how many patterns of signs were compared.
-        exhaustive: whether they are all that there are, so that the p value is exact.
+        p_value: the two-sided p value; under the null hypothesis both signs of each difference are
+            equally likely.
+        flips: the number of sign patterns compared.
+        exhaustive: whether these are all patterns, so that the p value is exact.
     """
 
     p_value: float
@@ -34,9 +35,15 @@ class SignFlips:
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """McNemar's exact test: the two-sided p value of ``gained`` among as many fair coins.
+    """Compute the two-sided p value of McNemar's exact test.
 
-    1 where nothing changed.
+    Args:
+        gained: the number of items correct only after the change.
+        lost: the number of items correct only before it.
+
+    Returns:
+        The probability, for gained + lost fair coins, of a result at least as extreme; 1 if nothing
+        changed.
     """
     from scipy import stats
 
@@ -47,19 +54,20 @@ def mcnemar(gained: int, lost: int) -> float:
 def sign_flips(
     differences: NDArray[np.floating] | NDArray[np.integer], *, flips: int, stream: Stream
 ) -> SignFlips:
-    """Gives each difference a random sign, again and again.
+    """Test a sum of differences against random signs.
 
-    T is the sum of the differences, T* that under random signs. Only the m that are not 0 matter.
-    If 2^m is at most ``flips``, all patterns are taken and p = #{|T*| >= |T|} / 2^m, else
-    p = (1 + #{|T*| >= |T|}) / (1 + B) of B drawn ones. Sums of floats are compared up to rounding.
+    T is the sum of the differences, and T* the sum with random signs. Only the m nonzero
+    differences matter. If 2^m is at most ``flips``, all patterns are used and
+    p = #{|T*| >= |T|} / 2^m; otherwise B patterns are drawn and
+    p = (1 + #{|T*| >= |T|}) / (1 + B). Sums of floats are compared with a tolerance for rounding.
 
     Args:
-        differences: shape (P,): of each item, or summed over each cluster of items.
+        differences: shape (P,): one for each item, or summed over each cluster of items.
         flips: B.
-        stream: the randomness.
+        stream: the random stream.
 
     Raises:
-        ValueError: no flip.
+        ValueError: ``flips`` is below 1.
     """
     if flips < 1:
         raise ValueError(f"expected at least one flip, found {flips}")
@@ -78,18 +86,18 @@ def sign_flips(
             bits = (numbers >> np.arange(len(changed))) & 1
         else:
             bits = generator.integers(2, size=(rows, len(changed)), dtype=np.int8)
-        # each sign is 2 bit - 1, so the sum is twice that of the drawn ones, less all
+        # A sign is 2 bit - 1, so T* is twice the sum over the bits that are 1, minus T.
         totals = 2 * (bits.astype(np.float64) @ changed) - changed.sum()
         extreme += int((np.abs(totals) >= least).sum())
-    more = 0 if exhaustive else 1  # the observed pattern itself
+    more = 0 if exhaustive else 1  # counts the observed pattern
     return SignFlips((extreme + more) / (total + more), total, exhaustive)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: compared with a level, it holds the family's error below it.
+    """Adjust p values by Holm's step-down method, which controls the family-wise error rate.
 
-    The i-th smallest of m, from 0, is multiplied by m - i; none is below a smaller one's, or above
-    1.
+    The i-th smallest of m p values (i from 0) is multiplied by m - i. An adjusted value is at most
+    1, and at least the adjusted value of any smaller p value.
     """
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -99,20 +107,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# How many decisions differ between two models on one audit: what a small difference may hide.
+# The number of decisions that differ between two models on one audit.
 #
-# Two trainings on the same data differed by 0.07 points of Pass@1 and in 331 of 1,367 decisions
-# (the paper's appendix on implementation details).
+# It can be large although Pass@1 is almost equal: two trainings on the same data differed by 0.07
+# points of Pass@1, but in 331 of 1,367 decisions (the paper's appendix on implementation details).
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Which decisions changed from one model to the other.
+    """Counts of the decisions that differ between two models.
 
     Attributes:
         n: problems.
-        lost: right by the first, wrong by the second.
-        gained: wrong by the first, right by the second.
+        lost: problems that only the first model solves.
+        gained: problems that only the second model solves.
     """
 
     n: int
@@ -121,30 +129,30 @@ class Changes:
 
     @property
     def changed(self) -> int:
-        """Decisions that differ, whichever way."""
+        """The number of decisions that differ, in either direction."""
         return self.lost + self.gained
 
     @property
     def share(self) -> Fraction:
-        """Of all decisions, those that differ."""
+        """The share of decisions that differ."""
         return Fraction(self.changed, self.n)
 
     @property
     def difference(self) -> Fraction:
-        """Pass@1 of the second minus that of the first."""
+        """Pass@1 of the second model minus Pass@1 of the first."""
         return Fraction(self.gained - self.lost, self.n)
 
 
 def changes(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Changes:
-    """Counts the decisions that differ.
+    """Count the decisions that differ between two models.
 
     Args:
-        first: shape (P,), whether each problem was right; P > 0.
-        second: shape (P,), the same of the other model.
+        first: shape (P,), whether the first model solves each problem; P > 0.
+        second: shape (P,), the same for the second model.
 
     Raises:
-        ValueError: shapes that do not fit, or no problem.
+        ValueError: shapes do not match, or there is no problem.
     """
     if first.shape != second.shape or first.ndim != 1 or not first.size:
-        raise ValueError(f"decisions of shapes {first.shape} and {second.shape} do not fit")
+        raise ValueError(f"shapes do not match: decisions {first.shape} and {second.shape}")
     return Changes(first.size, int((first & ~second).sum()), int((~first & second).sum()))

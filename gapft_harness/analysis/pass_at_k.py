@@ -1,4 +1,4 @@
-"""Unbiased Pass@k from n samples a problem (Chen et al. 2021, Equation 1)."""
+"""Unbiased Pass@k from n samples per problem (Chen et al. 2021, Equation 1)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 
 def pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> NDArray[np.float64]:
-    """Estimates each problem's Pass@k without bias: 1 - C(n-c, k) / C(n, k).
+    """Estimate each problem's Pass@k without bias: 1 - C(n-c, k) / C(n, k).
 
-    The ratio is the product over j < c of (n-k-j) / (n-j); it is summed as logarithms, so that
-    nothing overflows and small values keep their digits for n in the thousands.
+    The ratio is the product over j < c of (n-k-j) / (n-j). It is computed as a sum of logarithms,
+    which avoids overflow and preserves the precision of small values for n in the thousands.
 
     Args:
-        passing: shape (P,), c, how many of a problem's samples passed.
-        samples: n, samples of every problem.
-        k: how many of them a verifier may choose from, 1 <= k <= n.
+        passing: shape (P,), c, the number of passing samples of each problem.
+        samples: n, the number of samples of every problem.
+        k: the number of samples that a verifier may choose from, 1 <= k <= n.
 
     Returns:
-        Shape (P,), fractions in [0, 1]; exactly 0 where c = 0 and 1 where c > n - k.
+        Shape (P,), fractions in [0, 1]; exactly 0 if c = 0, and 1 if c > n - k.
 
     Raises:
         ValueError: k is outside 1..n, or a count outside 0..n.
@@ -37,7 +37,7 @@ def pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> NDArray[np.
 
 
 def mean_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Fraction:
-    """The mean of ``pass_at_k`` over problems, exact.
+    """Compute the exact mean of ``pass_at_k`` over problems.
 
     Args:
         passing: shape (P,), P >= 1.
@@ -45,7 +45,7 @@ def mean_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Fracti
         k: 1 <= k <= n.
 
     Raises:
-        ValueError: as ``pass_at_k``, or there is no problem.
+        ValueError: k is outside 1..n, a count is outside 0..n, or there is no problem.
     """
     _check(passing, samples, k)
     if not len(passing):
@@ -56,7 +56,7 @@ def mean_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Fracti
 
 
 def reported_k(samples: int) -> tuple[int, ...]:
-    """The k of a Pass@k curve: the powers of two up to n, and n itself."""
+    """List the k of a Pass@k curve: the powers of two up to n, and n itself."""
     powers = [2**exponent for exponent in range(samples.bit_length()) if 2**exponent <= samples]
     return tuple(sorted({*powers, samples}))
 
@@ -72,22 +72,22 @@ def _check(passing: NDArray[np.integer], samples: int, k: int) -> None:
         )
 
 
-# How many verified samples of the source one decode of a trained model is worth.
+# The number of verified source samples that one decode of a trained model is worth.
 #
-# Appendix of the paper, table "Source Pass@K Reached by One Decode".
+# See the paper's appendix, table "Source Pass@K Reached by One Decode".
 
 
 def k_equivalent(passing: NDArray[np.integer], samples: int, pass_at_1: Fraction) -> int:
-    """The largest k whose source Pass@k does not exceed ``pass_at_1``, compared exactly.
+    """Find the largest k whose source Pass@k does not exceed ``pass_at_1``, compared exactly.
 
     Args:
-        passing: shape (P,), how many of each audit problem's source samples passed.
-        samples: K, samples of every problem.
+        passing: shape (P,), the number of passing source samples of each audit problem.
+        samples: K, the number of samples of every problem.
         pass_at_1: the condition's Pass@1, mean over its seeds.
 
     Returns:
-        0 where the condition is below the source's *sampled* Pass@1 (written ``<1``; the source's
-        greedy accuracy plays no part); K means at least K.
+        k; 0 (printed as ``<1``) if the condition is below the source's *sampled* Pass@1 (the
+        source's greedy accuracy does not matter); K means K or more.
     """
     below, above = 0, samples + 1
     while above - below > 1:
@@ -100,5 +100,5 @@ def k_equivalent(passing: NDArray[np.integer], samples: int, pass_at_1: Fraction
 
 
 def k_label(k_eq: int) -> str:
-    """``<1`` or the number, as the paper prints it."""
+    """Format a k equivalent as in the paper: ``<1`` for 0, else the number."""
     return str(k_eq) if k_eq else "<1"

@@ -13,14 +13,14 @@ from gapft_harness.core.streams import Stream
 
 @dataclass(frozen=True, slots=True)
 class PairedPermutation:
-    """What the permutations say of a difference of Pass@1.
+    """The result of a paired permutation test of a difference of Pass@1.
 
     Attributes:
         difference: the mean of a minus b over seeds and problems.
-        p_value: two-sided, of the null that every problem's outcomes under a and under b could as
-            well have been exchanged.
-        permutations: how many were compared.
-        exhaustive: whether they are all that there are, so that the p value is exact.
+        p_value: the two-sided p value; under the null hypothesis the outcomes under a and b are
+            exchangeable for every problem.
+        permutations: the number of permutations compared.
+        exhaustive: whether these are all permutations, so that the p value is exact.
     """
 
     difference: Fraction
@@ -37,28 +37,31 @@ def paired_permutation(
     permutations: int,
     stream: Stream,
 ) -> PairedPermutation:
-    """Exchanges the two conditions on a random half of the problems, again and again.
+    """Test the difference of two conditions by exchanging them on random subsets of problems.
 
-    A permutation keeps or exchanges a problem under all seeds alike, each with probability 1/2.
-    With d_i the sum over seeds of a minus b on problem i, its statistic is T* = sum of s_i d_i for
-    signs s_i, and T that of the signs that were observed, all +1. Only the m problems with d_i
-    other than 0 matter. If 2^m is at most ``permutations``, all sign patterns are taken, and
-    p = #{|T*| >= |T|} / 2^m. Otherwise p = (1 + #{|T*| >= |T|}) / (1 + B) of B drawn ones.
+    A permutation exchanges the conditions on each problem with probability 1/2, for all seeds
+    together. With d_i the sum over seeds of a minus b on problem i, its statistic is
+    T* = sum of s_i d_i for signs s_i; the observed statistic T has all signs +1. Only the m
+    problems with nonzero d_i matter. If 2^m is at most ``permutations``, all sign patterns are used
+    and p = #{|T*| >= |T|} / 2^m; otherwise B patterns are drawn and
+    p = (1 + #{|T*| >= |T|}) / (1 + B).
 
-    The trained models are taken as they are: the test says nothing of other training seeds.
+    The trained models are fixed: the test does not generalize to other training seeds.
 
     Args:
         a: shape (S, P): whether the greedy decode of seed s's model passes on problem i.
-        b: the same of the other condition, paired by seed and problem.
-        item_ids: shape (P,), distinct; the order of problems changes nothing.
+        b: shape (S, P), the same for the other condition, paired by seed and problem.
+        item_ids: shape (P,), distinct; the order of problems does not matter.
         permutations: B.
-        stream: the randomness.
+        stream: the random stream.
 
     Raises:
-        ValueError: shapes that do not fit, repeated ids, or no permutation.
+        ValueError: shapes do not match, ids repeat, or ``permutations`` is below 1.
     """
     if a.shape != b.shape or a.ndim != 2 or not a.size or item_ids.shape != a.shape[1:]:
-        raise ValueError(f"{a.shape} and {b.shape} decisions do not fit {item_ids.shape} items")
+        raise ValueError(
+            f"shapes do not match: decisions {a.shape} and {b.shape}, items {item_ids.shape}"
+        )
     if len(np.unique(item_ids)) != len(item_ids):
         raise ValueError("item ids must be distinct")
     if permutations < 1:
@@ -74,7 +77,7 @@ def paired_permutation(
         bits = stream.generator().integers(2, size=(permutations, len(changed)))
     totals = (2 * bits - 1) @ changed
     extreme = int((np.abs(totals) >= abs(observed)).sum())
-    more = 0 if exhaustive else 1  # the observed pattern itself
+    more = 0 if exhaustive else 1  # counts the observed pattern
     return PairedPermutation(
         difference=Fraction(observed, a.size),
         p_value=Fraction(extreme + more, len(bits) + more),

@@ -1,15 +1,16 @@
 """The smallest difference of Pass@1 that seeds and audit items can detect.
 
-Two models answer m items, under n pairs of training seeds. On an item they differ in correctness
-with probability pi (the discordance), and with an effect delta one is right more often: the
-difference of a pair of decisions is -1, 0 or 1, with mean delta and variance pi - delta^2. Of that
-variance a share s is the items' own and comes back under every seed; the rest is drawn anew. The
-mean over seeds and items then has variance (pi - delta^2) c / m with c = s + (1 - s) / n, and a
+Two models answer m items, under n pairs of training seeds. On an item their correctness differs
+with probability pi (the discordance), and delta is the effect: the difference of a pair of
+decisions is -1, 0 or 1, with mean delta and variance pi - delta^2. A share s of this variance
+belongs to the items and is the same under every seed; the rest is independent between seeds. So the
+mean over seeds and items has variance (pi - delta^2) c / m with c = s + (1 - s) / n, and a
 two-sided test at level a detects delta with the power
 
-    Phi((delta sqrt(m / c) - z sqrt(pi)) / sqrt(pi - delta^2)),    z the 1 - a/2 quantile,
+    Phi((delta sqrt(m / c) - z sqrt(pi)) / sqrt(pi - delta^2)),    z the 1 - a/2 quantile.
 
-for c = 1 the usual power of McNemar's test (Miettinen 1968; Connor 1987, Biometrics 43, 207-211).
+For c = 1 this is the usual power of McNemar's test (Miettinen 1968; Connor 1987, Biometrics 43,
+207-211).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ POWER = 0.8
 def power(
     effect: float, *, seeds: int, items: int, discordance: float, shared: float = 0.0
 ) -> float:
-    """The chance that a two-sided paired test at level 5% finds an effect.
+    """Compute the probability that a two-sided paired test at level 5% detects an effect.
 
     Args:
         effect: delta, the difference of Pass@1, within 0..discordance.
@@ -39,8 +40,8 @@ def power(
     """
     if seeds < 1 or items < 1 or not 0 < discordance <= 1 or not 0 <= shared <= 1:
         raise ValueError(
-            f"expected seeds and items of 1 or more, a discordance above 0 and at most 1 and a "
-            f"share within 0..1, found {seeds}, {items}, {discordance} and {shared}"
+            f"expected seeds and items of at least 1, a discordance above 0 and at most 1, and a "
+            f"share within 0..1; found {seeds}, {items}, {discordance} and {shared}"
         )
     if not 0 <= effect <= discordance:
         raise ValueError(f"the effect must be within 0..{discordance}, found {effect}")
@@ -52,9 +53,19 @@ def power(
 
 
 def detectable(*, seeds: int, items: int, discordance: float, shared: float = 0.0) -> float | None:
-    """The smallest effect that is found with power 80%; None where none is, however large.
+    """Find the smallest effect that is detected with power 80%.
 
-    Args and errors as of ``power``.
+    Args:
+        seeds: n, pairs of training seeds.
+        items: m.
+        discordance: pi, above 0 and at most 1.
+        shared: s, within 0..1.
+
+    Returns:
+        The difference of Pass@1; None if even the largest effect, pi, is not detected.
+
+    Raises:
+        ValueError: an argument is outside its bounds.
     """
 
     def lacking(effect: float) -> float:
@@ -67,17 +78,18 @@ def detectable(*, seeds: int, items: int, discordance: float, shared: float = 0.
 
 
 def times_as_many(distance: float, width: float) -> float | None:
-    """How much more data would tell a difference from a value, with power 80% at level 5%.
+    """Compute how much more data would separate a difference from a value (power 80%, level 5%).
 
-    The interval narrows with the root of the data: with the quantiles z of 1 - a/2 and y of the
-    power, a difference at this distance is told where z + y standard errors fit into it.
+    The interval narrows with the square root of the amount of data. With z the 1 - a/2 quantile and
+    y the quantile of the power, the difference is separated if its distance is z + y standard
+    errors.
 
     Args:
-        distance: of the difference, taken as it was found, from the value.
-        width: of its 95% interval, whose half is z standard errors.
+        distance: the distance between the observed difference and the value.
+        width: the width of the difference's 95% interval, which is 2 z standard errors.
 
     Returns:
-        The factor; None where the difference lies on the value, so that no data would tell.
+        The factor by which to multiply the data; None if the distance is 0.
     """
     if not distance:
         return None

@@ -1,8 +1,8 @@
-"""Answer redistribution: is the correction tied to problems, or would answer frequencies do?
+"""Answer redistribution: test whether the corrections exceed what answer frequencies explain.
 
-Section 5 of the paper and its table "Logic Scope Matrix and Answer-Redistribution Control". The
-post-training answers are permuted within strata of source answer and audit group (G, S or U). That
-keeps how often each answer is given in each stratum, and breaks which problem it is given to.
+See Section 5 of the paper and its table "Logic Scope Matrix and Answer-Redistribution Control". The
+post-training answers are permuted within strata of source answer and audit group (G, S or U). This
+preserves the frequency of each answer in each stratum, and breaks the link to the problems.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
 
-#: The code of a response that gives no answer; it is never right.
+#: The code of a response without an answer; it is never correct.
 NO_ANSWER = -1
 
-#: Permuted answers held in memory at once.
+#: Permuted answers in memory at once.
 _CHUNK_VALUES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Redistributed:
-    """The share of right answers in one audit group, as observed and under redistribution.
+    """The share of correct answers in one audit group, observed and under redistribution.
 
     Attributes:
-        items: problems of the group.
-        fixed: of them, those that are the only one of their stratum, or whose stratum gives one
-            answer alone under every seed: no permutation changes what they are given.
-        observed: the mean over seeds of the share that is right: κ_S or κ_U.
-        null: its expectation under redistribution, exact.
-        p_value: one-sided, see ``redistribute``.
+        items: the number of problems in the group.
+        fixed: the number of these problems whose answer no permutation changes: all answers of
+            their stratum are equal under every seed, or the stratum has one problem.
+        observed: the share of correct answers, mean over seeds: κ_S or κ_U.
+        null: its exact expectation under redistribution.
+        p_value: the one-sided p value, see ``redistribute``.
     """
 
     items: int
@@ -53,17 +53,17 @@ class _Stratum:
 
     @property
     def right(self) -> int:
-        """Right answers as observed, over all seeds."""
+        """The number of correct answers observed, over all seeds."""
         return int((self.answers == self.golds).sum())
 
     @property
     def fixed(self) -> bool:
-        """Whether every permutation gives each problem what it has."""
+        """Whether no permutation changes the answers."""
         return bool((self.answers == self.answers[:, :1]).all())
 
     @property
     def expected(self) -> Fraction:
-        """Right answers to be expected: each problem gets each answer of its stratum as often."""
+        """The expected number of correct answers: a problem gets each answer equally often."""
         size = len(self.golds)
         golds, wanted = np.unique(self.golds, return_counts=True)
         places = np.searchsorted(golds, self.answers).clip(max=len(golds) - 1)
@@ -71,7 +71,7 @@ class _Stratum:
         return Fraction(int((given * wanted).sum()), size)
 
     def drawn(self, permutations: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Shape (B,): right answers under each permutation, the same one for all seeds."""
+        """Count the correct answers under each permutation, shape (B,); seeds share them."""
         return np.concatenate([*self._chunks(permutations, generator)])
 
     def _chunks(
@@ -99,36 +99,36 @@ def redistribute(
     permutations: int,
     stream: Stream,
 ) -> dict[State, Redistributed]:
-    """Permutes post-training answers within strata of (source answer, audit group).
+    """Permute post-training answers within strata of (source answer, audit group).
 
-    A permutation moves problems, and so is the same for all seeds: what several seeds answer to one
-    problem is no independent evidence. The null rate needs no draws: under redistribution, each of
-    the m problems of a stratum gets each of its m answers equally often, so the expected number
-    of right ones is, summed over answers a, (times a is given) (times a is right) / m.
+    A permutation acts on problems and is the same for all seeds, because the answers of several
+    seeds to one problem are not independent. The null rate is exact and needs no draws: under
+    redistribution, each of the m problems of a stratum gets each of its m answers equally often, so
+    the expected number of correct answers is the sum over answers a of (number of responses a)
+    (number of golds a) / m.
 
-    The p value is (1 + permutations with at least as many right answers) / (1 + permutations); the
-    paper prints none.
+    The p value is (1 + permutations with at least as many correct answers) / (1 + permutations);
+    the paper prints none.
 
     Args:
-        answers: shape (S, P), what each seed's model answers, as codes; ``NO_ANSWER`` where it
-            gives none.
-        golds: shape (P,), the code of the right answer.
-        source_answers: shape (P,), what the source's greedy decode answers.
+        answers: shape (S, P), the code of each seed's answer; ``NO_ANSWER`` if there is none.
+        golds: shape (P,), the code of the correct answer.
+        source_answers: shape (P,), the code of the source's greedy answer.
         states: shape (P,), ``G``, ``S`` or ``U``.
-        item_ids: shape (P,), distinct; problems are sorted by them, so their order says nothing.
+        item_ids: shape (P,), distinct; problems are sorted by them, so their order does not matter.
         permutations: B.
-        stream: the randomness.
+        stream: the random stream.
 
     Returns:
-        S and U, without those that have no problem.
+        The results for S and U; a state without problems is omitted.
 
     Raises:
-        ValueError: shapes that do not fit, repeated ids, or no permutation.
+        ValueError: shapes do not match, ids repeat, or there is no permutation.
     """
     if permutations < 1:
         raise ValueError(f"expected at least one permutation, found {permutations}")
     if item_ids.shape != golds.shape or len(np.unique(item_ids)) != len(item_ids):
-        raise ValueError("expected one distinct id an item")
+        raise ValueError("expected one distinct id per item")
     _require_fit(answers, golds, source_answers, states)
     order = np.argsort(item_ids)
     strata = _by_group(answers[:, order], golds[order], source_answers[order], states[order])
@@ -144,7 +144,10 @@ def null_rates(
     source_answers: NDArray[np.int64],
     states: NDArray[np.str_],
 ) -> dict[State, Fraction]:
-    """The ``null`` of ``redistribute`` alone, which takes no permutations; arguments as there."""
+    """Compute only the ``null`` of ``redistribute``, which needs no permutations.
+
+    Its docstring describes the arguments.
+    """
     _require_fit(answers, golds, source_answers, states)
     strata = _by_group(answers, golds, source_answers, states)
     return {group: _expected(of) / _decisions(of) for group, of in strata.items()}
@@ -159,8 +162,8 @@ def _require_fit(
     shapes = (source_answers.shape, states.shape, answers.shape[1:])
     if any(shape != golds.shape for shape in shapes) or not len(answers):
         raise ValueError(
-            f"answers of shape {answers.shape} do not fit golds of {golds.shape}, source answers "
-            f"of {source_answers.shape} and {states.shape} states"
+            f"shapes do not match: answers {answers.shape}, golds {golds.shape}, source answers "
+            f"{source_answers.shape}, states {states.shape}"
         )
 
 
@@ -170,7 +173,7 @@ def _by_group(
     source_answers: NDArray[np.int64],
     states: NDArray[np.str_],
 ) -> dict[State, list[_Stratum]]:
-    """The strata of S and of U, where they have problems."""
+    """Split the problems of S and U into strata; a state without problems is omitted."""
     groups: tuple[State, ...] = ("S", "U")
     return {
         group: [*_strata(answers[:, of], golds[of], source_answers[of])]

@@ -1,8 +1,8 @@
-"""The scale of an adapter by a calibration constraint (the paper's appendix on adapter scaling).
+"""Choose an adapter's scale by a calibration constraint (the paper's appendix on adapter scaling).
 
-u_α is a one-sided Wilson upper bound for ρ_G(α), the share of the problems that the source solves
-that the adapter at scale α fails. The chosen scale is the largest that is safe, and every smaller
-one with it.
+u_α is a one-sided Wilson upper bound for ρ_G(α): the share of the problems solved by the source
+that the adapter at scale α fails. A scale is chosen if it and all smaller scales are safe, and it
+is the largest such scale.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from collections.abc import Mapping, Sequence
 #: The nonzero scales of the paper, ascending. Scale 0 is the source.
 SCALES = (0.25, 0.5, 0.75, 1.0)
 
-#: The fixed scale that the chosen ones are compared with.
+#: The fixed scale that chosen scales are compared with.
 FIXED = 0.75
 
 
 def upper_bound(regressed: int, solved: int, level: float) -> float:
-    """The one-sided Wilson upper bound of a regression rate.
+    """Compute the one-sided Wilson upper bound of a regression rate.
 
     Args:
-        regressed: of the solved problems, how many are wrong now.
-        solved: problems that the source solves.
-        level: the chance that the bound is allowed to lie below the true rate.
+        regressed: the number of solved problems that the adapter fails.
+        solved: the number of problems that the source solves.
+        level: the allowed probability that the bound is below the true rate.
 
     Returns:
-        The bound; 1 where ``solved`` is 0, since nothing then speaks against any rate.
+        The bound; 1 if ``solved`` is 0, since there is no evidence against any rate.
 
     Raises:
-        ValueError: counts that are none, or a level outside (0, 1).
+        ValueError: ``regressed`` is outside 0..``solved``, or the level is outside (0, 1).
     """
     if not 0 <= regressed <= solved:
-        raise ValueError(f"{regressed} of {solved} solved problems cannot be wrong")
+        raise ValueError(f"regressed must be within 0..{solved}, found {regressed}")
     if not 0 < level < 1:
-        raise ValueError(f"the level must lie between 0 and 1, found {level}")
+        raise ValueError(f"the level must be between 0 and 1, found {level}")
     if not solved:
         return 1.0
     from scipy.stats import binomtest
@@ -44,21 +44,21 @@ def upper_bound(regressed: int, solved: int, level: float) -> float:
 
 
 def simultaneous_bounds(regressed: Sequence[int], solved: int, level: float) -> tuple[float, ...]:
-    """Upper bounds of several rates that hold together, by Bonferroni's correction.
+    """Compute simultaneous upper bounds of several rates, with Bonferroni's correction.
 
     Args:
-        regressed: a count for each scale.
-        solved: problems that the source solves.
-        level: of the whole family; each bound gets an equal part.
+        regressed: the number of regressed problems at each scale.
+        solved: the number of problems that the source solves.
+        level: the allowed error probability of all bounds together, divided equally among them.
     """
     return tuple(upper_bound(count, solved, level / len(regressed)) for count in regressed)
 
 
 def choose_scale(bounds: Mapping[float, float], tolerance: float) -> float:
-    """The largest scale that is safe for every smaller scale; 0 if none is.
+    """Choose the largest scale such that it and every smaller scale are safe; 0 if there is none.
 
     Args:
-        bounds: u_α by nonzero scale α, in any order.
+        bounds: nonzero scale α -> u_α, in any order.
         tolerance: the highest bound that counts as safe.
 
     Returns:

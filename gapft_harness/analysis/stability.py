@@ -1,8 +1,8 @@
-"""Does the split of source failures into S and U hold under other samples of the source?
+"""Stability of the split of source failures into S and U under different source samples.
 
-The paper's appendix "Stability Across Independent Source Samples": the partition is made from
-several independent sample sets, while the greedy decodes of the source and of the trained models
-stay as they are.
+See the paper's appendix "Stability Across Independent Source Samples": the partition is computed
+from several independent sample sets, while the greedy decodes of the source and of the trained
+models stay fixed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gapft_harness.core.records import State
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far partitions agree on the problems that the source gets wrong.
+    """Agreement of several partitions on the problems that the source fails.
 
     Attributes:
-        failures: how many these are.
-        unstable: the share of them that is in S under one partition and in U under another.
-        same: the share that two partitions put into one state, mean over pairs of partitions.
+        failures: the number of these problems.
+        unstable: the share of them that is in S in one partition and in U in a different one.
+        same: the share with the same state in two partitions, mean over pairs of partitions.
         jaccard: |S_i ∩ S_j| / |S_i ∪ S_j|, mean over pairs; 1 for a pair without S.
     """
 
@@ -38,23 +38,23 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A quantity under every partition.
+    """The values of a quantity under several partitions.
 
     Attributes:
-        values: in the order of the partitions; None where it is undefined.
+        values: in the order of the partitions; None if undefined.
     """
 
     values: tuple[Fraction | None, ...]
 
     @property
     def mean(self) -> Fraction | None:
-        """Over all partitions; None where one has no value."""
+        """The mean over all partitions; None if a value is undefined."""
         known = self._known
         return None if known is None else sum(known, Fraction(0)) / len(known)
 
     @property
     def range(self) -> Fraction | None:
-        """The largest minus the smallest; None where a partition has no value."""
+        """The largest value minus the smallest; None if a value is undefined."""
         known = self._known
         return None if known is None else max(known) - min(known)
 
@@ -64,35 +64,36 @@ class Spread:
         return known if len(known) == len(self.values) else None
 
 
-#: What is followed over partitions. The first three do not depend on the samples.
+#: Quantities that are compared between partitions. The first three do not depend on the samples.
 QUANTITIES: dict[str, Callable[[Decomposition], Fraction | None]] = {
-    "total_gain": lambda of: of.terms.total,
-    "G_regression": lambda of: -of.terms.g,
-    "combined_correction": lambda of: of.terms.s + of.terms.u,
-    "S_flow": lambda of: of.terms.s,
-    "U_flow": lambda of: of.terms.u,
-    "kappa_S": lambda of: of.kappa_s,
-    "kappa_U": lambda of: of.kappa_u,
+    "total_gain": lambda part: part.terms.total,
+    "G_regression": lambda part: -part.terms.g,
+    "combined_correction": lambda part: part.terms.s + part.terms.u,
+    "S_flow": lambda part: part.terms.s,
+    "U_flow": lambda part: part.terms.u,
+    "kappa_S": lambda part: part.kappa_s,
+    "kappa_U": lambda part: part.kappa_u,
 }
 
 
 def agreement(states: NDArray[np.str_]) -> Agreement | None:
-    """How far partitions of the same problems agree.
+    """Measure how far partitions of the same problems agree.
 
     Args:
-        states: shape (W, P), W >= 2; ``G`` is the same in all, as it rests on no sample.
+        states: shape (W, P), W >= 2. ``G`` must be equal in all, since it does not depend on the
+            samples.
 
     Returns:
-        None where the source gets no problem wrong.
+        The agreement; None if the source fails no problem.
 
     Raises:
-        ValueError: one partition alone, or partitions that differ in G.
+        ValueError: there is only one partition, or the partitions differ in G.
     """
     if states.ndim != 2 or len(states) < 2:
         raise ValueError(f"expected two partitions or more, found shape {states.shape}")
     solved = states == "G"
     if (solved != solved[0]).any():
-        raise ValueError("the partitions differ in G, and so are not of one source")
+        raise ValueError("the partitions differ in G, so they are not of the same source")
     recovered = states[:, ~solved[0]] == "S"
     failures = recovered.shape[1]
     if not failures:
@@ -108,23 +109,23 @@ def agreement(states: NDArray[np.str_]) -> Agreement | None:
 
 
 def flows(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> list[list[Decomposition]]:
-    """What each trained model did to each state, under every partition.
+    """Decompose the change of each trained model under every partition.
 
     Args:
-        states: shape (W, P).
+        states: shape (W, P), the source states by partition.
         passed: shape (S, P), V of each seed's greedy decode.
 
     Returns:
-        By partition, then by seed.
+        The decompositions by partition, then by seed.
     """
     return [[decompose(of, seed) for seed in passed] for of in states]
 
 
 def spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread]:
-    """Every quantity of ``QUANTITIES`` over partitions, of the mean over seeds.
+    """Compute the values of all ``QUANTITIES`` under every partition, means over seeds.
 
     Args:
-        by_partition: as ``flows`` gives it.
+        by_partition: the result of ``decompose_partitions``.
     """
     pooled = [pool(seeds) for seeds in by_partition]
     return {
@@ -137,11 +138,11 @@ def _jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Fraction:
     return Fraction(int((a & b).sum()), either) if either else Fraction(1)
 
 
-# A fixed trained model's decomposition at several search budgets.
+# The decomposition of a fixed trained model at several search budgets.
 #
-# It has the columns of the paper's table "Logic Scope Matrix and Answer-Redistribution Control",
-# but there each K has models of its own, trained at that K. Here budgets are nested: the first K
-# samples of one search, which the trained model does not depend on.
+# It has the columns of the paper's table "Logic Scope Matrix and Answer-Redistribution Control".
+# In the paper, each K has its own models, trained at that K. Here the budgets are nested: they are
+# the first K samples of one search, and the trained model does not depend on K.
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class ScopeRow:
     Attributes:
         k: K.
         sizes: audit problems in G, S and U.
-        mean: counts pooled over seeds: its rates and terms are means over seeds.
+        mean: counts summed over seeds, so that its rates and terms are means over seeds.
     """
 
     k: int
@@ -160,22 +161,22 @@ class ScopeRow:
 
     @property
     def p_s(self) -> Fraction:
-        """The share of audit problems that search recovers; no correction of S gains more."""
+        """The share of audit problems in S; the gain from correcting S cannot exceed it."""
         return Fraction(self.sizes[1], sum(self.sizes))
 
     @property
     def net_gain(self) -> Fraction:
-        """Pass@1 minus the source's; of a fixed model the same at every K."""
+        """Pass@1 minus the source's Pass@1; for a fixed model it is the same at every K."""
         return self.mean.terms.total
 
     @property
     def unstable(self) -> tuple[State, ...]:
-        """States whose rates rest on few problems, to be marked."""
+        """States whose rates are based on few problems; reports mark them."""
         return unstable_states(*self.sizes)
 
 
 def scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
-    """The row of one search budget.
+    """Compute the row of one search budget.
 
     Args:
         k: K.

@@ -1,1 +1,4 @@
-"""Words that all rooms share: errors, records, streams, files. Imports no other room."""
+"""Types and functions that all packages share: errors, records, random streams, files.
+
+This is the lowest layer: it imports no other package of the harness.
+"""

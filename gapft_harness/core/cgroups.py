@@ -1,9 +1,9 @@
-"""How much memory and CPU this process's control groups leave it: a container's or a job's limits.
+"""Read the memory and CPU limits of this process's control groups (of a container or a job).
 
-Docker, Kubernetes and Slurm set them. The system's own counts do not know them, and a process that
-surpasses the memory is killed, one that surpasses the CPU time is slowed. Both versions of the
-interface are read, as cgroups(7) describes it: ``/proc/self/cgroup`` names the groups,
-``/proc/self/mountinfo`` where they are seen.
+Docker, Kubernetes and Slurm set these limits. The system's own counts ignore them, but a process
+that exceeds the memory limit is killed, and a process that exceeds the CPU quota is throttled. Both
+versions of the interface are supported, see cgroups(7): ``/proc/self/cgroup`` names the groups, and
+``/proc/self/mountinfo`` their mount points.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The names that one version of the interface gives to a group's files."""
+    """The file names of a group's memory values in one version of the interface."""
 
     limit: str
     used: str
@@ -29,22 +29,23 @@ _CPU_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
 
 
 def free_in_cgroups(root: Path = Path("/")) -> int | None:
-    """Bytes that the tightest memory limit of this process's groups and their parents leaves.
+    """Read the free memory under the tightest limit of this process's groups and their parents.
 
-    File pages that nobody has used lately count as free: the kernel takes them back first.
+    Inactive file pages count as free: the kernel reclaims them first.
 
     Args:
-        root: what ``proc`` and the mounted groups lie under.
+        root: the folder that contains ``proc`` and the mounted groups.
 
     Returns:
-        None where no group has a limit; of version 1, "no limit" is a number beyond any memory.
+        Bytes; None if no group has a limit. In version 1 "no limit" is a number larger than any
+        memory.
     """
     free = [_free(folder, _V2 if new else _V1) for folder, new in _groups(root, "memory")]
     return min((left for left in free if left is not None), default=None)
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process and all beside it in its groups may have, used or not."""
+    """Read the memory in bytes, used or free, that this process's groups may use in total."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [
         _limit(folder / (_V2 if new else _V1).limit) for folder, new in _groups(root, "memory")
@@ -53,18 +54,18 @@ def usable_memory(root: Path = Path("/")) -> int:
 
 
 def usable_cores(root: Path = Path("/")) -> float:
-    """CPUs that this process may use: its affinity, or its groups' quota where that is less."""
+    """Count the CPUs that this process may use: its affinity, or its groups' quota if lower."""
     quotas = [_quota(folder, new) for folder, new in _groups(root, "cpu")]
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    affinity = getattr(os, "sched_getaffinity", None)  # not available on macOS
     cores = float(len(affinity(0)) if affinity else os.cpu_count() or 1)
     return min([cores, *(quota for quota in quotas if quota is not None)])
 
 
 def threads_per_process(processes: int) -> int:
-    """Compute how many CPU threads each of some processes on this machine should use.
+    """Compute the number of CPU threads for each of several processes on this machine.
 
-    All together use no more than the cores that this process may use; each uses at least one, and
-    no more than ``OMP_NUM_THREADS`` says.
+    In total they use no more than the cores that this process may use. Each uses at least one
+    thread, and at most ``OMP_NUM_THREADS`` if that is set.
     """
     limit = os.environ.get("OMP_NUM_THREADS", "")
     threads = max(1, int(usable_cores()) // processes)
@@ -72,14 +73,16 @@ def threads_per_process(processes: int) -> int:
 
 
 def _groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
-    """This process's groups that may limit something, each followed by its parents.
+    """Yield (folder, whether it is version 2) of this process's groups, each before its parents.
 
-    With each: whether it is one of version 2.
+    Args:
+        root: the folder that contains ``proc`` and the mounted groups.
+        controller: ``memory`` or ``cpu``; groups that do not control it are skipped.
     """
     try:
         own = (root / "proc/self/cgroup").read_text("utf-8")
         mounts = (root / "proc/self/mountinfo").read_text("utf-8")
-    except OSError:  # no Linux, or no control groups
+    except OSError:  # not Linux, or no control groups
         return
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -89,7 +92,7 @@ def _groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
             top = root / at.lstrip("/")
             try:
                 inside = PurePosixPath(path).relative_to(shown)
-            except ValueError:  # the mount shows a container's own group, as its top
+            except ValueError:  # in a container the mount shows the container's group as its root
                 inside = PurePosixPath()
             if ".." in inside.parts:
                 inside = PurePosixPath()
@@ -99,7 +102,7 @@ def _groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _mounts(mounts: str, controller: str | None) -> Iterator[tuple[str, str]]:
-    """The group that is seen at each mount, and where; of version 2 without a controller."""
+    """Yield (mounted group, mount point) of a version 1 controller; of version 2 for None."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
@@ -114,7 +117,7 @@ def _mounts(mounts: str, controller: str | None) -> Iterator[tuple[str, str]]:
 def _limit(file: Path) -> int | None:
     try:
         limit = file.read_text("utf-8").strip()
-    except OSError:  # the top of all has no such file
+    except OSError:  # the root group has no such file
         return None
     return None if limit == "max" else int(limit)
 
@@ -133,7 +136,7 @@ def _free(folder: Path, files: _Files) -> int | None:
 
 
 def _quota(folder: Path, new: bool) -> float | None:
-    """CPUs that a group may use: microseconds in a period; "max" and -1 are no limit."""
+    """Read a group's CPU quota, as a number of CPUs; None ("max" or -1 in the file) is no limit."""
     names = ("cpu.max",) if new else _CPU_V1
     try:
         quota, period = " ".join((folder / name).read_text("utf-8") for name in names).split()

@@ -1,4 +1,4 @@
-"""Keeps keys out of what is written: a recipe becomes part of its run directory."""
+"""Keep secrets out of recipes, which are copied into run directories."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from gapft_harness.core.errors import UserError
 
-#: Where the key of a server comes from, as in lm-eval.
+#: The environment variable with the key of a server, as in lm-eval.
 KEY_VARIABLE = "OPENAI_API_KEY"
 
 _SECRET = re.compile(r"auth|key|token|secret|password|cookie|signature|credential", re.IGNORECASE)
 
 
 def refuse_credentials(args: Mapping[str, Any], where: str) -> None:
-    """Refuses model arguments that hold a key. The message never repeats one.
+    """Refuse model arguments that contain a secret. The message never repeats it.
 
     Args:
         args: ``model.args`` of a recipe.
-        where: begins the message, e.g. ``recipe FILE``.
+        where: the start of the message, e.g. ``recipe FILE``.
 
     Raises:
-        UserError: ``auth_token``, a header named like a key, or a URL with a user or a key.
+        UserError: there is an ``auth_token``, a header whose name suggests a secret, or a URL with
+            a user name, a password or a secret.
     """
     found = []
     if args.get("auth_token"):
@@ -38,13 +39,14 @@ def refuse_credentials(args: Mapping[str, Any], where: str) -> None:
         found.append("base_url")
     if found:
         raise UserError(
-            f"{where}: model.args.{found[0]} holds a user or a key, and a recipe is copied into "
-            f"its run directory; take it out and set the environment variable {KEY_VARIABLE}"
+            f"{where}: model.args.{found[0]} contains a user name or a key, and the recipe is "
+            f"copied into the run directory; remove it and set the environment variable "
+            f"{KEY_VARIABLE}"
         )
 
 
 def without_credentials(url: str) -> str:
-    """A URL without user, password, and those query values whose names speak of keys."""
+    """Remove the user, the password and query values with secret-like names from a URL."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     query = parts.query

@@ -1,4 +1,4 @@
-"""Errors meant for people: what was found, what was expected, what to do."""
+"""Errors for users: each message names the value found, the value expected and the remedy."""
 
 from __future__ import annotations
 
@@ -7,71 +7,78 @@ import difflib
 from collections.abc import Iterable
 from typing import Self
 
-#: What a plugin's code may raise by mistake. Ctrl-C is none of it.
+#: Exceptions that faulty plugin code may raise. KeyboardInterrupt is left out: Ctrl-C must pass.
 FAULTS = (Exception, SystemExit)
 
 
 class GapftError(Exception):
-    """A failure with a message a person can act on. The command line prints it and exits with 1."""
+    """A failure whose message tells the user how to react.
+
+    The command line prints the message and exits with 1.
+    """
 
     exit_status = 1
 
     def at(self, where: str) -> Self:
-        """The same failure, its message behind the place where it showed."""
+        """Return a copy of this error whose message begins with the place where it occurred.
+
+        Args:
+            where: the place, such as a file and a line.
+        """
         error = copy.copy(self)
         error.args = (f"{where}: {self}",)
         return error
 
 
 class UserError(GapftError):
-    """Report a mistake in what the user gave: a file, a key, an option.
+    """A mistake in the user's input: a file, a key, an option.
 
-    The message names the place, what was found, what was expected and the remedy. The command line
-    prints it without a traceback and exits with 2.
+    The message names the place, the value found, the value expected and the remedy. The command
+    line prints it without a traceback and exits with 2.
     """
 
     exit_status = 2
 
 
 class PluginError(UserError):
-    """A plugin that failed to load, or broke its contract. The message names plugin and hook."""
+    """A plugin failed to load or broke its contract. The message names the plugin and the hook."""
 
 
 class UnknownPluginError(UserError):
-    """A name that no loaded plugin registered.
+    """No loaded plugin registered this name.
 
     Attributes:
-        kind: of what it names, e.g. ``verifier``.
-        name: the name.
+        kind: the kind of component, e.g. ``verifier``.
+        name: the unknown name.
     """
 
     kind = name = ""
 
     @classmethod
     def of(cls, kind: str, name: str, known: Iterable[str]) -> Self:
-        """The error, with the names that are known in its message."""
+        """Create the error with a message that lists the known names."""
         error = cls(f"unknown {kind} {name!r}; {did_you_mean(name, known)}")
         error.kind, error.name = kind, name
         return error
 
 
 class PoolTooSmallError(UserError):
-    """More examples were asked for than there are candidates."""
+    """A selector requested more examples than the pool has candidates."""
 
 
-#: Classes that keep their class on the way between processes, the most special first.
+#: Errors that are sent between processes with their class, the most derived class first.
 ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest known names, then all of them.
+    """Suggest the nearest known name and list all known names, for the end of an error message.
 
     Args:
-        name: what was given.
-        known: the names that are valid.
+        name: the unknown name.
+        known_names: the valid names.
 
     Returns:
-        A sentence such as ``did you mean 'gapft'? known: gapft, replay``; starts with no space.
+        Text such as ``did you mean 'gapft'? known: gapft, replay``, without a leading space.
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -80,15 +87,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def plain(name: str) -> str:
-    """A name as it is; one with line ends or control characters as Python spells it."""
+    """Return a printable name unchanged, and any other name as a Python string literal."""
     return name if name.isprintable() else repr(name)
 
 
 def refuse_unknown(given: Iterable[object], known: Iterable[str], where: str) -> None:
-    """Refuses keys that nobody knows.
+    """Check that all keys are known.
+
+    Args:
+        keys: the keys found.
+        known_keys: the valid keys.
+        where: the place of the keys, for the start of the message.
 
     Raises:
-        UserError: there is one; the message begins with ``where``.
+        UserError: a key is unknown.
     """
     names = list(known)
     for key in given:
@@ -97,7 +109,7 @@ def refuse_unknown(given: Iterable[object], known: Iterable[str], where: str) ->
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line; of one that cannot be printed, its type."""
+    """Describe an exception in one line of type and message; if ``str`` fails, the type alone."""
     try:
         text = " ".join(str(error).split())[:300]
     except Exception:

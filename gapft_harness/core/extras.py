@@ -1,4 +1,7 @@
-"""Which packages are here, and those that an extra brings: a reader of logs needs none of them."""
+"""Find installed packages, and name the extra that installs a missing one.
+
+Reading logs needs none of the extras.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from importlib.util import find_spec
 
 from gapft_harness.core.errors import UserError
 
-#: By the package's name, the extra of gapft-harness that brings it.
+#: Package -> the extra of gapft-harness that installs it.
 _EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "peft", "accelerate", "safetensors"), "hf"),
     "vllm": "vllm",
@@ -17,18 +20,18 @@ _EXTRAS = {
 
 
 def lacking(error: ModuleNotFoundError) -> UserError | None:
-    """What to install where a package of an extra is not there; None: it is of no extra."""
+    """Return the error for a missing package of an extra; None if no extra has the package."""
     package = (error.name or "").partition(".")[0]
     if package not in _EXTRAS:
         return None
     return UserError(
-        f"this needs {package}, which is not installed: {install(package)} (in a clone: pip "
-        f"install -c constraints.txt '.[{_EXTRAS[package]}]')"
+        f"the package {package} is required, but is not installed: {install(package)} (in a "
+        f"clone: pip install -c constraints.txt '.[{_EXTRAS[package]}]')"
     )
 
 
 def installed(package: str) -> str | None:
-    """The version of a package, as pip names it; None where it is not installed."""
+    """Find the version of a distribution (its name in pip); None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -36,11 +39,11 @@ def installed(package: str) -> str | None:
 
 
 def has(package: str) -> bool:
-    """Whether a package of an extra is there; it is not imported."""
+    """Check whether a package can be imported, without importing it."""
     return find_spec(package) is not None
 
 
 def install(package: str) -> str:
-    """The command that brings a package of an extra."""
+    """Return the command that installs a package, through its extra if it has one."""
     extra = _EXTRAS.get(package)
     return f"pip install {package}" if extra is None else f"pip install 'gapft-harness[{extra}]'"

@@ -1,4 +1,4 @@
-"""Writing files so that none is ever half there: written beside, flushed, renamed."""
+"""Write files atomically: write a temporary file in the same folder, flush it, rename it."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.text import whole_text
 
-#: What the system says where there is no room: on the disk, in a quota, under a size limit.
+#: Error numbers for a full disk, an exceeded quota and an exceeded file size limit.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-#: Ends the names of files that are being written.
+#: Suffix of files that are being written.
 PARTIAL = ".partial"
 
-#: What would show that a file was changed; last, when the system saw its last change.
+#: Values that reveal a change of a file: name, device, inode, size, mtime and ctime in nanoseconds.
 _Look = tuple[str, int, int, int, int, int]
 
-#: By path what a file or folder looked like when it was hashed in this process, and its hash.
+#: Hashes computed in this process: path -> the stamps of its files at that time, and the hash.
 _HASHED: dict[Path, tuple[list[_Look], str]] = {}
 
-#: What was changed less long before it was hashed is hashed again: a further change in the same
-#: tick of the file system's clock would leave it looking the same.
+#: The hash of a file that was changed less than this before hashing is not cached: a second change
+#: in the same tick of the file system's clock would leave the stamp unchanged.
 SETTLED_NS = 2 * 10**9
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` on a temporary neighbour of ``path`` and rename it into place.
+    """Call ``write`` on a temporary file in the folder of ``path`` and rename it into place.
 
     Args:
-        path: the file, which is complete or absent at any time.
-        write: gets the path to write to.
+        path: the file; it is complete or absent at any time.
+        write: a function of the path to write to.
 
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
@@ -60,10 +60,14 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def require_folder(folder: Path, option: str = "--out") -> None:
-    """Holds a folder that a command will write to be one that can be made and written.
+    """Check that a folder can be created and written; nothing is left behind.
+
+    Args:
+        folder: the folder that a command will write to.
+        option: the option that named it, for messages.
 
     Raises:
-        UserError: it cannot; nothing is left behind.
+        UserError: the folder cannot be created or written.
     """
     there = next(path for path in (folder, *folder.parents, Path(".")) if os.path.lexists(path))
     if not os.path.isdir(there):
@@ -75,35 +79,40 @@ def require_folder(folder: Path, option: str = "--out") -> None:
 
 
 def require_free(folder: Path, names: Sequence[str], *, overwrite: bool = False) -> None:
-    """Holds a folder to have none of some files, so that none is overwritten silently.
+    """Check that a folder has none of the given files, so that no file is overwritten silently.
+
+    Args:
+        folder: the folder that a command will write to.
+        names: the files that the command will write.
+        overwrite: allow existing files.
 
     Raises:
-        UserError: it has, and not ``overwrite``; or it cannot be written.
+        UserError: a file exists and ``overwrite`` is false, or the folder cannot be written.
     """
     require_folder(folder)
     for name in () if overwrite else names:
         if (folder / name).exists():
             raise UserError(
-                f"--out {folder}: holds {name} already; give another folder, or --overwrite "
-                "(in Python overwrite=True) to replace it"
+                f"--out {folder}: the folder already has a {name}; give a different folder, or "
+                "--overwrite (in Python overwrite=True) to replace the file"
             )
 
 
 def is_full(error: Exception) -> bool:
-    """Whether an error says that the disk has no room."""
-    text = str(error)  # libraries in other languages give no number
+    """Check whether an error reports a full disk."""
+    text = str(error)  # errors of native libraries have no errno
     return getattr(error, "errno", None) in _FULL or any(os.strerror(of) in text for of in _FULL)
 
 
 def unwritable(path: Path, error: Exception) -> GapftError:
-    """The error for a file that could not be written, with what to do about a full disk."""
+    """Return the error for a file that could not be written; for a full disk, with a remedy."""
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    advice = "; make room: the same command goes on from what is finished" if is_full(error) else ""
+    advice = "; free disk space and run the same command to continue" if is_full(error) else ""
     return GapftError(f"{path}: cannot be written: {reason}{advice}")
 
 
 def sync_folder(folder: Path) -> None:
-    """Has a folder's entries on the disk: a rename is there before what follows it."""
+    """Flush a folder's entries to the disk, so that a rename is durable before later writes."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -112,36 +121,35 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text that is whole or absent; a lone surrogate in it becomes U+FFFD."""
+    """Write a text file atomically; a lone surrogate becomes U+FFFD."""
     replace_file(path, lambda beside: beside.write_text(whole_text(text), encoding="utf-8"))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON for people and programs: indented, keys in the order given, newline at end.
+    """Write indented JSON atomically, keys in the given order, with a newline at the end.
 
     Args:
-        path: the file, which is complete or absent at any time.
+        path: the file; it is complete or absent at any time.
         content: a JSON value.
 
     Raises:
-        GapftError: as ``replace_file``.
+        GapftError: the folder cannot be written, or the disk is full.
     """
     write_text(path, json_text(content))
 
 
 def json_text(content: Any) -> str:
-    """The text that ``write_json`` writes."""
+    """Return the text that ``write_json`` writes."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def sha256_once(path: Path) -> str:
-    """The hash of a file or folder, which is read again only if it may have changed.
+    """Compute the SHA-256 of a file or folder; use the cached hash if no file can have changed.
 
-    What would show a change, of every file: its name, inode, size, and the times of its last
-    write and of its last change. The system sets the latter, and no program can set it back. So
-    what is written, truncated or replaced is read again. A write through a shared memory map is
-    not seen for sure: the system may set the times later, when the pages go to the disk, or not
-    at all for a page that the program had written to before.
+    A change is detected by the name, device, inode, size, mtime and ctime of every file. Programs
+    cannot set the ctime, so every write, truncation and replacement is detected. Writes through a
+    shared memory map may be missed: the system may update the times later, when it writes the
+    pages to the disk, or never for a page that the program had written to before.
     """
     place, start = path.resolve(), time.time_ns()
     looks = _looks(place)
@@ -162,7 +170,7 @@ def _looks(path: Path) -> list[_Look]:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, or of a folder's files by relative name, in hex.
+    """Compute the SHA-256 of a file, or of a folder's files by relative name, in hex.
 
     Args:
         path: the file or folder.

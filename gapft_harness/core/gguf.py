@@ -1,6 +1,7 @@
-"""Models in the GGUF format: refused with the command that makes a model folder of them.
+"""Refuse models in GGUF format, with the command that converts them to a model folder.
 
-Training needs the weights as an ordinary folder, and search and audit have to use the same ones.
+Training needs the weights in an ordinary model folder, and search and audit must use the same
+weights.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 
-#: What every GGUF file begins with.
+#: The first bytes of every GGUF file.
 _MAGIC = b"GGUF"
-#: Bytes of its header: that, the version, and the numbers of tensors and of entries.
+#: Length of the header in bytes: magic, version, number of tensors, number of metadata entries.
 _HEADER = 24
 
 
@@ -23,13 +24,13 @@ def refuse_gguf(arguments: Mapping[str, Any], source: str, options: Mapping[str,
     """Refuse model arguments that name a GGUF file, before anything is loaded.
 
     Args:
-        arguments: ``pretrained``, which may be such a file or a folder that has nothing else, and
-            perhaps ``gguf_file``.
-        source: where they come from; begins the message.
-        options: recipe key -> the option of the command line that set it, named instead.
+        arguments: ``pretrained``, which may be a GGUF file or a folder with GGUF files only, and
+            optionally ``gguf_file``.
+        source: the source of the arguments, for the start of the message.
+        options: recipe key -> the command-line option that set it, named instead of ``source``.
 
     Raises:
-        UserError: they name one; the message has the command that converts it.
+        UserError: the arguments name a GGUF file; the message has the command to convert it.
     """
     folder, name, key = Path(str(arguments.get("pretrained"))), arguments.get("gguf_file"), ""
     if name is not None:
@@ -57,7 +58,7 @@ def refuse_gguf(arguments: Mapping[str, Any], source: str, options: Mapping[str,
 
 
 def looks_like_hub_name(name: str) -> bool:
-    """Check whether a name can be one of the hub: NAME or OWNER/NAME."""
+    """Check whether a name has the form of a hub model: NAME or OWNER/NAME."""
     return not name.startswith((".", "/", "~")) and name.count("/") <= 1
 
 
@@ -76,7 +77,7 @@ def conversion_command(folder: str, name: str, output: str = "MODEL") -> str:
 
 
 def _find_damage(file: Path) -> str:
-    """Describe what is wrong with a file's first bytes; empty if they are a GGUF file's."""
+    """Describe the fault in the header of a GGUF file; empty if the header is intact."""
     with file.open("rb") as content:
         first = content.read(_HEADER)
     if first[:4] != _MAGIC:

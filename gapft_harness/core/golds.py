@@ -1,4 +1,4 @@
-"""Gold answers as classes of problems, and responses that are an answer and nothing else."""
+"""Gold answers as classes of problems, and responses that consist of an answer alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ANSWER = re.compile(r"\W*(\w+)\W*")
 
 
 def gold_answer(gold: Any) -> str | None:
-    """Return the class of a gold answer: an option's letter, a word, a number; None of others.
+    """Return the class of a gold answer: an option's letter, a word or a number; else None.
 
     Args:
         gold: a text or a number, or a mapping with one under ``answer``.
@@ -23,10 +23,10 @@ def gold_answer(gold: Any) -> str | None:
 
 
 def gold_fault(gold: Any) -> str:
-    """Say what keeps a gold answer from being a class of problems; empty: nothing.
+    """Describe why a gold answer cannot be a class of problems; empty if it can.
 
     Args:
-        gold: as ``gold_answer`` takes it.
+        gold: the gold answer, see ``gold_answer``.
     """
     if gold_answer(gold) is not None:
         return ""
@@ -34,11 +34,13 @@ def gold_fault(gold: Any) -> str:
 
 
 def is_answer_alone(text: str, gold: Any) -> bool:
-    """Whether a response says the gold answer and nothing else, so that any problem may have it.
+    """Check whether a response is the gold answer and nothing else.
+
+    Such a response does not depend on the problem: it fits any problem with the same gold answer.
 
     Args:
         text: the response.
-        gold: as ``gold_answer`` takes it.
+        gold: the gold answer, see ``gold_answer``.
     """
     found = _ANSWER.fullmatch(text)
     answer = gold_answer(gold)

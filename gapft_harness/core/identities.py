@@ -1,4 +1,4 @@
-"""Stable problem ids: of the data itself, never a row number.
+"""Stable problem ids: derived from the data, never from a row number.
 
 An id is the benchmark's own id (where it has one), a short hash of the problem's content and,
 for problems of equal content in one split, an occurrence number: ``218-3fa9c2d19b07``,
@@ -21,13 +21,13 @@ from gapft_harness.core.errors import GapftError
 #: two different ones share a hash with probability below 1 in 50,000.
 HASH_DIGITS = 12
 
-# An own id always has the hash after it, so none can end like this.
+# The benchmark's own id is always followed by the hash, so it cannot match at the end.
 _REPEAT = re.compile(rf"[0-9a-f]{{{HASH_DIGITS}}}#[0-9]+\Z")
 _DIGEST = re.compile(rf"(?:\A|-)([0-9a-f]{{{HASH_DIGITS}}})(?:#[0-9]+)?\Z")
 
 
 def content_hash(content: Any) -> str:
-    """Return the SHA-256 of a JSON value in hex; the order of an object's keys does not matter.
+    """Compute the SHA-256 of a JSON value in hex; the order of an object's keys does not matter.
 
     Args:
         content: any JSON value.
@@ -36,20 +36,20 @@ def content_hash(content: Any) -> str:
 
 
 def canonical(content: Any) -> str:
-    """One spelling for each JSON value: sorted keys, no spaces, no escapes."""
+    """Serialize a JSON value in canonical form: sorted keys, no spaces, no escapes."""
     return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def searched(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's configuration without what neither pool nor audit is read from.
+    """Remove the validation split from a task's configuration if pool and audit do not use it.
 
-    That is a validation split beside a test split, and its data files, but where lm-eval takes
-    few-shot examples from it, as it does where there is no training split and nothing else is
-    named. Scaling may calibrate on it later, on finished runs; what it reads is recorded then, as
-    that split's content.
+    The split and its data files are removed if the task also has a test split and lm-eval does not
+    draw few-shot examples from the validation split (it does so if there is no training split and
+    no other source is configured). Scaling may calibrate on this split later, on finished runs; the
+    split's content is recorded then.
 
     Args:
-        config: as lm-eval resolved it, JSON values.
+        config: the configuration that lm-eval resolved, JSON values.
     """
     split = config.get("validation_split")
     examples = (config.get("fewshot_config") or {}).get("split")
@@ -71,20 +71,21 @@ def problem_ids(
     own_ids: Sequence[str] | None = None,
     content: Sequence[str] = (),
 ) -> list[str]:
-    """The ids of a split's problems, in the order given.
+    """Assign an id to each problem of a split, in the order given.
 
     Args:
         documents: the split's records, JSON values only.
         own_ids: the benchmark's ids; they may repeat.
-        content: names of the fields that make two records the same problem; empty means all.
+        content: names of the fields that identify a problem: records with equal values there are
+            the same problem. Empty means all fields.
 
     Returns:
-        Unique ids. They depend on the set of records alone: in another order each record gets
-        the same id, and only records equal in every field may exchange theirs. ``is_repeat``
-        tells the problems whose content an earlier-numbered one has too.
+        Unique ids. They do not depend on the order of the records: in a different order each record
+        gets the same id, and only records equal in every field may swap theirs. ``is_repeat``
+        detects problems whose content occurs earlier in the numbering.
 
     Raises:
-        GapftError: two different problems share a hash (about never).
+        GapftError: two different problems have the same hash (extremely unlikely).
     """
     names = [""] * len(documents) if own_ids is None else list(own_ids)
     by_content: defaultdict[str, list[int]] = defaultdict(list)
@@ -93,7 +94,7 @@ def problem_ids(
         by_content[content_hash(fields)].append(row)
     ids = [""] * len(documents)
     for digest, rows in by_content.items():
-        # Numbered by the records themselves, so that the file's order has no say.
+        # Sorted by content, so that the numbers do not depend on the file's order.
         rows.sort(key=lambda row: (names[row], canonical(dict(documents[row]))))
         for occurrence, row in enumerate(rows, start=1):
             stem = "-".join(part for part in (names[row], digest[:HASH_DIGITS]) if part)
@@ -105,7 +106,7 @@ def problem_ids(
 
 
 def is_repeat(problem_id: str) -> bool:
-    """Whether an id of ``problem_ids`` carries an occurrence number (``#2``, ``#3``, ...).
+    """Check whether a problem id ends in an occurrence number (``#2``, ``#3``, ...).
 
     The number follows the content hash. A ``#`` in the benchmark's own id does not count.
     """
@@ -113,6 +114,6 @@ def is_repeat(problem_id: str) -> bool:
 
 
 def content_digest(problem_id: str) -> str | None:
-    """The hash of a problem's content that stands in its id; None in an id of another form."""
+    """Extract the content hash from a problem id; None for an id of a different form."""
     found = _DIGEST.search(problem_id)
     return found[1] if found else None

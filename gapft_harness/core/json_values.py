@@ -1,4 +1,4 @@
-"""JSON: reading it with errors for people, and whether a value can be written and read back."""
+"""Read JSON with errors for users, and check that a value can be written and read back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 
-#: Deeper values cannot be written, read and compared anywhere: Python's own JSON is recursive.
+#: Values nested deeper cannot be written and read everywhere: Python's json module is recursive.
 DEEPEST = 400
-#: Python spells no longer integer in decimal digits (4,300 of them).
+#: Python refuses to convert longer integers to decimal (its limit is 4,300 digits).
 _LONGEST_INTEGER_BITS = 14_284
 
 #: Characters of a value that a message shows.
@@ -21,16 +21,17 @@ _LONGEST_SHOWN = 60
 
 
 def json_fault(value: Any, *, finite: bool = False, deepest: int = DEEPEST) -> str:
-    """What keeps a value from being JSON that can be written, read and compared anywhere.
+    """Find the first reason why a value is not JSON that any reader can write, read and compare.
 
     Args:
-        finite: refuse NaN and infinities too, which only Python's JSON has.
-        deepest: how often it may be nested.
+        value: any Python value.
+        finite: refuse NaN and infinities too, which only Python's json module accepts.
+        max_depth: the deepest nesting allowed.
 
     Returns:
-        The rest of a sentence that begins with what the value is, or ``""``.
+        The fault as a predicate (``holds …``) that follows the value's name, or ``""``.
     """
-    # Not recursive: what is nested too deeply for Python is what this is to find.
+    # Not recursive, because it must detect values that are nested too deeply for recursion.
     open_values: list[Iterator[Any]] = [iter((value,))]
     while open_values:
         for item in open_values[-1]:
@@ -51,7 +52,7 @@ def json_fault(value: Any, *, finite: bool = False, deepest: int = DEEPEST) -> s
 def _key_fault(item: dict[Any, Any]) -> str:
     for key in item:
         if not isinstance(key, str):
-            return f"has a key that is no text ({type(key).__name__})"
+            return f"has a key of type {type(key).__name__}; expected text"
         if fault := _leaf_fault(key, finite=False):
             return fault
     return ""
@@ -59,13 +60,13 @@ def _key_fault(item: dict[Any, Any]) -> str:
 
 def _leaf_fault(item: Any, finite: bool) -> str:
     if isinstance(item, str):
-        return "" if _is_whole(item) else "holds half of a surrogate pair, which is no text"
+        return "" if _is_whole(item) else "holds a lone surrogate, which UTF-8 cannot encode"
     if isinstance(item, int):
         long = item.bit_length() > _LONGEST_INTEGER_BITS
         return "holds an integer of more than 4,300 digits" if long else ""
     if isinstance(item, float):
-        return f"holds {item}, which JSON has not" if finite and not math.isfinite(item) else ""
-    return "" if item is None else f"holds {type(item).__name__}, which is no JSON value"
+        return f"holds {item}, not a JSON number" if finite and not math.isfinite(item) else ""
+    return "" if item is None else f"holds {type(item).__name__}, not a JSON value"
 
 
 def _is_whole(text: str) -> bool:
@@ -79,9 +80,9 @@ def _is_whole(text: str) -> bool:
 
 
 def changes(before: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yields the dotted key of each place at which two values differ, with what stands there.
+    """Yield (dotted key, old value, new value) for each place where two JSON values differ.
 
-    What an object lacks is null there.
+    A key that is missing from one of the objects has the value None there.
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in sorted({*before, *now}):
@@ -123,24 +124,28 @@ def _part(text: str, start: int) -> str:
 
 
 class _Twice(ValueError):
-    """A key stands twice in an object: readers of JSON do not agree which value counts."""
+    """An object has a key twice; JSON readers do not agree which value counts."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise _Twice(f"the key {twice!r:.80} stands twice")
+        raise _Twice(f"the key {twice!r:.80} occurs twice")
     return found
 
 
 def parse(text: str, place: str) -> Any:
-    """Reads JSON.
+    """Parse JSON.
+
+    Args:
+        text: the JSON.
+        place: the source of the text, such as a file and a line; messages begin with it.
 
     Raises:
-        UserError: it is malformed, or a key stands twice; the message begins with ``place``.
+        UserError: the text is malformed, or an object has a key twice.
     """
-    text = text.rstrip()  # a line's end is no place for a fault
+    text = text.rstrip()  # so that no error points behind the line's end
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except _Twice as error:
@@ -158,23 +163,23 @@ def parse(text: str, place: str) -> Any:
 
 
 def parse_object(text: str, place: str) -> dict[str, Any]:
-    """Read a JSON object.
+    """Parse a JSON object.
 
     Args:
         text: the JSON.
-        place: what messages begin with, such as a file and a line.
+        place: the source of the text, such as a file and a line; messages begin with it.
 
     Raises:
-        UserError: it is malformed, or another value.
+        UserError: the text is malformed, or not an object.
     """
     return as_object(parse(text, place), place)
 
 
 def as_object(value: Any, place: str) -> dict[str, Any]:
-    """Gives a JSON object back.
+    """Return a value if it is a JSON object.
 
     Raises:
-        UserError: it is another value; the message begins with ``place``.
+        UserError: it is not; the message begins with ``place``.
     """
     if not isinstance(value, dict):
         raise UserError(f"{place}: found {type(value).__name__}, expected a JSON object")
@@ -182,16 +187,17 @@ def as_object(value: Any, place: str) -> dict[str, Any]:
 
 
 def _guess(text: str, wrong: int) -> str:
-    """What seems to have happened to malformed JSON, and what to do."""
+    """Guess why JSON is malformed at an offset, and suggest a remedy."""
     start = text.strip()
     if start in ("{", "["):
-        return "is it one record over several lines? expected one object a line, or a JSON list"
+        return "is one record spread over several lines? expected one object per line or a list"
     if start.startswith("{'"):
         return "is it Python? expected JSON, with double quotes: json.dumps(record)"
     if text[wrong:].strip() == ",":
-        return "take the comma at the line's end away"
+        return "remove the comma at the end of the line"
     if not start.startswith(("{", "[")):
         return (
-            "is it CSV or plain text? expected one JSON object a line (dataset_path: csv reads CSV)"
+            "is it CSV or plain text? expected one JSON object per line "
+            "(dataset_path: csv reads CSV)"
         )
-    return "is the line torn, or the file cut short?"
+    return "is the line or the file truncated?"

@@ -1,4 +1,4 @@
-"""How much memory is free, of the machine or of a GPU."""
+"""Measure the free memory of the machine or of a GPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def free_memory(device: torch.device) -> int:
-    """Compute the bytes that are free on a device.
+    """Measure the free memory of a device in bytes.
 
-    On a CPU those that the system calls available, and no more than a limit on this process's
-    control groups leaves (a container's, a cluster job's). Of a GPU's memory, what this process's
-    allocator holds without a tensor in it is free too.
+    For a CPU this is the system's available memory, capped by the limits of this process's control
+    groups (a container's, a cluster job's). For a GPU it includes memory that this process's
+    allocator has reserved but not assigned to a tensor.
     """
     if device.type == "cuda":
         import torch

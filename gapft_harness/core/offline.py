@@ -1,4 +1,4 @@
-"""Looks at what this machine has: inside, nothing is downloaded."""
+"""Keep Hugging Face's libraries from accessing the network."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _VARIABLES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 
 @contextlib.contextmanager
 def offline() -> Iterator[None]:
-    """Keeps Hugging Face's libraries off the net; the environment is afterwards as before.
+    """Set the offline variables of Hugging Face's libraries, and restore them at the end.
 
-    They read it when they are imported first. Where that is inside, they stay off the net.
+    The libraries read the variables when they are first imported. If that happens within the
+    context, they stay offline for the rest of the process.
     """
     before = {name: os.environ.get(name) for name in _VARIABLES}
     os.environ.update(dict.fromkeys(_VARIABLES, "1"))

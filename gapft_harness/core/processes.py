@@ -1,7 +1,7 @@
-"""Worker processes: how they begin, their parent as they see it, and how the parent drives them.
+"""Worker processes: ``WorkerProcess`` is the parent's side, ``Parent`` the worker's.
 
-Messages are frames of JSON on two pipes of their own: a length of four bytes, then the text. What
-the process prints goes to a file, of which an error shows the end.
+Messages are frames of JSON on two dedicated pipes: a length of four bytes, then the text. The
+output of the process goes to a file; error messages show the end of it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def thread_limits(threads: int) -> dict[str, str]:
-    """What a child's environment says of the threads that its libraries may take.
+    """Build the environment variables that limit the threads of a child's libraries.
 
-    Threads that wait for each other sleep, unless the environment says otherwise: where they spin,
-    two of them are slower than one as soon as another process wants their cores.
+    Waiting threads sleep unless ``OMP_WAIT_POLICY`` is already set: spinning threads make two
+    threads slower than one as soon as a different process needs the same cores.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     waiting = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
@@ -39,10 +39,10 @@ def thread_limits(threads: int) -> dict[str, str]:
 
 
 def open_standard_streams() -> None:
-    """Opens descriptors 0 to 2 where they are closed, so that nothing else gets these numbers.
+    """Open descriptors 0 to 2 if they are closed, so that no pipe gets one of these numbers.
 
-    Whoever starts a process moves its streams onto these numbers: what it is handed besides, under
-    one of them, would be lost.
+    Starting a process replaces these descriptors by its standard streams, so that a pipe with one
+    of these numbers would be lost.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -50,26 +50,26 @@ def open_standard_streams() -> None:
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies, where the kernel can (Linux).
+    """Ask the kernel to kill this process when its parent dies (Linux only).
 
-    The listening thread does the same everywhere, but not while a long call in C keeps the
-    interpreter's lock.
+    The thread that reads messages does the same on every system, but not during a long C call that
+    holds the interpreter's lock.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the kernel was asked
+    if os.getppid() != parent:  # the parent died before the call
         os._exit(1)
 
 
 class Closing(ABC):
-    """Base class of what holds processes or files: ``with`` calls ``close()`` at its end.
+    """Base class of objects that own processes or files; ``with`` calls ``close()`` at its end.
 
-    A verifier derived from it is closed by the harness when the stage ends.
+    The harness closes a verifier of this class when the stage ends.
     """
 
     @abstractmethod
     def close(self) -> None:
-        """Ends what it holds. Closing twice is no error."""
+        """End the processes and close the files. A second call has no effect."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,57 +84,58 @@ class Closing(ABC):
 
 
 def collect_seldom() -> None:
-    """Look for garbage after 50,000 new objects, not after 700 or 2,000 as Python does by default.
+    """Run the garbage collector after 50,000 new objects, not after 700 or 2,000 (the defaults).
 
-    Importing torch, transformers and lm_eval makes hundreds of thousands of objects and next to no
-    garbage, and so does reading responses: a sixth of that time went into looking for it.
+    Importing torch, transformers and lm_eval creates hundreds of thousands of objects and almost no
+    garbage; with the defaults the collector takes a sixth of the import time.
     """
     gc.set_threshold(50_000)
 
 
-#: How a frame begins: the bytes that follow.
+#: The header of a frame: the number of bytes that follow.
 LENGTH = struct.Struct(">I")
 
 
 def framed(content: bytes) -> bytes:
-    """JSON as it goes over a pipe."""
+    """Return JSON with the frame header, ready for a pipe."""
     return LENGTH.pack(len(content)) + content
 
 
 def resolve(function: str) -> Callable[..., Any]:
-    """The function that ``module:name`` names."""
+    """Import the function named ``module:name``."""
     module, _, name = function.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
 
 
 def begin(serve: str, pipes: Sequence[int], arguments: Sequence[Any]) -> None:
-    """What a worker does first: it keeps to its pipes and calls what it is there for.
+    """Set up a worker process and call its function.
 
     Args:
-        serve: ``module:name`` of a function of a ``Parent`` and ``arguments``.
-        pipes: the ends that messages arrive on and reports leave by.
+        serve: ``module:name`` of the function; it gets a ``Parent`` and ``arguments``.
+        pipes: the descriptors that messages are read from and reports are written to.
+        arguments: further arguments of the function, JSON values.
     """
     collect_seldom()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     for fd in pipes:
         os.set_inheritable(fd, False)
     for stream in (sys.stdout, sys.stderr):
-        # Both are a file here, and what is still buffered in a killed process is lost.
+        # Both are files in a worker, and a killed process loses its buffered output.
         cast(Any, stream).reconfigure(line_buffering=True, errors="backslashreplace")
     resolve(serve)(Parent(*pipes), *arguments)
 
 
 class Parent:
-    """The parent of this process."""
+    """The connection of a worker process to its parent."""
 
     def __init__(self, messages: int, reports: int) -> None:
-        """Takes the pipes' ends that messages arrive on and reports leave by."""
+        """Store the descriptors that messages are read from and reports are written to."""
         self._messages = os.fdopen(messages, "rb")
         self._reports = reports
 
     def messages(self) -> Iterator[bytes]:
-        """Yields its messages, JSON each, until it closes the pipe or dies."""
+        """Yield the parent's messages as JSON until the parent closes the pipe or dies."""
         while len(head := self._messages.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)
             content = self._messages.read(length)
@@ -143,7 +144,7 @@ class Parent:
             yield content
 
     def tell(self, content: bytes) -> None:
-        """Sends it a report, JSON; ends this process if it is gone."""
+        """Send the parent a report as JSON; exit this process if the parent has died."""
         view = memoryview(framed(content))
         try:
             while view:
@@ -157,23 +158,24 @@ _BOOT = (
     "from gapft_harness.core.processes import begin; begin(*arguments)"
 )
 
-#: Seconds a worker whose pipe has closed may take to end by itself, so that its own exit status is
-#: seen and not that of being killed.
+#: Seconds to wait for a worker to exit after its pipe closed, so that its own exit status is
+#: reported and not the signal that we would kill it with.
 _LAST_BREATH_S = 5.0
 
-#: Bytes and lines of a worker's output that an error shows.
+#: Maximum bytes and lines of a worker's output in an error message.
 _TAIL_BYTES, _TAIL_LINES = 16384, 20
 
 
 @dataclass(slots=True, eq=False)
 class WorkerProcess:
-    """One worker process.
+    """One worker process, as the parent sees it.
 
     Attributes:
-        process: the process, in a session of its own.
-        output: the file that its standard output and error go to.
-        messages: the pipe's end that messages leave by.
-        reports: the pipe's end that reports arrive on.
+        process: the process, in its own session.
+        output: the file with its standard output and error.
+        messages: the descriptor that messages are written to.
+        reports: the descriptor that reports are read from.
+        buffer: bytes of a report that has not arrived completely.
     """
 
     process: subprocess.Popen[bytes]
@@ -184,16 +186,18 @@ class WorkerProcess:
 
     @classmethod
     def start(cls, serve: str, arguments: Sequence[Any], environment: Mapping[str, str]) -> Self:
-        """Starts one; does not wait for it.
+        """Start a worker without waiting for it.
 
         Args:
-            serve: ``module:name`` of what it calls with its ``Parent`` and the arguments.
-            environment: what it has besides this process's environment.
+            serve: ``module:name`` of the function that the worker calls with its ``Parent`` and
+                the arguments.
+            arguments: further arguments of that function, JSON values.
+            environment: variables added to this process's environment.
         """
         open_standard_streams()
         path = [os.path.abspath(entry) for entry in sys.path]
         output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        # Appending, so that it can be emptied while the worker writes to it.
+        # In append mode the parent can truncate the file while the worker writes to it.
         flags = fcntl.fcntl(output, fcntl.F_GETFL)
         fcntl.fcntl(output, fcntl.F_SETFL, flags | os.O_APPEND)
         take_messages, messages = os.pipe()
@@ -202,15 +206,15 @@ class WorkerProcess:
         told = json.dumps([path, serve, [take_messages, give_reports], arguments])
         try:
             process = subprocess.Popen(
-                # A fresh interpreter, not a fork, which would copy the parent's threads' locks and
-                # torch. With the parent's import path it finds the same packages.
+                # A new interpreter: a fork would copy torch and the locks of the parent's threads.
+                # With the parent's import path it finds the same packages.
                 [sys.executable, "-s", "-c", _BOOT, told],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **environment},
                 pass_fds=(take_messages, give_reports),
-                start_new_session=True,  # the terminal's Ctrl-C goes to the parent alone
+                start_new_session=True,  # so that Ctrl-C in the terminal reaches only the parent
             )
         except BaseException:
             os.close(messages)
@@ -218,23 +222,24 @@ class WorkerProcess:
             output.close()
             raise
         finally:
-            # Only the child may hold these, or neither side would see the other's end close.
+            # Only the child may keep these open: otherwise neither side would notice that the
+            # other has closed its end.
             os.close(take_messages)
             os.close(give_reports)
         return cls(process, output, messages, reports)
 
     def send(self, message: Any) -> None:
-        """Gives it a message. That it died meanwhile is noticed when its reports close."""
+        """Send the worker a message; ``receive`` reports it if the worker has died."""
         view = memoryview(framed(json.dumps(message).encode()))
         with contextlib.suppress(BrokenPipeError):
             while view:
                 view = view[os.write(self.messages, view) :]
 
     def receive(self) -> list[Any] | None:
-        """The reports that arrived, perhaps none; None when it is dead and all has been read."""
+        """Return the reports that have arrived, or None if the worker died and all were read."""
         try:
             data = os.read(self.reports, 1 << 16)
-        except BlockingIOError:  # a child of a dead worker may still hold its end of the pipe
+        except BlockingIOError:  # a child of a dead worker may still have the pipe open
             return [] if self.process.poll() is None else None
         if not data:
             return None
@@ -249,34 +254,34 @@ class WorkerProcess:
         return reports
 
     def forget_output(self) -> None:
-        """Empties the file of what it printed."""
+        """Truncate the file with the worker's output."""
         os.ftruncate(self.output.fileno(), 0)
 
     def tail(self) -> str:
-        """The last lines that it wrote to standard output and error."""
+        """Return the last lines of the worker's standard output and error."""
         fd = self.output.fileno()
         start = max(0, os.fstat(fd).st_size - _TAIL_BYTES)
-        # pread: the offset is shared with the worker, which may still be writing.
+        # pread, because the worker shares the file offset and may still be writing.
         lines = os.pread(fd, _TAIL_BYTES, start).decode(errors="replace").rstrip().splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
     def autopsy(self) -> str:
-        """How a worker whose pipe has closed died, in words."""
+        """Describe how a worker whose pipe has closed ended: its signal or exit status."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_LAST_BREATH_S)
         code = self.process.poll()
         if code is None:
-            return "it closed its pipe and went on"
+            return "it closed its pipe but did not exit"
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
     def kill(self) -> None:
-        """Kills it and all in its session's group, and waits for it."""
+        """Kill the worker and all processes of its group, and wait for the worker."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def end(self) -> None:
-        """Kills it and lets go of all that it holds here. Ending twice is no error."""
+        """Kill the worker and close its pipes and its file. A second call has no effect."""
         if self.output.closed:
             return
         self.kill()
@@ -286,7 +291,12 @@ class WorkerProcess:
 
 
 def end_all(workers: MutableSequence[Any], owner: int) -> None:
-    """Ends all workers of a list and empties it; in a fork of the owner it leaves them alone."""
+    """End all workers of a list and clear it; in a fork of the owner, only clear it.
+
+    Args:
+        workers: objects with an ``end`` method.
+        owner: the id of the process that started them.
+    """
     if os.getpid() == owner:
         for worker in workers:
             worker.end()

@@ -1,4 +1,4 @@
-"""The records that pass between stages: frozen, typed, and free of I/O.
+"""The records that stages exchange: frozen dataclasses without I/O.
 
 Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: states G, S, U
 (Section 3.2), evidence E_G and E_{S,K} (Equation 6), the budget B = (N, L, J) (Equation 7).
@@ -17,43 +17,46 @@ Status = Literal["pass", "fail", "timeout", "error"]
 State = Literal["G", "S", "U"]
 TokensFrom = Literal["generator", "retokenized", "none"]
 
-#: What a verdict may be.
+#: All statuses of a verdict.
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 #: Decode index of the greedy (deployment) response; samples are numbered from 0.
 GREEDY = -1
 
-#: Samples are generated in blocks of so many numbers (0 to 7, 8 to 15, ...), which share no batch:
-#: further samples of a problem then change none of those that are there.
+#: Samples are generated in blocks of this many indices (0 to 7, 8 to 15, ...); two blocks never
+#: share a batch. So drawing more samples of a problem does not change the earlier ones.
 BLOCK = 8
 
 #: The name that stands for the source model in contrasts.
 SOURCE = "source"
 
-#: ``finish_reason`` of a response that was not generated: its prompt does not fit the model's
-#: context beside the new tokens. Its text is empty, and it counts as not passed.
+#: ``finish_reason`` of a response that was not generated because its prompt and ``max_gen_toks``
+#: together exceed the model's context. Its text is empty, and it counts as not passed.
 CONTEXT = "context"
 
 #: ``finish_reason`` of a response that was cut at a stop string of its task.
 STOP_STRING = "stop_string"
 
-#: How a response can end: at an end token (or at what a backend does not tell from one), at a stop
-#: string, at the length limit, nobody knows how, or not generated.
+#: How a response can end: at an end token (or at an end that the backend does not distinguish from
+#: one), at a stop string, at the length limit, in an unknown way, or not generated.
 FINISH_REASONS = ("stop", STOP_STRING, "length", "unknown", CONTEXT)
 
-#: What a verifier compares a response with: any JSON value, a string for most tasks.
+#: The reference that a verifier compares a response with: any JSON value, a string for most tasks.
 Gold = Any
 
-#: One turn of a chat, as chat templates take it: its ``role`` and ``content``.
+#: One turn of a chat in the form that chat templates expect: ``role`` and ``content``.
 Turn = Mapping[str, str]
 
 
 def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
-    """The state of one problem.
+    """Classify one problem by its source verdicts (Section 3.2).
 
     Args:
         greedy_passed: V(x, d_src(x)).
         samples_passed: V(x, y_1), ..., V(x, y_K).
+
+    Returns:
+        G if the greedy decode passed, else S if a sample passed, else U.
     """
     if greedy_passed:
         return "G"
@@ -62,12 +65,12 @@ def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of verifying one response. V = 1 for ``pass`` alone (Section 3.1).
+    """The outcome of verifying one response. V = 1 only for ``pass`` (Section 3.1).
 
     Attributes:
         status: ``pass``; ``fail``; ``timeout``, no verdict in time; or ``error``, no verdict
-            for another reason. The last two count as V = 0 in every rate.
-        reason: a sentence on what was found, shown beside failed responses; may be empty.
+            for a different reason. The last two count as V = 0 in every rate.
+        reason: a sentence that explains the verdict, shown with failed responses; may be empty.
     """
 
     status: Status
@@ -84,12 +87,12 @@ class Problem:
     """One problem of a task's split.
 
     Attributes:
-        id: stable and of the data itself (never a row number); see ``identities.py``.
-        prompt: what the task renders, before any chat template.
-        gold: what the task's verifier compares with.
+        id: stable and derived from the data (never a row number); see ``identities.py``.
+        prompt: the prompt that the task renders, before any chat template.
+        gold: the reference for the task's verifier.
         document: the benchmark's own record, for reports and stratified selection.
-        turns: with a chat template, the chat that a model is shown in place of ``prompt``: system
-            turn, few-shot examples, the problem, and what the answer begins with. Else empty.
+        turns: with a chat template, the chat that the model gets instead of ``prompt``: system
+            turn, few-shot examples, the problem, and the start of the answer. Else empty.
     """
 
     id: str
@@ -106,12 +109,12 @@ class Decoding:
     ``temperature``, ``top_p`` and ``top_k`` matter only where ``do_sample`` is true.
 
     Attributes:
-        do_sample: whether tokens are drawn; else the most probable one is taken.
-        max_gen_toks: most new tokens of a response.
-        until: stop strings, which are removed from the response.
-        temperature: divides the logits; above 0.
-        top_p: the nucleus's mass, up to 1.
-        top_k: only so many most probable tokens are drawn from; 0: all.
+        do_sample: whether tokens are sampled; if false, decoding is greedy.
+        max_gen_toks: the maximum number of new tokens of a response.
+        until: stop strings; they are removed from the response.
+        temperature: the divisor of the logits; above 0.
+        top_p: the probability mass of the nucleus, at most 1.
+        top_k: the number of most probable tokens to sample from; 0: all.
     """
 
     do_sample: bool
@@ -122,7 +125,7 @@ class Decoding:
     top_k: int = 0
 
     def of(self, index: int) -> Decoding:
-        """Return the decoding of one response: that of index ``GREEDY`` is always greedy."""
+        """Return the decoding of the response with this index; for ``GREEDY`` it is greedy."""
         if self.do_sample and index == GREEDY:
             return Decoding(False, self.max_gen_toks, self.until)
         return self
@@ -130,13 +133,13 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt of an episode that did not end it, and what the model was told of it.
+    """An earlier attempt of an episode, and the feedback that the model got on it.
 
     Attributes:
-        text: what the model wrote.
+        text: the text that the model generated.
         token_ids: the generated ids that make up ``text``.
-        finish_reason: as of a response.
-        feedback: the outcome of the public tests, as the model saw it before its next attempt.
+        finish_reason: one of ``FINISH_REASONS``, see ``Response``.
+        feedback: the outcome of the public tests, in the words that the next prompt contained.
     """
 
     text: str
@@ -147,19 +150,19 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One response of a model to one problem: of an episode, its final attempt.
+    """One response of a model to one problem; in an episode, the final attempt.
 
     Attributes:
-        problem_id: the problem it answers.
+        problem_id: the id of the problem.
         index: ``GREEDY`` or the sample number (from 0).
-        text: what the verifier sees, stop strings removed.
-        token_ids: the generated ids that make up ``text``, the end-of-sequence id excluded.
-            Empty where the backend has no tokenizer (``tokens_from`` then says so).
+        text: the text that the verifier gets, without stop strings.
+        token_ids: the generated ids that make up ``text``, without the end-of-sequence id.
+            Empty if the backend has no tokenizer (``tokens_from`` is ``none``).
         finish_reason: one of ``FINISH_REASONS``.
-        seed: the seed of the random stream that it was drawn from; 0 of a greedy response.
+        seed: the seed of the sample's random stream; 0 for a greedy response.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
-        attempts: the earlier attempts of an episode, in order; empty elsewhere.
-        context_ids: the prompt ids it was generated on after earlier attempts; else empty.
+        attempts: the earlier attempts of an episode, in order; else empty.
+        context_ids: the prompt ids of the final attempt, after earlier attempts; else empty.
     """
 
     problem_id: str
@@ -175,22 +178,22 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A pool problem with its state and, for G and S, the one verified response kept for it.
+    """A pool problem with its state and, for G and S, one selected verified response (Equation 6).
 
-    For G its greedy response, for S a sample chosen by the frozen rule, for U none (Equation 6).
+    That is the greedy response for G, a sample chosen by the frozen rule for S, and None for U.
 
     Attributes:
         problem_id: the problem's id in its task.
         state: ``G``, ``S`` or ``U``.
-        response: the kept response; None in state U.
-        prompt_ids: the token ids of the prompt that the response was generated on.
-        passing_samples: how many of the samples drawn passed; of K, c in the Pass@k estimator.
-        first_success: number of the first passing sample (from 0), or None.
+        response: the selected response; None in state U.
+        prompt_ids: the token ids of the prompt of the response.
+        passing_samples: the number of drawn samples that passed; c in the Pass@k estimator.
+        first_success: the index of the first passing sample (from 0), or None.
         document: the benchmark's own record.
-        gold: what the task's verifier compares with.
-        samples: those drawn: K, or fewer where search stopped early; None where nobody said.
-        max_gen_toks: the length limit of the response; None where nobody said.
-        read_verified: reads what ``each_verified`` gives; None: the kept response alone is known.
+        gold: the reference for the task's verifier.
+        samples: the number of drawn samples: K, or fewer if search stopped early; None: unknown.
+        max_gen_toks: the length limit of the response in tokens; None: unknown.
+        read_verified: reads the result of ``each_verified``; None if only ``response`` is known.
         read_greedy: reads the source's greedy response, passed or not, by problem id; or None.
     """
 
@@ -212,9 +215,9 @@ class Evidence:
     )
 
     def each_verified(self) -> tuple[Evidence, ...]:
-        """This problem once with each of its responses that passed, ordered by index.
+        """Return a copy of this evidence for each response that passed, ordered by index.
 
-        The greedy one comes first if it passed. They are read from disk when asked for, not kept.
+        The greedy response is first if it passed. Every call reads the responses from disk.
         """
         if self.read_verified is not None:
             return self.read_verified(self)
@@ -222,15 +225,15 @@ class Evidence:
 
     @property
     def verified(self) -> tuple[Response, ...]:
-        """Its responses that passed, ordered by index; see ``each_verified``."""
+        """The responses that passed, ordered by index; see ``each_verified``."""
         return tuple(e.response for e in self.each_verified() if e.response is not None)
 
     @property
     def ended(self) -> bool:
-        """Whether the response came to an end by itself, so that an end token belongs behind it.
+        """Whether the response is complete, so that an end token belongs behind it.
 
-        Of a response whose generator did not say (``unknown``) that is taken for true only where it
-        is shorter than the length limit.
+        A response with ``finish_reason`` ``unknown`` counts as complete only if it is shorter than
+        the length limit.
         """
         if self.response is None:
             return False
@@ -247,15 +250,15 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a selector chooses from. Each tuple is ordered by problem id.
+    """The evidence that a selector chooses from; each tuple but ``foreign`` is ordered by id.
 
     Attributes:
-        solved: problems in state G, which the greedy decode solves.
-        recovered: problems in state S, which only some sample solves.
-        missed: problems in state U, which no decode solves; they have no response.
-        foreign: the training set of another run, in its order, for a selector that is registered
-            with ``responses="foreign"``: problems of this pool with that run's states and verified
-            responses.
+        solved: problems in state G: the greedy decode passed.
+        recovered: problems in state S: the greedy decode failed, and a sample passed.
+        missed: problems in state U: no decode passed; they have no response.
+        foreign: the training set of a different run, in its order, for a selector that is
+            registered with ``responses="foreign"``: problems of this pool with that run's states
+            and verified responses.
     """
 
     solved: tuple[Evidence, ...]
@@ -270,17 +273,17 @@ class Pool:
 
     @staticmethod
     def draw(candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
-        """Draws ``n`` of ``candidates`` uniformly without replacement.
+        """Draw ``n`` of ``candidates`` uniformly without replacement.
 
-        Each problem's place in the draw depends on (seed, purpose, problem id) alone: a draw of
-        n is a prefix of a draw of n + 1, and adding a problem moves no other.
+        Each problem's rank in the draw depends only on (seed, purpose, problem id): a draw of n is
+        a prefix of a draw of n + 1, and adding a problem does not reorder the others.
 
         Raises:
-            PoolTooSmallError: if there are fewer than ``n`` candidates.
+            PoolTooSmallError: there are fewer than ``n`` candidates.
         """
         if n > len(candidates):
             raise PoolTooSmallError(
-                f"asked for {n} examples, but only {len(candidates)} are there: "
+                f"cannot draw {n} examples: the pool has only {len(candidates)} candidates, "
                 f"{n - len(candidates)} too few"
             )
         return sorted(candidates, key=lambda e: rng.key(e.problem_id))[:n]
@@ -291,8 +294,8 @@ class Budget:
     """The training budget B = (N, L, J) of one condition (Equation 7).
 
     Attributes:
-        n: example slots. A selector may fill several with one problem (``concentrated`` does), so
-            these are distinct problems only where it fills none twice; reports count both.
+        n: example slots. A selector may fill several slots with one problem (``concentrated``
+            does), so there may be fewer distinct problems; reports count both.
         repetitions: R, exposures of each slot.
         exposures: N = R n.
         tokens: L, prompt and response tokens processed over all exposures, after truncation.
@@ -310,18 +313,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One training example as sealed in a selection: exact ids, nothing to re-render.
+    """One training example of a selection: exact token ids, so nothing is rendered again.
 
     Attributes:
-        problem_id: the problem whose prompt it has.
+        problem_id: the problem of the prompt.
         state: that problem's state under the source, ``G``, ``S`` or ``U``.
         prompt_ids: the token ids of the prompt; they are not supervised.
         response_ids: the token ids of the response, without an end token.
         response_index: ``GREEDY`` or the sample's number, from 0.
-        first_success: number of the problem's first passing sample, or None.
-        ended: the evidence's: an end-of-sequence token belongs behind the response.
-        origin: the problem whose response it is; the example's own but in controls that give a
-            problem the verified response of another.
+        first_success: the index of the problem's first passing sample, or None.
+        ended: whether an end-of-sequence token belongs behind the response; see
+            ``Evidence.ended``.
+        origin: the problem of the response. It differs from ``problem_id`` only in controls that
+            pair a problem with the verified response of a different problem.
     """
 
     problem_id: str
@@ -334,7 +338,7 @@ class Example:
     origin: str = ""
 
     def __post_init__(self) -> None:
-        """An example that does not say has its own problem's response."""
+        """Set a missing ``origin`` to the problem itself."""
         object.__setattr__(self, "origin", self.origin or self.problem_id)
 
 
@@ -345,7 +349,8 @@ class Arm:
     Attributes:
         condition: the condition's name in the recipe.
         seed: the training seed.
-        variant: the name of a further audit that it is looked at on; without ``.`` and ``/``.
+        variant: the name of the additional audit that the arm is evaluated on, without ``.`` and
+            ``/``; empty for the run's own audit.
     """
 
     condition: str
@@ -354,12 +359,15 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """The stem of its files: ``gapft-seed13``, ``gapft-seed13@other`` (``layout.arm_of``)."""
+        """The stem of the arm's files, e.g. ``gapft-seed13`` or ``gapft-seed13@other``.
+
+        ``layout.arm_of`` is the inverse.
+        """
         return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
 
     @property
     def original(self) -> Arm:
-        """The trained arm itself, on the run's own audit."""
+        """The same arm on the run's own audit."""
         return replace(self, variant="")
 
 
@@ -368,8 +376,8 @@ class Adapter:
     """A trained adapter to generate with.
 
     Attributes:
-        arm: the condition and the training seed that it was trained for.
-        path: its PEFT folder.
+        arm: the condition and the training seed of the adapter.
+        path: the adapter's PEFT folder.
     """
 
     arm: Arm
@@ -377,5 +385,5 @@ class Adapter:
 
     @property
     def name(self) -> str:
-        """Its arm's."""
+        """The name of its arm."""
         return self.arm.name

@@ -1,4 +1,4 @@
-"""Named random streams: every draw derives from (seed, purpose, id), never from order."""
+"""Named random streams: every draw depends on (seed, purpose, id), never on the order of draws."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ if TYPE_CHECKING:
 
 
 def derive(*parts: object) -> int:
-    """A 64-bit integer that depends on the parts alone, the same on every machine and run."""
+    """Derive a 64-bit integer from the parts alone; it is the same on every machine and run."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-#: Odd in every number of its low bits, so that consecutive samples of one problem have different
-#: seeds, also where a server keeps 31 bits of them.
+#: An odd number, so that consecutive samples of one problem have different seeds, even if a server
+#: keeps only the low 31 bits.
 _STRIDE = 0x1E3779B97F4A7C15
 
-#: Seeds are whole numbers below this: they fit signed integers of 64 bits.
+#: Seeds are non-negative integers below this, so they fit signed 64-bit integers.
 SEEDS = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class SampleStreams:
-    """The random streams of a split's samples, one for each.
+    """The random streams of a split's samples, one stream for each sample.
 
-    A stream depends on nothing but what is named here and in ``seeds_of``: on no arm's name,
-    chunk, worker, batch or place in one.
+    A stream depends only on these attributes and the arguments of ``derive_seeds``, not on the
+    arm's name, the chunk, the worker, the batch or the position in a batch.
 
     Attributes:
         seed: ``search.seed``.
-        purpose: what the samples are drawn for, e.g. ``search``.
-        split: whose problems they answer.
-        training_seed: of samples of a trained adapter, its training seed.
+        purpose: the purpose of the samples, e.g. ``search``.
+        split: the split of the problems.
+        training_seed: the training seed of the adapter that generates; None for the source.
     """
 
     seed: int
@@ -49,8 +49,8 @@ class SampleStreams:
 
         Args:
             problem_id: the problem.
-            attempt: in an episode, which attempt, from 1.
-            indices: samples' numbers, from 0; a negative one is a greedy decode's, whose seed is 0.
+            attempt: the number of the attempt in an episode, from 1.
+            indices: the samples' numbers, from 0. A negative index is a greedy decode, with seed 0.
         """
         named = (self.seed, self.purpose, self.split, problem_id, attempt, self.training_seed)
         first = derive(*named)
@@ -59,7 +59,7 @@ class SampleStreams:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One purpose's randomness under one seed.
+    """The random stream of one purpose under one seed.
 
     Attributes:
         seed: the training seed.
@@ -73,15 +73,15 @@ class Stream:
     purpose: str
 
     def key(self, item: str) -> int:
-        """A 64-bit key of one item; sorting items by it is a uniform shuffle."""
+        """Return the 64-bit key of one item; sorting items by it is a uniform shuffle."""
         return derive(self.seed, self.purpose, item)
 
     def child(self, purpose: str) -> Stream:
-        """An independent stream for a part of this purpose."""
+        """Return an independent stream for a part of this purpose."""
         return Stream(self.seed, f"{self.purpose}/{purpose}")
 
     def generator(self) -> np.random.Generator:
-        """A numpy generator, where one call needs many numbers."""
+        """Return a numpy generator, for calls that need many numbers."""
         import numpy as np
 
         return np.random.Generator(np.random.PCG64(derive(self.seed, self.purpose)))

@@ -1,6 +1,7 @@
-"""Text that can be read and written as UTF-8; what cannot is told by its line.
+"""Read UTF-8 text, plain or gzipped, with errors that name the line.
 
-JSON may hold half of a surrogate pair, which no file can.
+JSON strings may contain lone surrogates, which UTF-8 cannot encode; ``replace_surrogates`` replaces
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gapft_harness.core.errors import UserError
 Json = TypeVar("Json")
 
 _GZIP = b"\x1f\x8b"
-#: First bytes of files that are no text -> what they are, and what to do.
+#: First bytes of files in other formats -> the format, and how to convert the file.
 _KINDS = {
     _GZIP: "gzip data; decompress it: gunzip FILE.gz",
     b"PK\x03\x04": "a zip archive or a spreadsheet; unpack it, or save it as JSON lines",
@@ -29,17 +30,17 @@ _KINDS = {
     b"\xfe\xff": "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW",
 }
 
-#: What reading a file may raise, if it is packed too.
+#: Exceptions that reading a plain or gzipped file may raise.
 UNREADABLE = (OSError, EOFError, zlib.error)
-#: Bytes that are looked at around the first one that is no UTF-8.
+#: Bytes shown in a message before and after the first invalid byte.
 _AROUND = 12
 
 
 def read_text(path: Path) -> str:
-    """Reads a file of UTF-8 text, without a byte order mark; gzip is unpacked.
+    """Read a UTF-8 text file without its byte order mark; a gzip file is decompressed.
 
     Raises:
-        UserError: it cannot be read, or is no UTF-8; the message names the line.
+        UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
         with opened(path) as file:
@@ -50,14 +51,14 @@ def read_text(path: Path) -> str:
 
 
 def opened(path: Path) -> BufferedReader | gzip.GzipFile:
-    """A file's bytes; those of a gzip file, which its first bytes tell, unpacked.
+    """Open a file for reading bytes; a gzip file, recognised by its first bytes, is decompressed.
 
     Raises:
-        OSError: it cannot be read; reading on may raise any of ``UNREADABLE``.
+        OSError: the file cannot be opened. Reading from it may raise any of ``READ_ERRORS``.
     """
     file = path.open("rb")
     if not file.seekable() or file.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
-        return file  # a pipe cannot be opened again
+        return file  # a pipe cannot be opened twice, so it is returned as it is
     file.close()
     return gzip.GzipFile(path)
 
@@ -66,10 +67,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield a file's lines with their numbers from 1, one in memory at a time.
 
     Args:
-        path: a file of UTF-8, which may be a gzip file.
+        path: a UTF-8 text file, plain or gzipped.
 
     Raises:
-        UserError: it cannot be read, or is not UTF-8; the message names the line.
+        UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
         with opened(path) as lines:
@@ -79,10 +80,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def decoded(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
-    """Yields lines of UTF-8 with their numbers from 1; a byte order mark is left out.
+    """Yield lines of UTF-8 with their numbers from 1, without a byte order mark.
 
     Raises:
-        UserError: one is no UTF-8; the message begins with ``place`` and its number.
+        UserError: a line is not UTF-8; the message begins with ``place`` and the line's number.
     """
     for number, line in enumerate(lines, start=1):
         try:
@@ -93,25 +94,25 @@ def decoded(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
 
 
 def unreadable(path: Path, error: Exception) -> str:
-    """The message on a file that cannot be read."""
+    """Return the error message for a file that cannot be read."""
     found = error.strerror if isinstance(error, OSError) else None
     if isinstance(error, IsADirectoryError):
         found = "it is a folder"
     if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
-        found = f"its gzip data are damaged or cut off: {error}"
+        found = f"its gzip data is damaged or truncated: {error}"
     return f"{path}: cannot be read: {found}"
 
 
 def decode(content: bytes, place: str, first: int = 1) -> str:
-    """Decodes UTF-8, without a byte order mark.
+    """Decode UTF-8 without a byte order mark.
 
     Args:
-        content: all of a file, or a line of it.
-        place: begins the message, such as the file's path.
-        first: number of the first line.
+        content: a file's content, or a line of it.
+        place: the source of the bytes, such as the file's path; the message begins with it.
+        first: number of the first line in ``content``.
 
     Raises:
-        UserError: it is no UTF-8.
+        UserError: ``content`` is not UTF-8.
     """
     try:
         return content.decode("utf-8-sig")
@@ -124,7 +125,7 @@ def decode(content: bytes, place: str, first: int = 1) -> str:
 
 
 def _no_utf8(content: bytes, start: int) -> str:
-    """What is wrong at a byte that is no UTF-8, and how to convert the file."""
+    """Describe an invalid byte of UTF-8 at offset ``start``, and how to convert the file."""
     line = content.rfind(b"\n", 0, start) + 1
     column = len(content[line:start].decode("utf-8", "replace")) + 1
     near = content[max(line, start - _AROUND) : start + _AROUND].partition(b"\n")[0]
@@ -136,7 +137,7 @@ def _no_utf8(content: bytes, start: int) -> str:
 
 
 def whole_text(text: str) -> str:
-    r"""A text with U+FFFD in the place of every lone surrogate.
+    r"""Replace every lone surrogate in a text with U+FFFD.
 
     >>> whole_text("hi \ud83d") == "hi \ufffd"
     True
@@ -145,10 +146,10 @@ def whole_text(text: str) -> str:
 
 
 def whole(value: Json) -> Json:
-    """Return a JSON value with U+FFFD in place of every lone surrogate, so that UTF-8 can hold it.
+    """Replace every lone surrogate in a JSON value with U+FFFD, so that UTF-8 can encode it.
 
     Args:
-        value: a text, or a value whose texts and keys are so mended at any depth.
+        value: a text, or a list or object; its texts and keys are replaced at any depth.
     """
     if isinstance(value, str):
         return whole_text(value)  # type: ignore[return-value]
@@ -160,7 +161,7 @@ def whole(value: Json) -> Json:
 
 
 def natural(text: str) -> tuple[tuple[str, int, str], ...]:
-    """A key to sort names by as people do: ``c2`` before ``c10``.
+    """Return a sort key that orders names by the numbers in them: ``c2`` before ``c10``.
 
     >>> sorted(["c10", "c2", "b"], key=natural)
     ['b', 'c2', 'c10']

@@ -1,39 +1,39 @@
-"""Removes what a model thought from a response, so that only the rest can hold an answer."""
+"""Remove reasoning blocks from responses, so that no answer is read from them."""
 
 from __future__ import annotations
 
 import re
 
-#: Counts changes of what is removed, so that a verdict that differs for it can be traced.
+#: Version of these rules, recorded so that a verdict that changed with them can be traced.
 THOUGHT_RULES = 1
 
 _NAMES = "think|thinking|thought|seed:think"
 _TAG = re.compile(
-    # a tag in quotes, such as '<think>' in a program, is text about a tag
+    # a tag in quotes, such as '<think>' in a program, does not open or close a block
     rf"(?P<quote>[\"'`])(?:</?(?i:{_NAMES})>|\[/?THINK\])(?P=quote)"
     rf"|<(?P<end>/?)(?P<name>(?i:{_NAMES}))>"
     r"|\[(?P<mistral_end>/?)THINK\]"
     r"|<\|channel\|>(?P<channel>analysis|commentary)\b"
     r"|<\|channel\|>(?P<final>final)\b(?:[^<]{0,40}<\|message\|>)?"
 )
-#: Blank lines, and one space that is no indentation.
+#: Blank lines, and a single space (several spaces are indentation).
 _LEADING = re.compile(r"(?:[^\S\n]*\n)*(?: (?! ))?")
 
 
 def remove_thoughts(response: str) -> str:
     r"""Return a response without its reasoning blocks.
 
-    Known are ``<think>``, ``<thinking>``, ``<thought>`` and ``<seed:think>`` (in any case) with
-    their closing tags, Mistral's ``[THINK]``, and the ``analysis`` and ``commentary`` channels of
-    gpt-oss, which end where its ``final`` channel begins. A block that is never closed reaches to
-    the end. A closing tag without an opening one ends a block that began in the prompt. Within a
-    block only its own closing tag counts. White space around what is left goes, but not the
-    indentation of its first line. Text without a tag is returned unchanged.
+    The known blocks are ``<think>``, ``<thinking>``, ``<thought>`` and ``<seed:think>`` (in any
+    case) with their closing tags, Mistral's ``[THINK]``, and the ``analysis`` and ``commentary``
+    channels of gpt-oss, which end where its ``final`` channel begins. An unclosed block extends to
+    the end. A closing tag without an opening tag ends a block that began in the prompt. Within a
+    block only its own closing tag counts. White space around the remaining text is removed, except
+    for the indentation of its first line. Text without a tag is returned unchanged.
 
-    Its time is linear in the response's length, and a second call changes nothing.
+    The time is linear in the response's length, and a second call changes nothing.
 
     Args:
-        response: as the model wrote it.
+        response: the text that the model generated.
 
     >>> remove_thoughts("<think>Is it 7?</think>\n\nIt is 5.")
     'It is 5.'

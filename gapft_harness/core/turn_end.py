@@ -1,7 +1,7 @@
-"""The token that a model writes at the end of a response: generation stops there, training adds it.
+"""Find the token that ends a response: generation stops at it, and training appends it.
 
-A tokenizer's ``eos_token`` need not be that token: a chat template may end an assistant's turn with
-another one (``<end_of_turn>``, ``<|eot_id|>``, ``<|im_end|>``).
+It can differ from the tokenizer's ``eos_token``: a chat template may end an assistant's turn with
+a token of its own (``<end_of_turn>``, ``<|eot_id|>``, ``<|im_end|>``).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 
-#: What the assistant says in the chat that is rendered to see what follows it.
+#: The assistant's turn in the chat that is rendered to find the text after it.
 _ANSWER = "An answer of the assistant."
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """What a chat template writes behind an assistant's answer.
+    """The text that a chat template appends to an assistant's answer.
 
     Attributes:
-        token: the id of the first token there that is special or was added to the vocabulary; None
-            if there is none.
-        text: all of it; None if the template leaves the answer out.
+        token: the id of the first token of the text that is special or was added to the
+            vocabulary; None if there is none.
+        text: the text; None if the template omits the answer.
     """
 
     token: int | None
@@ -34,11 +34,11 @@ def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None
     """Render an assistant's turn and find the token that ends it.
 
     Args:
-        tokenizer: one that has a chat template.
-        template_args: further arguments of the template.
+        tokenizer: a tokenizer with a chat template.
+        template_args: additional arguments of the template.
 
     Raises:
-        UserError: the template raises.
+        UserError: the template fails to render.
     """
     chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
     try:
@@ -64,21 +64,22 @@ def find_end_token(
     chat_template: bool,
     template_args: Mapping[str, Any] | None = None,
 ) -> int:
-    """Find the id of the token that a model writes at the end of a response.
+    """Find the id of the token that ends a response.
 
-    With a chat template it is the token that the template ends an assistant's turn with. Without
-    one, or where the template ends turns with white space or nothing, it is the tokenizer's end of
-    sequence if the model's generation_config lists it or lists none, else the first one listed.
+    With a chat template it is the token at the end of the template's assistant turn. Without a
+    template, or if the template ends turns with white space or nothing, it is the tokenizer's
+    end-of-sequence token if the model's generation_config lists that token or lists none, else the
+    first listed token.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the model's tokenizer.
         own_ends: the end ids of the model's generation_config.
         chat_template: whether prompts are rendered through the template.
-        template_args: further arguments of the template.
+        template_args: additional arguments of the template.
 
     Raises:
-        UserError: there is no such token, the template ends turns with text that is no single
-            token, or it raises.
+        UserError: there is no such token, the template ends turns with text that is not a single
+            token, or the template fails to render.
     """
     without = "or train without an end: training.supervise_eos: false"
     if chat_template and tokenizer.chat_template is not None:
@@ -88,39 +89,40 @@ def find_end_token(
         where = f"model.chat_template: the template of {tokenizer.name_or_path!r}"
         if end.text is None:
             raise UserError(
-                f"{where} leaves out what the assistant says, so it does not tell how a response "
-                f"ends; repair it, {without}"
+                f"{where} omits the assistant's answer, so the end of a response is unknown; "
+                f"repair it, {without}"
             )
         if end.text.strip():
             raise UserError(
-                f"{where} ends an assistant's turn with {end.text!r}, which has no special token; "
-                f"expected one token that ends a response. Add it to the tokenizer, {without}"
+                f"{where} ends an assistant's turn with {end.text!r}, which contains no special "
+                "token; expected one token that ends a response. Add it to the tokenizer, "
+                f"{without}"
             )
     eos = tokenizer.eos_token_id
     if eos is not None and (eos in own_ends or not own_ends):
         return int(eos)
     if not own_ends:
         raise UserError(
-            f"model {tokenizer.name_or_path}: neither its tokenizer (eos_token) nor its "
-            "generation_config (eos_token_id) names an end-of-sequence token to train on; add it, "
+            f"model {tokenizer.name_or_path}: no end-of-sequence token to train on: neither the "
+            "tokenizer (eos_token) nor the generation_config (eos_token_id) names one; add it, "
             f"{without}"
         )
     return int(own_ends[0])
 
 
 def check_vocabulary(tokenizer: Any, size: int, used: Sequence[int] = ()) -> None:
-    """Check that a model has an embedding for every token that a text can become.
+    """Check that a model has an embedding for every token that the tokenizer can produce.
 
-    More embeddings than tokens are usual. A special token without one is no error unless it is
-    used: some multimodal tokenizers have such tokens beside a model of texts alone.
+    More embeddings than tokens are usual. A special token without an embedding is allowed unless it
+    is used: some multimodal tokenizers have such tokens although the model handles only text.
 
     Args:
-        tokenizer: the model's.
-        size: the entries of the model's vocabulary.
-        used: further ids that prompts or responses hold.
+        tokenizer: the model's tokenizer.
+        size: the number of entries of the model's vocabulary.
+        used: additional ids that occur in prompts or responses.
 
     Raises:
-        UserError: an id is not below ``size``.
+        UserError: an id is ``size`` or more.
     """
     unused = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
     ids = [id for id in tokenizer.get_vocab().values() if id not in unused]
@@ -128,7 +130,7 @@ def check_vocabulary(tokenizer: Any, size: int, used: Sequence[int] = ()) -> Non
     if largest >= size:
         raise UserError(
             f"model.args: the tokenizer {tokenizer.name_or_path!r} has the token "
-            f"{tokenizer.convert_ids_to_tokens(largest)!r} with id {largest}, and the model's "
-            f"vocabulary has {size} entries (vocab_size); expected ids below that. Give the "
-            "tokenizer that the model was trained with (model.args.tokenizer)"
+            f"{tokenizer.convert_ids_to_tokens(largest)!r} with id {largest}, but the model's "
+            f"vocabulary has {size} entries (vocab_size); expected ids below {size}. Give the "
+            "model's own tokenizer (model.args.tokenizer)"
         )

@@ -1,4 +1,4 @@
-"""Which weights a model folder holds: found and hashed without loading them."""
+"""Find and hash the weight files of a model folder without loading them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 
-#: Names of weight files.
+#: Patterns of weight files.
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 
-#: Files that decide what a model computes beside its weights: its shape, its tokens, its template.
+#: Other files that determine a model's output: configuration, tokenizer, chat template, code.
 _SMALL = (
     "*.json", "tokenizer*", "vocab*", "merges.txt", "*.jinja", "additional_chat_templates/*",
     "*.model", "*.tiktoken", "*.py",
@@ -22,19 +22,27 @@ _SMALL = (
 
 
 def model_files(folder: Path) -> tuple[set[Path], set[Path]]:
-    """Find the files that decide what a model computes: small ones, and its weights."""
+    """Find the files that determine a model's output.
+
+    Returns:
+        The small files (configuration, tokenizer, template, code), and the weight files.
+    """
     small = {file for pattern in _SMALL for file in folder.glob(pattern)}
     weights = {file for pattern in WEIGHTS for file in folder.glob(pattern)}
     return small - weights, weights
 
 
 def weights_folder(arguments: Mapping[str, Any]) -> Path:
-    """The folder that holds a model's weight files: its own, or the hub cache's snapshot."""
+    """Find the folder with a model's weight files: a local folder, or a snapshot in the hub cache.
+
+    Args:
+        arguments: ``model.args``: ``pretrained``, and optionally ``revision`` and ``subfolder``.
+    """
     folder = Path(arguments["pretrained"])
     if not folder.is_dir():
         from huggingface_hub import snapshot_download
 
-        # The model has been loaded by now, so its snapshot is there.
+        # The model was loaded before, so the snapshot is in the cache.
         folder = Path(
             snapshot_download(
                 arguments["pretrained"],
@@ -46,17 +54,17 @@ def weights_folder(arguments: Mapping[str, Any]) -> Path:
 
 
 def hub_commit(arguments: Mapping[str, Any]) -> str | None:
-    """Return the commit of the hub's snapshot that a model is loaded from; None for a folder."""
+    """Find the commit of the hub snapshot that a model is loaded from; None for a local folder."""
     if Path(arguments["pretrained"]).is_dir():
         return None
     return weights_folder({**arguments, "subfolder": ""}).name  # snapshots/COMMIT
 
 
 def weights_hash(folder: Path) -> str:
-    """Return the SHA-256 over names and SHA-256 hashes of a folder's weight files, by name.
+    """Compute the SHA-256 over the names and SHA-256 hashes of a folder's weight files, by name.
 
     Args:
-        folder: of a model or an adapter.
+        folder: the folder of a model or an adapter.
     """
     return hash_weights(folder, sha256)
 
@@ -75,17 +83,18 @@ def hash_weights(folder: Path, hash_file: Callable[[Path], str]) -> str:
 
 
 def adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
-    """What an adapter's folder says of itself, if it holds the weights that it speaks of.
+    """Read the facts file of an adapter folder and check the hash of the weights against it.
 
     Args:
-        name: of the JSON file with its facts, ``adapter_sha256`` among them.
+        folder: the adapter's folder.
+        name: the name of the JSON file with the facts, which include ``adapter_sha256``.
 
     Returns:
         The facts; None if there is no such folder.
 
     Raises:
-        UserError: the folder is there and not whole: half copied, or left by a trainer that was
-            killed while it wrote.
+        UserError: the folder is incomplete or was changed: for example, it was copied in part, or
+            its trainer was killed while writing.
     """
     if not folder.exists():
         return None
@@ -95,12 +104,12 @@ def adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
         stated = facts["adapter_sha256"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(
-            f"{folder}: is incomplete: its {name} cannot be read, or does not say adapter_sha256 "
+            f"{folder}: is incomplete: its {name} cannot be read, or has no adapter_sha256 "
             f"({type(error).__name__}: {error}); {remedy}"
         ) from error
     if (found := weights_hash(folder)) != stated:
         raise UserError(
-            f"{folder}: is incomplete or was changed: its weight files' hash is {found[:12]}…, "
-            f"{name} has {str(stated)[:12]}…; {remedy}"
+            f"{folder}: is incomplete or was changed: the hash of its weight files is "
+            f"{found[:12]}…, expected {str(stated)[:12]}… ({name}); {remedy}"
         )
     return dict(facts)

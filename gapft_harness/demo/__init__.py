@@ -1,6 +1,6 @@
-"""Where the two policies that ship lie: arithmetic chains, and short programs that are really run.
+"""Find the two bundled policies: one for arithmetic chains, one for short programs that are run.
 
-Nothing heavy is imported here, so that asking where the policy lies costs nothing.
+This module imports nothing heavy, so finding a policy is fast.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ __all__ = ["code_policy_path", "policy_path"]
 
 
 def policy_path() -> Path:
-    """Folder of the shipped policy, loadable by ``AutoModelForCausalLM.from_pretrained``."""
+    """Find the folder of the arithmetic policy, for ``AutoModelForCausalLM.from_pretrained``."""
     return Path(__file__).resolve().parent / "policy"
 
 
 def code_policy_path() -> Path:
-    """Folder of the shipped policy that writes programs."""
+    """Find the folder of the policy that writes programs."""
     return Path(__file__).resolve().parent / "code_policy"

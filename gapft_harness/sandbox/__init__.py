@@ -1,8 +1,8 @@
-"""Runs programs that a model wrote, as the hostile programs they may be.
+"""Run untrusted programs that a model generated.
 
-No container engine, no root, no compiler: namespaces or landlock, seccomp and limits, set up from
-Python. Expected outputs never enter it; answers are compared outside. ``docs/sandbox.md`` describes
-what it holds against and what it does not.
+The sandbox needs no container engine, no root and no compiler: it sets up namespaces or landlock,
+seccomp and limits from Python. Expected outputs never enter it; answers are compared outside.
+``docs/sandbox.md`` describes which attacks it prevents and which it does not.
 """
 
 from gapft_harness.sandbox.api import Sandbox, probe

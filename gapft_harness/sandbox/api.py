@@ -1,4 +1,4 @@
-"""The sandbox as the rest of the harness sees it."""
+"""The interface of the sandbox for the rest of the harness."""
 
 from __future__ import annotations
 
@@ -31,22 +31,24 @@ from gapft_harness.sandbox.schedule import Rules, Schedule
 
 
 class Sandbox(Closing):
-    """Runs untrusted programs against tests, in confined workers that persist between calls.
+    """Run untrusted programs against tests, in confined workers that persist between calls.
 
     Use it as a context manager: entering starts the workers and runs the canaries.
 
     Args:
-        tier: ``namespaces``, ``landlock``, or ``auto`` for the first of them that holds here.
-        workers: worker processes; by default one a core, as far as memory goes.
+        tier: ``namespaces``, ``landlock``, or ``auto`` for the first of them that works on this
+            machine.
+        workers: the number of worker processes; by default one per core, limited by memory.
         preload: modules that workers import before the first program (``("numpy",)``); programs
             can import these packages and the standard library.
-        limits: limits of a test.
-        prelude: names that programs know without importing them: ``none`` but plain Python's, or
-            with ``lcb`` those of the imports that LiveCodeBench puts before every program, and its
-            recursion limit. Judging with ``compat="lcb"`` gives them in any case.
+        limits: the limits of a test.
+        prelude: names that are available to programs without import. ``none``: only Python's
+            builtins. ``lcb``: also the names of the imports that LiveCodeBench puts before every
+            program, and its recursion limit. Judging with ``compat="lcb"`` always provides them.
 
     Raises:
-        UserError: an argument is out of range, or the workers' memory exceeds the machine's.
+        UserError: an argument is out of range, or the workers need more memory than the machine
+            has.
     """
 
     def __init__(
@@ -75,21 +77,21 @@ class Sandbox(Closing):
 
     @property
     def tier(self) -> Tier:
-        """The tier that holds."""
+        """The tier in use."""
         if self._tier is None:
             raise ValueError("the sandbox is not started; use it in a with statement")
         return self._tier
 
     @property
     def probes(self) -> tuple[Probe, ...]:
-        """What was tried at the start, also in a tier that was passed over."""
+        """The results of all probes at the start, including those of a tier that failed."""
         return tuple(self._probes)
 
     def start(self) -> None:
-        """Starts the workers and runs the canaries; does nothing if that was done.
+        """Start the workers and run the canaries, unless they are already started.
 
         Raises:
-            UserError: no wanted tier holds. The message names the failed probes and the remedy.
+            UserError: no requested tier works. The message names the failed probes and the remedy.
         """
         if self._schedule is not None:
             return
@@ -104,7 +106,7 @@ class Sandbox(Closing):
         failed = "\n".join(f"  {probe}" for probe in self._probes if not probe.holds)
         raise UserError(
             "generated programs cannot be run safely on this machine, so nothing was generated or "
-            f"run; expected a sandbox tier whose probes all hold, found\n{failed}"
+            f"run; expected a sandbox tier that passes all probes, found\n{failed}"
         )
 
     def judge(
@@ -116,25 +118,25 @@ class Sandbox(Closing):
         run_all: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> list[Result]:
-        """Judges programs, each by its tests.
+        """Judge programs by their tests.
 
         Args:
             items: programs with their tests.
-            isolate: for function programs, ``program`` gives a fork one input after another;
-                ``test`` gives every input its own fork. Verdicts are the same. A stdin program
-                always gets a fork a test.
-            compat: ``lcb`` runs and compares as LiveCodeBench does.
-            run_all: give the results of all tests, not only those up to the first that fails.
-                (After a wrong answer the rest is run in any case: what runs must tell nobody
-                what was expected.)
+            isolate: for function programs: ``program`` runs several inputs in one fork, ``test``
+                runs every input in its own fork. The verdicts are the same. A stdin program always
+                gets one fork per test.
+            compat: ``lcb`` runs and compares in the same way as LiveCodeBench.
+            run_all: return the results of all tests, not only up to the first failure. (After a
+                wrong answer the remaining tests run in any case, so that the tests that run do not
+                reveal which answer was expected.)
             progress: called with the number of programs done so far.
 
         Returns:
-            A result a program, in the items' order.
+            One result per program, in the order of the items.
 
         Raises:
-            UserError: a program has no tests, or an expected value is no JSON.
-            InfrastructureError: the sandbox failed repeatedly; no verdict is made up for that.
+            UserError: a program has no tests, or an expected value is not JSON.
+            InfrastructureError: the sandbox failed repeatedly; there is no verdict in this case.
         """
         found: dict[int, Result] = {}
         for index, result in self.stream(items, isolate=isolate, compat=compat, run_all=run_all):
@@ -151,13 +153,14 @@ class Sandbox(Closing):
         compat: Compat | None = None,
         run_all: bool = False,
     ) -> Iterator[tuple[int, Result]]:
-        """As ``judge``, but yields each result with its item's number as soon as it is there.
+        """Judge programs like ``judge``, but yield (item number, result) as each one is done.
 
-        Items are taken as workers become free, so that there may be more than fit into memory.
+        Items are read as workers become free, so there may be more than fit into memory.
         """
         if isolate not in ("test", "program") or compat not in (None, "lcb"):
             raise ValueError(
-                f"isolate is test or program, compat lcb or None; found {isolate!r}, {compat!r}"
+                "expected isolate 'test' or 'program' and compat 'lcb' or None, found "
+                f"{isolate!r} and {compat!r}"
             )
         if self._streaming == threading.get_ident():
             raise ValueError(
@@ -173,7 +176,7 @@ class Sandbox(Closing):
                 self._streaming = None
 
     def close(self) -> None:
-        """Ends the workers. Closing twice is no error."""
+        """End the workers. A second call has no effect."""
         self._finalizer()
         self._schedule = self._tier = None
 
@@ -185,15 +188,15 @@ class Sandbox(Closing):
 def probe(
     tier: Tier | Literal["auto"] = "auto", preload: Sequence[str] = (), limits: Limits | None = None
 ) -> list[Probe]:
-    """Tries the tiers on this machine, each with all its canaries.
+    """Probe the tiers on this machine, each with all its canaries.
 
     Args:
-        tier: the one to try; ``auto`` tries both.
-        preload: as for ``Sandbox``.
-        limits: as for ``Sandbox``; a small memory limit by default.
+        tier: the tier to probe; ``auto`` probes both.
+        preload: see ``Sandbox``.
+        limits: see ``Sandbox``; by default with a small memory limit.
 
     Returns:
-        What was tried and found, tier by tier.
+        The results of all probes, tier by tier.
     """
     limits = limits or Limits(cpu_s=2, wall_s=20, memory_bytes=256 << 20)
     found = []
@@ -242,7 +245,7 @@ def _number(pair: tuple[int, Result]) -> int:
 
 
 def _close(schedule: Schedule, owner: int) -> None:
-    if os.getpid() == owner:  # in a fork of the owner, the workers are not ours to end
+    if os.getpid() == owner:  # a fork of the owner must not end the owner's workers
         schedule.close()
 
 
@@ -252,11 +255,11 @@ def _worker_count(workers: int | None, memory_bytes: int) -> int:
     if workers is None:
         workers = max(1, min(int(usable_cores()), fit))
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise UserError(f"sandbox workers: found {workers!r}, expected at least 1, a whole number")
+        raise UserError(f"sandbox workers: found {workers!r}, expected an integer of at least 1")
     if workers > max(1, fit):
         raise UserError(
             f"sandbox workers x memory_bytes: found {workers} x {memory_bytes / 2**30:.2f} GiB, "
             f"expected at most the {memory / 2**30:.1f} GiB that this machine or its container "
-            "has; lower one of them"
+            "has; reduce one of them"
         )
     return workers

@@ -1,8 +1,8 @@
-"""Compares what a program gave with what was expected. Runs outside the sandbox, on bytes.
+"""Compare a program's output with the expected output, outside the sandbox.
 
-What a program gave is untrusted: nothing here may take long, recurse deeply or raise on it.
-Whatever its shape, it is read in linear time: each pattern is possessive, so that it gives nothing
-back that it has read, and tokens are taken one by one.
+The output is untrusted: no comparison may take long, recurse deeply or raise because of it. Any
+output is read in linear time: all patterns are possessive, so they never backtrack, and tokens are
+read one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gapft_harness.sandbox.values import DEEPEST, equal, parse, parse_arguments
 
 _SPACE = " \t\n\r\v\f"
 _TOKEN = re.compile(f"[^{_SPACE}]++")
-_PYTHONS_TOKEN = re.compile(r"\S++")  # as str.split() has them
+_PYTHONS_TOKEN = re.compile(r"\S++")  # the tokens of str.split()
 _NUMBER = re.compile(
     r"[+-]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:e[+-]?+[0-9]++)?+|inf(?:inity)?+)",
     re.IGNORECASE | re.ASCII,
@@ -27,26 +27,27 @@ _NUMBER = re.compile(
 
 
 def same_output(given: bytes, expected: str, *, lcb: bool = False) -> str:
-    """Compares standard output.
+    """Compare standard output with the expected text.
 
-    Both are stripped, split into lines, and each line stripped. Two lines agree if they are equal
-    or if their tokens are equal decimals, exactly: there is no tolerance.
+    Both are stripped and split into lines, and each line is stripped. Two lines agree if they are
+    equal, or if their tokens are exactly equal decimals; there is no tolerance.
 
-    Decimals are written in ASCII's digits, with its white space between them. LiveCodeBench takes
-    all that Python takes: other scripts' digits, ``1_2``, and control characters as white space.
+    Decimals consist of ASCII digits and are separated by ASCII white space. LiveCodeBench accepts
+    all forms that Python accepts: digits of other scripts, ``1_2``, and control characters as white
+    space.
 
     Args:
-        given: the bytes that were printed.
+        output: the printed bytes.
         expected: the expected text.
-        lcb: as LiveCodeBench's own checker does it.
+        lcb: compare in the same way as LiveCodeBench's checker.
 
     Returns:
-        Empty if they agree, else the first difference, in a line.
+        Empty if they agree, else the first difference in one line.
     """
     text = given.decode("utf-8", "surrogateescape")
     if text == expected:
         return ""
-    space = None if lcb else _SPACE  # None is all that Python knows
+    space = None if lcb else _SPACE  # None: all of Python's white space
     text, expected = text.strip(space), expected.strip(space)
     if (lines := text.count("\n") + 1) != (wanted := expected.count("\n") + 1):
         return f"{lines} lines, expected {wanted}"
@@ -58,24 +59,24 @@ def same_output(given: bytes, expected: str, *, lcb: bool = False) -> str:
 
 
 def same_value(given: Any, expected: Any) -> str:
-    """Compares a function's value, both as JSON values, by Python's equality.
+    """Compare two JSON values, a function's and the expected one, by Python's equality.
 
     Returns:
-        Empty if they agree, else the difference, in a line.
+        Empty if they agree, else the difference in one line.
     """
     if equal(given, expected):
         return ""
     try:
         return f"{_short(json.dumps(given))}, expected {_short(json.dumps(expected))}"
     except (RecursionError, ValueError):
-        return "another value, nested too deeply or with a number too long to show"
+        return "a different value, too deeply nested or with a number too long to show"
 
 
 def expected_value(text: str) -> Any:
-    """A function test's expected value.
+    """Parse a function test's expected value.
 
     Raises:
-        UserError: it is no JSON, or holds NaN, which equals nothing, or an infinity.
+        UserError: the text is not JSON, or contains an infinity or NaN (NaN equals nothing).
     """
     try:
         return _finite(parse(text), text)
@@ -86,21 +87,22 @@ def expected_value(text: str) -> Any:
 
 
 def check_arguments(text: str) -> None:
-    """Whether a function test's input can be a call at all.
+    """Check that a function test's input is a valid list of arguments.
 
     Raises:
-        UserError: a line of it is no JSON, or holds NaN or an infinity.
+        UserError: a line is not JSON, or contains NaN or an infinity.
     """
     try:
         _finite(parse_arguments(text), text)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"a function test's input must be one JSON value a line; found {_short(text)} ({error})"
+            "a function test's input must be one JSON value per line; found "
+            f"{_short(text)} ({error})"
         ) from error
 
 
 def _finite(value: Any, text: str) -> Any:
-    named = "NaN" in text or "Infinity" in text  # Python's reader takes them
+    named = "NaN" in text or "Infinity" in text  # Python's parser accepts these
     if named and (fault := json_fault(value, finite=True, deepest=DEEPEST + 1)):
         raise ValueError(f"it {fault}")
     return value
@@ -110,7 +112,7 @@ def _same_decimals(one: str, other: str, lcb: bool) -> bool:
     token = _PYTHONS_TOKEN if lcb else _TOKEN
     pairs = zip_longest(token.finditer(one), token.finditer(other))
     try:
-        # Decimals, not integers: those of n digits take time in proportion to n * n.
+        # Decimal, because parsing an int of n digits takes time proportional to n * n.
         return all(
             ours is not None
             and theirs is not None
@@ -118,7 +120,7 @@ def _same_decimals(one: str, other: str, lcb: bool) -> bool:
             and Decimal(ours[0]) == Decimal(theirs[0])
             for ours, theirs in pairs
         )
-    except (ArithmeticError, ValueError):  # no number, or a signalling NaN
+    except (ArithmeticError, ValueError):  # not a number, or a signaling NaN
         return False
 
 

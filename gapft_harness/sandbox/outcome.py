@@ -1,4 +1,4 @@
-"""How tests ended, as the harness reads it from what a worker says and from a program's files."""
+"""Read the outcomes of tests from a worker's message and from a program's files."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from gapft_harness.sandbox.inside.watch import ERROR_BYTES
 
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
-    """How a test ended, before anything is compared.
+    """The outcome of a test, before its output is compared.
 
     Attributes:
-        exit: exit status, or minus the signal that ended it; 0 for a call that was answered.
-        stopped: ``cpu`` or ``wall`` if it was stopped for that limit, else empty.
-        compiled: whether the program compiled. Its process cannot forge that.
+        exit: the exit status, or minus the signal that ended it; 0 for a call that was answered.
+        stopped: ``cpu`` or ``wall`` if the test was stopped at that limit, else empty.
+        compiled: whether the program compiled. Its process cannot forge this.
         cpu_s: CPU seconds.
         wall_s: wall seconds.
-        output: standard output, to the limit.
-        output_bytes: how much there was of it, or of standard error or the report if more.
+        output: standard output, up to the limit.
+        output_bytes: the size of standard output, standard error or the report, whichever is
+            largest.
         errors: the end of standard error.
-        report: what the program's process reported, lines of JSON; the program may have forged it.
+        report: lines of JSON from the program's process; the program may have forged them.
     """
 
     exit: int
@@ -38,13 +39,13 @@ class TestOutcome:
 
 
 def read_outcomes(ending: Ending, files: Sequence[int], limit: int) -> list[TestOutcome]:
-    """The outcomes of a program's tests in one process, of at least the first.
+    """Read the outcomes of a program's tests in one process, at least of the first test.
 
     Args:
-        ending: what the worker says.
-        files: descriptors of standard output, standard error and report, and for function programs
-            of the answers that were kept.
-        limit: most bytes that are read of a file.
+        ending: the worker's message.
+        files: descriptors of standard output, standard error and the report, and for function
+            programs of the file with earlier answers.
+        limit: maximum bytes to read from a file.
     """
     output, errors, report, *kept = files
     outcomes, start = [], 0

@@ -1,6 +1,6 @@
-"""Canaries: programs that try what must not be possible, run in the real sandbox before any other.
+"""Canaries: programs that attempt forbidden actions, run in the sandbox before any other program.
 
-A kernel version says little about what a container or a security module refuses; these say it.
+The kernel version does not show what a container or a security module refuses; canaries do.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _REMEDIES: dict[Tier, str] = {
         "in a container, a seccomp profile that permits landlock_* system calls)"
     ),
 }
-_BROKEN = "report this as a bug with the output of `gapft doctor`: the tier must not be used here"
+_BROKEN = "do not use this tier on this machine, and report a bug with the output of `gapft doctor`"
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One thing tried in one tier.
+    """The result of one probe of one tier.
 
     Attributes:
         tier: the tier.
-        name: what was tried.
-        holds: whether the sandbox did as it must.
-        found: what happened, in words.
-        remedy: what to do if it does not hold; empty if it does.
+        name: the action that was attempted.
+        holds: whether the sandbox behaved correctly.
+        found: a description of the outcome.
+        remedy: the remedy if the probe failed; else empty.
     """
 
     tier: Tier
@@ -51,7 +51,7 @@ class Probe:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """As ``gapft doctor`` prints it."""
+        """Format the probe for ``gapft doctor``."""
         end = f"; to do: {self.remedy}" if self.remedy else ""
         return f"{self.tier}, {self.name}: {'holds' if self.holds else 'FAILS'} ({self.found}){end}"
 
@@ -69,7 +69,7 @@ else:
     print("done")
 """
 
-#: What each canary does; ``given`` holds paths and numbers of this process.
+#: Action -> the code of its canary; ``given`` holds paths and numbers of this process.
 _CANARIES = {
     "fork": "pid = os.fork()\nif pid == 0: os._exit(0)",
     "exec": "os.execv(given['shell'], [given['shell'], '-c', 'echo done'])",
@@ -83,24 +83,24 @@ _CANARIES = {
 
 
 def started(tier: Tier) -> Probe:
-    """The probe of a tier whose workers started."""
+    """Create the probe of a tier whose workers started."""
     return Probe(tier, "start", True, "workers start confined")
 
 
 def not_started(tier: Tier, why: str) -> Probe:
-    """The probe of a tier whose workers were refused by the kernel."""
+    """Create the probe of a tier whose workers could not start."""
     return Probe(tier, "start", False, why, _REMEDIES[tier])
 
 
 def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Probe]:
-    """Runs every canary through ``judge``, and a program that must work."""
+    """Run every canary, and a correct program that must be accepted, through ``judge``."""
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
     ):
         canary = Path(folder) / "canary"
         canary.write_text("untouched")
-        os.chmod(folder, 0o777)  # what protects it must be the sandbox, not its mode
+        os.chmod(folder, 0o777)  # only the sandbox may protect it, not the file mode
         os.chmod(canary, 0o666)
         given = {
             "file": str(canary),

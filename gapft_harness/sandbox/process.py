@@ -1,4 +1,4 @@
-"""One worker as the harness sees it: start, give a test, take its outcome, kill."""
+"""The harness's side of one worker: start it, send programs, receive outcomes, kill it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gapft_harness.sandbox.outcome import TestOutcome, read_outcomes
 from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
 
 _START_SECONDS = 60.0
-#: Seconds of wall time that a CPU second may take before a worker counts as hung.
+#: Wall seconds per CPU second after which a worker counts as hung.
 _PATIENCE = 100
 _BOOT = """
 import json, sys, types
@@ -42,14 +42,14 @@ worker.serve()
 main()
 """
 _ENVIRONMENT = {
-    # A fixed hash seed: the order of sets, and with it a program's outcome, repeats.
+    # With a fixed hash seed the order of sets is reproducible, and so is a program's outcome.
     "PYTHONHASHSEED": "0",
     "PYTHONUTF8": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     **thread_limits(1),
-    # A heap per thread would reserve 64 MiB of the address space each.
+    # Each thread's own heap would reserve 64 MiB of address space.
     "MALLOC_ARENA_MAX": "1",
-    # Functions of C libraries that only forks call would else be looked up in each fork.
+    # Otherwise each fork would resolve again the C functions that only forks call.
     "LD_BIND_NOW": "1",
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
@@ -58,16 +58,16 @@ _OUTSIDE_IDS = 1_879_048_192
 
 
 class WorkerDied(Exception):
-    """A worker ended, or did not answer: a failure of the harness or the machine."""
+    """A worker ended or did not answer: a failure of the harness or of the machine."""
 
 
 class NotConfined(Exception):
-    """A program's process could not be confined: as ``WorkerDied``, but the worker lives."""
+    """A program's process could not be confined. Unlike with ``WorkerDied``, the worker lives."""
 
 
 @dataclass(slots=True, eq=False)
 class SandboxWorker:
-    """One worker process. ``inside/worker.py`` is its inside."""
+    """One worker process; ``inside/worker.py`` is the code that runs in it."""
 
     limits: Limits
     process: subprocess.Popen[bytes]
@@ -86,14 +86,14 @@ class SandboxWorker:
         prelude: Prelude = "none",
         share: float = 1.0,
     ) -> SandboxWorker:
-        """Starts one; ``wait_ready`` waits for it.
+        """Start a worker; ``wait_ready`` waits for it.
 
         Args:
-            tier: how it confines itself.
-            limits: of each test.
-            preload: what it imports.
-            prelude: whose names programs know without import.
-            share: workers a usable core.
+            tier: the method of confinement.
+            limits: the limits of each test.
+            preload: the modules to import.
+            prelude: the names that programs have without import; see ``Sandbox``.
+            share: the number of workers per usable core, at least 1.
         """
         open_standard_streams()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -136,11 +136,11 @@ class SandboxWorker:
         return cls(limits, process, ours, stderr, share, deadline=deadline)
 
     def wait_ready(self) -> None:
-        """Returns when it is confined and warm.
+        """Wait until the worker is confined and has imported its modules.
 
         Raises:
-            Refused: the tier does not hold here; the message says what was refused.
-            WorkerDied: it ended or did not answer.
+            Refused: the tier does not work on this machine; the message names the refused call.
+            WorkerDied: the worker ended or did not answer.
         """
         message = json.loads(self._receive(max(0.0, self.deadline - time.monotonic())))
         if "refused" in message:
@@ -156,15 +156,15 @@ class SandboxWorker:
         wall_s: float,
         compat: Compat | None,
     ) -> None:
-        """Gives it a program to execute.
+        """Send the worker a program to execute.
 
         Args:
             program: the program.
-            source: its packet, from ``packet``.
-            inputs: the inputs of its calls, or the one that its standard input holds.
-            cpu_s: CPU limit of a test.
-            wall_s: wall limit of a test.
-            compat: whose way of running programs.
+            source: the packed program, from ``pack_program``.
+            inputs: the inputs of its calls, or a single standard input.
+            cpu_s: CPU limit of a test in seconds.
+            wall_s: wall limit of a test in seconds.
+            compat: ``lcb`` to run the program in the same way as LiveCodeBench.
         """
         calls = program.kind == "function"
         while len(self._files) < 6:
@@ -177,17 +177,18 @@ class SandboxWorker:
         _fill(descriptors[4], source)
         os.lseek(descriptors[0], 0, os.SEEK_SET)
         job = pack_job(cpu_s, wall_s, bool(compat))
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # noticed in receive
+        # ``receive`` detects a worker that has died.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self.control, [job], descriptors)
-        # The worker excuses what others took of the CPU, as far as a busy machine may need it.
+        # The worker does not count time spent waiting for a CPU, so allow for a busy machine.
         waiting = _PATIENCE * self.share * (cpu_s + TOGETHER_S)
         self.deadline = time.monotonic() + TOGETHER_S + wall_s + 30 + waiting
 
     def receive(self) -> tuple[list[TestOutcome], float]:
-        """The outcomes of what was sent, of at least the first test, and the seconds it took.
+        """Receive the outcomes of the inputs sent, at least the first, and the seconds it took.
 
         Raises:
-            WorkerDied: it ended or did not answer.
+            WorkerDied: the worker ended or did not answer.
             NotConfined: the program's process could not be confined, and did not start.
         """
         ending = unpack_ending(self._receive(max(0.0, self.deadline - time.monotonic())))
@@ -201,7 +202,7 @@ class SandboxWorker:
             self._renew_files()
 
     def kill(self) -> str:
-        """Ends it and what it runs. Returns how it died, in words."""
+        """End the worker and its program, and describe how the worker ended."""
         self.control.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -226,10 +227,10 @@ class SandboxWorker:
         return data
 
     def _renew_files(self) -> None:
-        """As new, when the program's process has ended: size, place, flags, mode and times.
+        """Reset size, offset, flags, mode and times of the files after a program's process ended.
 
-        They are the same for all tests, because a new file's inode number would tell how many
-        there were before, and a program can make more of them (by mapping shared memory).
+        All tests use the same files: the inode number of a new file would reveal how many were
+        created before, and a program can create such files itself (by mapping shared memory).
         """
         for file in self._files:
             os.ftruncate(file, 0)
@@ -240,8 +241,8 @@ class SandboxWorker:
 
 
 def packet(program: Program, compat: Compat | None) -> bytes:
-    """A program as a worker's fork reads it: a line of three fields, then the source."""
-    name = unicodedata.normalize("NFKC", program.function or "")  # as Python reads names
+    """Pack a program for a worker's fork: a header line of three fields, then the source."""
+    name = unicodedata.normalize("NFKC", program.function or "")  # Python normalizes names so
     header = f"{program.kind}\t{name}\t{compat or ''}\n"
     return header.encode() + program.source.encode("utf-8", "surrogatepass")
 
@@ -256,7 +257,7 @@ _ids = iter(range(1 << 62))
 
 
 def _unused_id() -> int:
-    """A user id that no account has: a worker's own, so that its limits are its alone."""
+    """Choose a user id that no account has, so that per-user limits apply to one worker only."""
     first = length = 0
     for line in Path("/proc/self/uid_map").read_text().splitlines():
         inside, _, count = map(int, line.split())
@@ -264,5 +265,5 @@ def _unused_id() -> int:
     step = (os.getpid() * 64 + next(_ids)) % 1_000_000
     if first + length > _OUTSIDE_IDS + 1_000_000:
         return _OUTSIDE_IDS + step
-    # a container with few ids: the upper ones of them
+    # The container has few ids: use its highest ones.
     return first + length - 1 - step % max(1, length // 8)

@@ -1,4 +1,4 @@
-"""What goes into the sandbox, what comes out, and the limits in between."""
+"""The programs, tests, limits and results of the sandbox."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VerdictName = Literal[
     "infrastructure",
 ]
 
-#: Beyond these the kernel's own numbers end: a week, and a million gibibytes.
+#: Upper bounds that the kernel's integer types can represent: a week, and 2^50 bytes.
 _MOST_S, _MOST = 604_800, 1 << 50
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -34,7 +34,8 @@ class Program:
 
     Attributes:
         source: Python source.
-        kind: ``stdin`` reads standard input and prints; ``function`` is called.
+        kind: ``stdin`` for a program that reads standard input and prints; ``function`` for a
+            function that is called.
         function: for kind ``function``, the name of a function or of a method of ``Solution``.
 
     Raises:
@@ -50,8 +51,8 @@ class Program:
             raise ValueError(f"kind: found {self.kind!r}, expected stdin or function")
         if (self.kind == "function") != bool(self.function):
             raise ValueError(
-                f"function: found {self.function!r} with kind {self.kind!r}; a name goes with "
-                "kind 'function' and with no other"
+                f"function: found {self.function!r} with kind {self.kind!r}; expected a name with "
+                "kind 'function', and none with kind 'stdin'"
             )
         if self.function is not None and not self.function.isidentifier():
             raise ValueError(f"function: found {self.function!r}, expected a Python name")
@@ -62,11 +63,11 @@ class Test:
     """One test of a program. ``expected`` never enters the sandbox.
 
     Attributes:
-        input: standard input; for a function, one JSON argument a line.
-        expected: standard output; for a function, its value as JSON.
+        input: standard input; for a function, one JSON argument per line.
+        expected: the expected standard output; for a function, the expected value as JSON.
     """
 
-    __test__ = False  # not a class for pytest to collect
+    __test__ = False  # pytest must not collect this class
 
     input: str
     expected: str
@@ -74,20 +75,20 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one test, after LiveCodeBench's six seconds.
+    """Limits of one test; the time limit of six seconds is LiveCodeBench's.
 
     Attributes:
-        cpu_s: seconds of CPU time: what decides a time-out.
-        wall_s: seconds in which it neither runs nor waits for a CPU, a backstop.
-        memory_bytes: address space beyond that of the warm interpreter.
-        output_bytes: standard output, standard error, and a function's value, each.
-        disk_bytes: files in the working folder (tier namespaces; tier landlock has none).
-        files: files and folders in the working folder.
-        threads: threads at once.
+        cpu_s: seconds of CPU time; this limit decides on time-outs.
+        wall_s: seconds in which the program neither runs nor waits for a CPU; a second safeguard.
+        memory_bytes: address space in addition to that of the preloaded interpreter.
+        output_bytes: for standard output, standard error and a function's value, each.
+        disk_bytes: for files in the working folder (tier namespaces; tier landlock has no folder).
+        files: the number of files and folders in the working folder.
+        threads: the number of simultaneous threads.
 
     Raises:
-        ValueError: a limit is of the wrong kind, not positive, or beyond any machine, or wall time
-            is below CPU time.
+        ValueError: a limit has the wrong type, is not positive or is too large, or the wall time is
+            below the CPU time.
     """
 
     cpu_s: float = 6.0
@@ -101,10 +102,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value, seconds = getattr(self, name), name.endswith("_s")
-            wanted, most = ("a number", _MOST_S) if seconds else ("a whole number", _MOST)
+            wanted, most = ("a number", _MOST_S) if seconds else ("an integer", _MOST)
             if isinstance(value, bool) or not isinstance(value, int | float if seconds else int):
                 raise ValueError(f"{name}: found {value!r}, expected {wanted}")
-            if not value > 0:  # NaN neither
+            if not value > 0:  # refuses NaN too
                 raise ValueError(f"{name}: found {value!r}, expected more than 0")
             if value > most:
                 raise ValueError(f"{name}: found {value!r}, expected at most {most:,}")
@@ -114,15 +115,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """What became of one test.
+    """The result of one test.
 
     Attributes:
         verdict: its verdict.
-        reason: why, in a line; empty when accepted.
-        output: what the program printed or, as JSON, returned; cut to 4,096 characters.
-        error: the end of its traceback or standard error, cut likewise.
-        cpu_s: CPU seconds from its input to its answer; of a fork's first test, from the fork.
-        wall_s: wall seconds, likewise.
+        reason: the reason in one line; empty if accepted.
+        output: the printed output or, as JSON, the returned value; at most 4,096 characters.
+        error: the end of the traceback or of standard error; at most 4,096 characters.
+        cpu_s: CPU seconds from the input to the answer; for the first test of a fork, from the
+            fork.
+        wall_s: wall seconds over the same period.
     """
 
     __test__ = False
@@ -137,13 +139,13 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a program.
+    """The result of a program.
 
     Attributes:
-        verdict: accepted if every test was; else the verdict of the first test that was not.
-        tests: results in the tests' order, up to the first failure unless all were asked for.
+        verdict: ``accepted`` if all tests were accepted; else the verdict of the first failure.
+        tests: results in the tests' order, up to the first failure unless all were requested.
         tier: the sandbox's tier.
-        busy_s: seconds that workers were occupied with the program, repeated executions included.
+        busy_s: seconds that workers were busy with the program, including repeated executions.
     """
 
     verdict: VerdictName
@@ -153,6 +155,6 @@ class Result:
 
 
 def overall(results: Sequence[TestResult]) -> VerdictName:
-    """The verdict of a program from those of its tests."""
+    """Combine the verdicts of a program's tests: the first failure, or ``accepted``."""
     failures = (result.verdict for result in results if result.verdict != "accepted")
     return next(failures, "accepted")

@@ -1,4 +1,4 @@
-"""Which worker runs what next. A slow program occupies its own worker and nothing else."""
+"""Schedule executions on workers, so that a slow program occupies only one worker."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ from gapft_harness.sandbox.records import (
 )
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 
-#: Tests that one fork is given at most: what became of each goes into one message.
+#: Maximum tests per fork: their outcomes must fit into one message.
 _MOST_TOGETHER = 200
-#: How often an execution is tried whose worker failed.
+#: Maximum attempts of an execution whose worker fails.
 ATTEMPTS = 3
 
 
 class InfrastructureError(GapftError):
-    """The sandbox failed, not the program: there is no verdict, and none may be counted."""
+    """The sandbox failed, not the program, so there is no verdict to count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a call to ``Sandbox.judge`` judges.
+    """The options of a call to ``Sandbox.judge``.
 
     Attributes:
-        isolation: a fork for each input of a function program, or one for as many as go.
-        compat: whose way of running and comparing.
-        run_all: go on after a program that failed by itself, and give the results of all tests.
+        isolation: ``test`` for one fork per input of a function program, ``program`` for as many
+            inputs per fork as possible.
+        compat: ``lcb`` to run and compare in the same way as LiveCodeBench.
+        run_all: continue after failures other than a wrong answer, and return all results.
     """
 
     isolation: Isolation = "program"
@@ -58,7 +59,7 @@ class Rules:
 
 @dataclass(slots=True, eq=False)
 class _Case:
-    """One program on its way through its tests; at most one execution of it runs at a time."""
+    """The state of one program and its tests; at most one of its executions runs at a time."""
 
     index: int
     program: Program
@@ -69,11 +70,11 @@ class _Case:
     busy_s: float = 0.0
 
     def finished(self, rules: Rules) -> bool:
-        """Whether nothing more is run. A wrong answer is no reason.
+        """Check whether no further test will run. A wrong answer does not stop a program.
 
-        What runs must not depend on what was expected: whatever way a test has to leave a note,
-        the next program could read from a test that was not run which answer was wrong. How a
-        program fails by itself tells of nothing but the program.
+        The tests that run must not depend on the expected outputs: if a test could leave a trace
+        for later programs, a missing trace would reveal which answer was wrong. Other failures
+        depend on the program alone, so stopping after them reveals nothing.
         """
         failed = bool(self.results) and self.results[-1].verdict not in ("accepted", "wrong_answer")
         return len(self.results) == len(self.tests) or (failed and not rules.run_all)
@@ -90,7 +91,7 @@ class _Case:
 
 
 class Schedule:
-    """Runs cases on workers. The workers are kept between calls; a dead one is replaced."""
+    """Run cases on workers that persist between calls; a dead worker is replaced."""
 
     def __init__(self, start: Callable[[], SandboxWorker], count: int, limits: Limits) -> None:
         self._start = start
@@ -99,11 +100,11 @@ class Schedule:
         self.workers: list[SandboxWorker] = []
 
     def fill(self) -> None:
-        """Starts the workers that are missing and waits for them.
+        """Start the missing workers and wait for them.
 
         Raises:
-            Refused: the tier does not hold here.
-            WorkerDied: one ended while starting. None of the new ones is left.
+            Refused: the tier does not work on this machine.
+            WorkerDied: a worker ended while starting. All new workers are ended.
         """
         new = [self._start() for _ in range(self._count - len(self.workers))]
         try:
@@ -130,7 +131,7 @@ class Schedule:
     def run(
         self, items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules, tier: Tier
     ) -> Iterator[tuple[int, Result]]:
-        """Judges programs; yields each with its number as soon as it is done."""
+        """Judge programs and yield (item number, result) as soon as each program is done."""
         fresh = _cases(items, rules)
         waiting: collections.deque[_Case] = collections.deque()
         running: dict[SandboxWorker, _Case] = {}
@@ -157,7 +158,7 @@ class Schedule:
                     outcomes = self._receive(worker, case, waiting)
                     if not outcomes:
                         continue
-                    # The worker goes on before they are judged, so that it does not wait.
+                    # Send the next case first, so that the worker runs during the judging.
                     if (other := take()) is not None:
                         give(worker, other)
                     self._record(case, outcomes, rules)
@@ -166,12 +167,12 @@ class Schedule:
                     else:
                         waiting.appendleft(case)
         finally:
-            # Left early: what still runs must not reach the next call.
+            # The caller may stop early: outcomes of running cases must not reach the next call.
             for worker in [worker for worker in running if worker in self.workers]:
                 self._drop(worker)
 
     def close(self) -> None:
-        """Ends all workers."""
+        """End all workers."""
         while self.workers:
             self.workers.pop().kill()
 
@@ -193,7 +194,7 @@ class Schedule:
     def _receive(
         self, worker: SandboxWorker, case: _Case, waiting: collections.deque[_Case]
     ) -> list[TestOutcome]:
-        """The outcomes; none if the worker failed, in which case the execution will be repeated."""
+        """Receive outcomes; if the worker failed, return none and queue the case again."""
         try:
             outcomes, busy_s = worker.receive()
         except WorkerDied as error:
@@ -215,7 +216,7 @@ class Schedule:
         return worker.kill()
 
     def _record(self, case: _Case, outcomes: list[TestOutcome], rules: Rules) -> None:
-        """Judges what there is. The first answer to a test stands: none is run again."""
+        """Judge outcomes and record the results; a test with a result never runs again."""
         for outcome in outcomes:
             test = case.tests[len(case.results)]
             if case.program.kind == "stdin":
@@ -230,8 +231,8 @@ class Schedule:
 
 def _failed(doing: str, problem: str) -> str:
     return (
-        f"the sandbox failed {ATTEMPTS} times {doing} ({problem}); no verdict was given. Is the "
-        "machine out of memory or processes? `gapft doctor` tries the sandbox."
+        f"the sandbox failed {ATTEMPTS} times {doing} ({problem}), so there is no verdict. Is the "
+        "machine out of memory or processes? Run `gapft doctor` to test the sandbox."
     )
 
 

@@ -1,4 +1,4 @@
-"""A function's arguments and value as JSON, keeping apart what Python's equality keeps apart."""
+"""Encode a function's arguments and value as JSON that preserves Python's equality."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-#: Deeper values are refused.
+#: Maximum nesting of a value.
 DEEPEST = 10_000
-#: Longer texts are not parsed where they are deeper than the standard parser goes: it takes long.
+#: Maximum length of a text that is too deeply nested for the standard parser; the other is slow.
 _LONGEST_DEEP = 1 << 18
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
@@ -16,11 +16,11 @@ _TOKEN = re.compile(r'[ \t\n\r]*+("(?:[^"\\]++|\\.)*+"|[][{},:]|[^][{},:"\s]++)'
 
 
 def parse(text: str | bytes) -> Any:
-    """JSON, however deep the caller stands and however deep it is nested, to ``DEEPEST``.
+    """Parse JSON that is nested up to ``MAX_VALUE_DEPTH``, whatever the caller's stack depth.
 
     Raises:
-        ValueError: it is no JSON.
-        RecursionError: it is too deep, or deep and too long.
+        ValueError: the text is not JSON.
+        RecursionError: the text is too deeply nested, or deeply nested and too long.
     """
     try:
         return json.loads(text)
@@ -31,10 +31,10 @@ def parse(text: str | bytes) -> Any:
 
 
 def _parse_deep(text: str) -> Any:
-    """As ``json.loads``, without recursion: a dozen times as slow."""
+    """Parse like ``json.loads``, but without recursion; about twelve times slower."""
     root: list[Any] = []
     within: list[Any] = [root]  # the lists and dictionaries that are open
-    keys: list[str] = []  # of each open dictionary, the key whose value is due
+    keys: list[str] = []  # for each open dictionary, the key whose value is missing
     want, position = "value", 0
     while match := _TOKEN.match(text, position):
         token, position = match[1], match.end()
@@ -70,12 +70,12 @@ def _parse_deep(text: str) -> Any:
     if rest := text[position:].strip(" \t\n\r"):
         raise ValueError(f"found {rest[:20]!r}")
     if len(within) > 1 or not root:
-        raise ValueError("it ends too early")
+        raise ValueError("the text ends too early")
     return root[0]
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal as Python compares, however deep they are nested."""
+    """Check whether two JSON values are equal by Python's ``==``, at any nesting depth."""
     try:
         return bool(one == other)
     except RecursionError:
@@ -93,29 +93,29 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def parse_arguments(text: str) -> list[Any]:
-    """A call's arguments: one JSON value a line; of an empty text, none.
+    """Parse a call's arguments, one JSON value per line; an empty text has none.
 
     Raises:
-        ValueError: a line is no JSON.
-        RecursionError: as ``parse``.
+        ValueError: a line is not JSON.
+        RecursionError: a line is too deeply nested, or deeply nested and too long.
     """
     text = text.strip()
     return [parse(line) for line in text.split("\n")] if text else []
 
 
 def encode(value: Any, tagged: bool, depth: int = 0) -> str:
-    """JSON of a value that equals the expected one exactly when the function's own value does.
+    """Encode a value as JSON that equals the expected JSON exactly if the value equals it.
 
-    A tuple is a list; with ``tagged`` (LiveCodeBench's rule) only the outermost one. What JSON has
-    no form for becomes an object that equals no list, number or text.
+    A tuple becomes a list; with ``tagged`` (LiveCodeBench's rule) only the outermost tuple does. A
+    value that JSON cannot represent becomes an object that equals no list, number or text.
 
     Args:
-        value: what the function returned; never asked whether it equals anything.
-        tagged: keep inner tuples apart from lists.
-        depth: how many lists and dictionaries it stands in.
+        value: the function's return value; its ``__eq__`` is never called.
+        tagged: encode inner tuples differently from lists.
+        depth: the number of lists and dictionaries around the value.
 
     Raises:
-        RecursionError: it is nested more than ``DEEPEST`` times, or contains itself.
+        RecursionError: the value is nested more than ``MAX_VALUE_DEPTH`` times, or contains itself.
     """
     if depth > DEEPEST:
         raise RecursionError(f"a value nested more than {DEEPEST} times")
@@ -141,7 +141,7 @@ def encode(value: Any, tagged: bool, depth: int = 0) -> str:
             return _dump(plain(value))
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         item = value.tolist()
-        if not isinstance(item, list):  # a scalar; an array equals no list
+        if not isinstance(item, list):  # a scalar; an array does not equal a list
             return encode(item, tagged, depth + 1)
     return _object("\0not JSON", _dump(kind.__name__))
 

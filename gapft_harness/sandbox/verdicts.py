@@ -1,4 +1,4 @@
-"""From how an execution ended, and what was expected, to a verdict. Outside the sandbox."""
+"""Derive verdicts from the outcomes of executions. This runs outside the sandbox."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.records import Limits, Test, TestResult, VerdictName
 from gapft_harness.sandbox.values import parse
 
-#: Most characters kept of a program's output and of its error.
+#: Maximum characters of a program's output and of its error in a result.
 KEEP = 4096
 
 _Finding = tuple[VerdictName, str]
 
 
 def judge_stdin(outcome: TestOutcome, test: Test, limits: Limits, ignore_exit: bool) -> TestResult:
-    """The result of one execution of a stdin program."""
+    """Judge one execution of a stdin program."""
     output = outcome.output.decode("utf-8", "replace")
     failure = _failure(outcome, _last(outcome, "raised"), limits)
     if failure is None and outcome.exit and not ignore_exit:
@@ -34,10 +34,10 @@ def judge_stdin(outcome: TestOutcome, test: Test, limits: Limits, ignore_exit: b
 
 
 def judge_call(outcome: TestOutcome, test: Test, limits: Limits) -> TestResult:
-    """The result of one call of a function program, whichever process it was in.
+    """Judge one call of a function program.
 
     Raises:
-        UserError: the input is no JSON, and so no program could have passed.
+        UserError: the input is not JSON, so no program could have passed.
     """
     value = _last(outcome, "value")
     failure = _failure(outcome, _last(outcome, "raised"), limits)
@@ -57,14 +57,14 @@ def _compared(difference: str) -> _Finding:
 
 
 def _failure(outcome: TestOutcome, raised: list[Any] | None, limits: Limits) -> _Finding | None:
-    """What, apart from its answer, is wrong with an execution; None if nothing is."""
+    """Find a failure of an execution other than a wrong answer; None if there is none."""
     if outcome.output_bytes > limits.output_bytes:
         return "output_limit", f"more than {limits.output_bytes} bytes of output"
     if outcome.stopped == "cpu" or outcome.exit == -signal.SIGXCPU:
         return "time_limit", f"more than {limits.cpu_s:g} s of CPU time"
     if outcome.stopped == "wall":
         return "time_limit", f"still running after {limits.wall_s:g} s"
-    # Only of a program that did not compile, and so said nothing itself.
+    # A program that did not compile did not run, so it cannot have forged this report.
     if not outcome.compiled and (error := _last(outcome, "compile_error")):
         return "compile_error", _line(error)
     if raised:
@@ -74,7 +74,7 @@ def _failure(outcome: TestOutcome, raised: list[Any] | None, limits: Limits) -> 
     if outcome.exit < 0:
         return "runtime_error", f"killed by {_signal_name(-outcome.exit)}"
     if not outcome.compiled:
-        return "compile_error", "ended while being compiled"
+        return "compile_error", "process ended during compilation"
     return None
 
 
@@ -95,13 +95,13 @@ def _result(outcome: TestOutcome, found: _Finding, output: str) -> TestResult:
 
 
 def _last(outcome: TestOutcome, kind: str) -> list[Any] | None:
-    """The fields of the last line reported, if it is of this kind."""
+    """Return the fields of the last reported line if it has this kind, else None."""
     fields = _fields(outcome.report.rstrip(b"\n").rpartition(b"\n")[2])
     return fields[1:] if fields and fields[0] == kind and len(fields) > 1 else None
 
 
 def _fields(line: bytes) -> list[Any] | None:
-    """A reported line; None if there is none, or the program made it unreadable."""
+    """Parse a reported line; None if it is empty, or the program made it unreadable."""
     if not line:
         return None
     try:
@@ -112,12 +112,12 @@ def _fields(line: bytes) -> list[Any] | None:
 
 
 def _line(fields: list[Any]) -> str:
-    """What a program reported of its failure, if it is text: never asked for more than that."""
+    """Return the reported failure if it is text; untrusted values of other types are not used."""
     return fields[0][:300] if isinstance(fields[0], str) else "(an unreadable report)"
 
 
 def _writable(text: str) -> str:
-    """Text without lone surrogates, which no file in UTF-8 can hold."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,4 +1,4 @@
-r"""Finds the answer that a text gives in its last ``\boxed{...}``."""
+r"""Find the answer in the last ``\boxed{...}`` of a text."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 def last_box(text: str) -> str | None:
     r"""Return the content of the last ``\boxed`` or ``\fbox`` of a text.
 
-    ``\boxed 5$`` counts, up to the dollar or the end of the line (two solutions of MATH are so
-    written).
+    ``\boxed 5$`` counts too, up to the dollar sign or the end of the line (two solutions of MATH
+    have this form).
 
     Args:
         text: a response, or a solution of the benchmark.
 
     Returns:
-        The content; empty for a last box that is never closed, as in a response cut at its length
-        limit: an earlier box is then not the answer. None if there is no box.
+        The content; empty if the last box is not closed, as in a response that was cut at its
+        length limit (an earlier box is not the answer then); None if there is no box.
     """
     start = None
     for match in _BOX.finditer(text):
@@ -30,7 +30,7 @@ def last_box(text: str) -> str | None:
     depth, i = 0, start
     while i < len(text):
         if text[i] == "\\":
-            i += 1  # the escaped character, such as \{, closes nothing
+            i += 1  # skip the escaped character, such as \{
         elif text[i] == "{":
             depth += 1
         elif text[i] == "}":

@@ -1,7 +1,7 @@
-"""What a model is told between the attempts of an episode: the public tests' outcome, bounded.
+"""Build the feedback between the attempts of an episode: the outcome of a public test, shortened.
 
-Errors and reasons say nothing of the machine: the same program gets the same ones wherever it is
-run. What it printed or returned is told as it is, like the input and what was expected.
+Errors and reasons contain no paths of the machine, so that the same program gets the same feedback
+on every machine. Printed and returned values, inputs and expected values are shown unchanged.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from pathlib import Path
 
 from gapft_harness.sandbox import Test, TestResult
 
-#: Most characters of each part (input, expected, output or error) that a model is shown.
+#: Maximum characters of each part (input, expected value, output or error) in the feedback.
 SHOWN = 400
 
-#: Ends every feedback: what is wanted next.
+#: The end of every feedback: the request for the next attempt.
 REQUEST = "Write the whole corrected program in one fenced Python block."
 
 NO_PROGRAM = f"Your response holds no complete fenced Python program.\n{REQUEST}"
 
-#: From this length on, a traceback or standard error was cut, and may begin amid a line.
+#: A traceback or standard error of at least this length was cut, and may begin within a line.
 _CUT = 4000
 
-#: A frame of a traceback that is not the program's own, with the lines of source below it.
+#: A frame of a traceback outside the program, with the source lines below it.
 _FOREIGN_FRAME = re.compile(r'^((?: *\| )?) *File "/[^\n]*\n?(?:\1 {4}[^\n]*\n?)*', re.MULTILINE)
 
-#: Folders that a system's own Python shares with all else, as it does /usr and /tmp. A program may
-#: well write their names: a path in them stays, unless it is in Python's part of them.
+#: Folders that a system's Python shares with other software. A program may print paths in them, so
+#: such paths are kept unless they are in Python's own subfolders.
 _SHARED = {"/usr", "/usr/bin", "/usr/local", "/usr/local/bin"}
 
 _LABELS = {
@@ -41,15 +41,15 @@ _LABELS = {
 def failure_feedback(
     kind: str, number: int, public: int, test: Test, result: TestResult, shown: int = SHOWN
 ) -> str:
-    """Return what a model is shown of a program that failed a public test.
+    """Format the feedback on a program that failed a public test.
 
     Args:
-        kind: the suite's, ``stdin`` or ``function``.
-        number: which public test failed, from 1.
-        public: how many public tests there are.
+        kind: the suite's kind, ``stdin`` or ``function``.
+        number: the number of the failed public test, from 1.
+        public: the number of public tests.
         test: the failed test.
-        result: what became of it.
-        shown: most characters of each part; the rest is cut, and the cut is said.
+        result: its result.
+        limit: maximum characters of each part; a cut is marked.
     """
     given, expected, got = _LABELS[kind]
     verdict = result.verdict.replace("_", " ")
@@ -68,9 +68,10 @@ def failure_feedback(
 
 
 def own_error(text: str) -> str:
-    """A traceback or standard error as far as it is the program's own.
+    """Remove the frames of the harness, the interpreter and packages from an error text.
 
-    Frames of the harness, of the interpreter and of packages are left out.
+    Args:
+        text: a traceback or standard error.
     """
     if len(text) >= _CUT and not text.startswith("Traceback"):
         text = text.partition("\n")[2] or text
@@ -78,13 +79,13 @@ def own_error(text: str) -> str:
 
 
 def without_paths(text: str) -> str:
-    """Return a text in which files of this installation have their names within it.
+    """Make paths of this Python installation and its packages relative to their folders.
 
-    Of Python's own files that is so wherever it is installed. Where its prefix is ``/usr`` or
-    ``/usr/local``, other paths below that stay as they are.
+    Python's own files are recognized wherever it is installed. If its prefix is ``/usr`` or
+    ``/usr/local``, other paths below the prefix are unchanged.
 
     Args:
-        text: a reason or a traceback that a model or a report will show.
+        text: a reason or a traceback, to be shown to a model or in a report.
 
     >>> import json
     >>> without_paths(f"cannot import name 'x' from 'json' ({json.__file__})")
@@ -95,7 +96,7 @@ def without_paths(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _installation() -> re.Pattern[str]:
-    """The folders that Python and packages are in; descriptors stand for some (tier landlock)."""
+    """Return a pattern of the folders of Python and packages, and their descriptors in landlock."""
     found = {*sys.path, *sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
     found.add(str(Path(__file__).parents[2]))
     found |= {str(Path(folder).resolve()) for folder in found if folder}
@@ -110,6 +111,6 @@ def _start(text: str, shown: int) -> str:
 
 
 def _end(text: str, shown: int) -> str:
-    """The end of a traceback says most."""
+    """Cut the start of a text: the end of a traceback is the most informative part."""
     text = text.strip("\n")
     return text if len(text) <= shown else f"(cut) … {text[-shown:]}"

@@ -1,4 +1,4 @@
-"""Verification of many responses: each distinct (response, gold) pair is judged once."""
+"""Verify many responses; each distinct (response, gold) pair is judged once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from gapft_harness.hooks.registered import Registered, own_line, owner_of
 
 T = TypeVar("T")
 
-#: A verdict and the answer that was read with it, if any.
+#: A verdict, and the answer if the verifier read it at the same time.
 VerdictAndAnswer = tuple[Verdict, str | None]
 
-#: The verdict on a response that was never generated. The verifier is not asked: V = 0.
+#: The verdict on a response that was not generated: V = 0, without a call of the verifier.
 _BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
 
 
 def verify_responses(
     verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[Verdict]:
-    """Judges responses as ``verify_unique`` does, and fails those that were not generated."""
+    """Judge responses like ``verify_unique``; responses that were not generated fail."""
     return [verdict for verdict, _ in _judge_responses(verifier, responses, golds)]
 
 
@@ -40,11 +40,17 @@ def judge_and_answer(
     golds: Sequence[Gold],
     known: Sequence[Verdict | None] = (),
 ) -> list[VerdictAndAnswer]:
-    """Each response's verdict and answer, from one reading of its text where the verifier can.
+    """Judge responses and read their answers, in one pass if the verifier supports it.
 
     Args:
-        responses: those that were not generated fail.
-        known: for each response the verdict that stands, or None; default: none stands.
+        verifier: the verifier.
+        answers: its reader of answers; None if it has none.
+        responses: the responses; those that were not generated fail.
+        golds: the gold answer of each response.
+        verdicts: for each response its existing verdict, or None; default: all None.
+
+    Returns:
+        The verdict and the answer of each response.
     """
     pairs = list(zip(responses, golds, known or [None] * len(responses), strict=True))
     new = [(response, gold) for response, gold, verdict in pairs if verdict is None]
@@ -76,14 +82,16 @@ def _judge_responses(
 def answer_responses(
     answers: CheckedAnswers | None, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[str | None]:
-    """What each response gives as its answer, equal texts read once (of a problem, with a gold).
+    """Read the answer of each response; equal texts are read once (per gold if the reader uses it).
 
     Args:
-        answers: the verifier's (``hooks.checked.answers_of``); None gives no answer to anything.
-        responses: those that were not generated give none.
+        answers: the verifier's reader of answers (``hooks.checked.answers_of``); with None, no
+            response has an answer.
+        responses: the responses; those that were not generated have no answer.
+        golds: the gold answer of each response.
 
     Raises:
-        PluginError: the verifier raised, or gave something that is no answer.
+        PluginError: the verifier raised, or returned a value that is not an answer.
     """
     if answers is None:
         return [None] * len(responses)
@@ -101,27 +109,27 @@ def answer_responses(
 def verify_unique(
     verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
 ) -> list[Verdict]:
-    """The verdicts of ``judge_unique``."""
+    """Return only the verdicts of ``judge_unique``."""
     return [verdict for verdict, _ in judge_unique(verifier, responses, golds)]
 
 
 def judge_unique(
     verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
 ) -> list[VerdictAndAnswer]:
-    """Judges ``responses[i]`` against ``golds[i]``, identical pairs once.
+    """Judge ``responses[i]`` against ``golds[i]``; identical pairs are judged once.
 
-    A verifier must not raise. If it does all the same, its pairs are judged one by one, and those
-    it raises on get an ``error`` verdict that says what was raised, so that one odd response does
-    not lose a run. A verifier that raises on every pair is broken, and is an error itself.
+    A verifier must not raise. If it does, its pairs are judged one by one, and each pair that it
+    raises on gets an ``error`` verdict with the exception as its reason, so that one unusual
+    response does not end a run. If it raises on every pair, that is an error.
 
     Returns:
-        One verdict for each response, in order, with its answer if the verifier reads it while it
-        judges (``CheckedAnswers.at_once``), else None.
+        One verdict for each response, in order, with its answer if the verifier reads the answer
+        while it judges (``CheckedAnswers.at_once``), else None.
 
     Raises:
-        PluginError: the verifier returned another number of verdicts than it got pairs, something
-            that is no ``Verdict``, or raised on every pair.
-        ValueError: as many golds as responses were expected.
+        PluginError: the verifier returned a wrong number of verdicts or a value that is not a
+            ``Verdict``, or raised on every pair.
+        ValueError: the numbers of responses and golds differ.
     """
     owner = owner_of("verifier", verifier)
     both = getattr(verifier, AT_ONCE, None)
@@ -153,7 +161,7 @@ def judge_unique(
                 judged.append((verdict, None))
         if raised == len(texts):
             raise PluginError(
-                f"{owner.who} raised on every one of {raised} pairs: {describe(first)}"
+                f"{owner.who} raised on all {raised} pairs: {describe(first)}"
                 f"{own_line(first, owner.home)}"
             ) from first
         return judged
@@ -162,21 +170,21 @@ def judge_unique(
 
 
 def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
-    """Checks gold answers before anything is generated for them.
+    """Check gold answers before responses are generated.
 
     Args:
-        verifier: any verifier. It may have a method ``check_gold(gold) -> str``, which gives ""
-            for a gold it can judge by, else what is wrong with it; without one all pass.
+        verifier: any verifier. It may have a method ``check_gold(gold) -> str``, which returns ""
+            for a valid gold, else a description of the fault; without the method all golds pass.
         golds: each gold with the place of its record, such as ``train.jsonl, line 7``.
 
     Raises:
-        UserError: a gold is refused; the message begins with its place.
-        PluginError: ``check_gold`` raised, or returned something that is no text.
+        UserError: a gold is invalid; the message begins with its place.
+        PluginError: ``check_gold`` raised, or returned a value that is not text.
     """
     check = getattr(verifier, "check_gold", None)
     owner = owner_of("verifier", verifier)
     for gold, place in golds:
-        # A mapping may be a whole document, of which a field that nothing needs may be missing.
+        # A mapping may be a complete document, in which an unused field may be missing (NaN).
         if fault := json_fault(gold, finite=not isinstance(gold, Mapping)):
             raise UserError(f"{place}: the gold answer {fault}; expected a JSON value")
         if check is None:
@@ -189,7 +197,8 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
             raise PluginError(f"{place}: in check_gold, {owner.raised(error)}") from error
         if not isinstance(fault, str):
             raise owner.broke(
-                f'gave {short(fault)} in check_gold; expected text, "" if nothing is wrong', check
+                f'returned {short(fault)} from check_gold; expected text, "" for a valid gold',
+                check,
             )
         if fault:
             raise UserError(f"{place}: {fault}")
@@ -200,25 +209,26 @@ def once_each(
     responses: Sequence[str],
     golds: Sequence[Gold],
 ) -> list[T]:
-    """Call ``judge`` with the distinct pairs, and give each result to all pairs that are equal.
+    """Call ``judge`` with the distinct pairs, and return its results for all pairs.
 
-    Two golds are the same if their JSON is, whatever the order of keys.
+    Two golds are equal if their JSON is equal; the order of keys does not matter.
 
     Args:
-        judge: gets distinct responses and their golds; returns a result for each, in order.
+        judge: a function of distinct responses and their golds, which returns a result for each
+            pair, in order.
         responses: the texts, shape (R,).
-        golds: of each response what it is compared with, shape (R,).
+        golds: the gold answer of each response, shape (R,).
 
     Returns:
         A result for each response, shape (R,).
 
     Raises:
-        ValueError: there are not as many golds as responses.
+        ValueError: the numbers of responses and golds differ.
     """
     if len(responses) != len(golds):
         raise ValueError(f"{len(responses)} responses, but {len(golds)} gold answers")
-    # A gold may be megabytes of packed tests, and one object serves all responses to a problem:
-    # each is spelled once, and its digest alone is kept.
+    # A gold may be megabytes of packed tests, and all responses to a problem share one object, so
+    # each object is serialized once, and only its digest is kept.
     objects = {id(gold): gold for gold in golds}
     digests = {key: _digest(gold) for key, gold in objects.items()}
     keys = [(text, digests[id(gold)]) for text, gold in zip(responses, golds, strict=True)]
@@ -243,7 +253,8 @@ def _checked_pairs(
         isinstance(pair, tuple) and len(pair) == 2 for pair in answered
     ):
         raise owner.broke(
-            f"gave {short(answered)} in {AT_ONCE}; expected a list of pairs (verdict, answer)",
+            f"returned {short(answered)} from {AT_ONCE}; expected a list of pairs "
+            "(verdict, answer)",
             by,
         )
     verdicts = _checked(owner, [verdict for verdict, _ in answered], count, by)
@@ -256,20 +267,20 @@ def _checked_pairs(
 def _checked(owner: Registered, verdicts: object, count: int, by: object) -> list[Verdict]:
     if not isinstance(verdicts, list | tuple) or not all(isinstance(v, Verdict) for v in verdicts):
         raise owner.broke(
-            f"gave {type(verdicts).__name__} {short(verdicts)}; expected a list of "
+            f"returned {type(verdicts).__name__} {short(verdicts)}; expected a list of "
             "gapft_harness.api.Verdict",
             by,
         )
     if len(verdicts) != count:
-        raise owner.broke(f"gave {len(verdicts)} verdicts for {count} pairs", by)
+        raise owner.broke(f"returned {len(verdicts)} verdicts for {count} pairs", by)
     for verdict in verdicts:
         if not isinstance(verdict.status, str) or verdict.status not in STATUSES:
             raise owner.broke(
-                f"gave a verdict of the status {short(verdict.status)}; expected one of "
+                f"returned a verdict with the status {short(verdict.status)}; expected one of "
                 f"{', '.join(STATUSES)}",
                 by,
             )
         if not isinstance(verdict.reason, str):
-            raise owner.broke(f"gave the reason {short(verdict.reason)}; expected text", by)
-    # A reason may quote what the model wrote, which no table could hold.
+            raise owner.broke(f"returned the reason {short(verdict.reason)}; expected text", by)
+    # A reason may quote a response with lone surrogates, which tables cannot store.
     return [v if v.reason.isascii() else replace(v, reason=whole_text(v.reason)) for v in verdicts]

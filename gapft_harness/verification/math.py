@@ -1,7 +1,7 @@
-"""Compares two answers with math-verify. Runs in worker processes alone (see ``pool.py``).
+"""Compare two answers with math-verify. This runs only in worker processes (see ``pool.py``).
 
-math-verify's own time-outs are switched off: they raise inside sympy, where the exception may be
-swallowed, and what is left of them is reported as a wrong answer. The worker pool keeps time.
+math-verify's own time-outs are disabled: they raise inside sympy, which may catch the exception,
+and the rest are reported as wrong answers. The worker pool enforces the time limit instead.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gapft_harness.verification.written_math import clean_response, complete_num
 
 
 class AnswersCompared(TypedDict):
-    """What a worker reports of one pair; ``status`` as in ``records.Verdict``.
+    """A worker's report on one pair; ``status`` as in ``records.Verdict``.
 
-    ``answer``: of a whole response, what was found as its answer.
+    ``answer`` is the answer found in a complete response.
     """
 
     status: str
@@ -30,7 +30,7 @@ class AnswersCompared(TypedDict):
 
 
 def prepare() -> None:
-    """Builds parser tables and sympy's caches before the first pair's clock starts."""
+    """Build parser tables and sympy's caches before the time limit of the first pair starts."""
     logging.disable(logging.WARNING)
     compare(["\\frac{1}{2}+x", "x+0.5"])
 
@@ -39,9 +39,9 @@ def compare(pair: list[str]) -> AnswersCompared:
     """Compare ``[gold, answer]``, both LaTeX without delimiters or box, in a ``WorkerPool``.
 
     Args:
-        pair: the two. ``[gold, response, "anywhere"]`` first takes the answer out of a whole
-            response, by math-verify's own extraction; no gold, "", takes it out and compares
-            nothing.
+        pair: the gold and the answer. With ``[gold, response, "anywhere"]`` the answer is first
+            extracted from a complete response by math-verify; with an empty gold it is only
+            extracted.
     """
     gold, answer, *whole = pair
     if whole:
@@ -80,10 +80,10 @@ def _compare_whole(gold: str, response: str) -> AnswersCompared:
 
 
 def _parse(latex: str) -> list[Any]:
-    """Candidates for what ``latex`` means, as sympy objects and, last, the text itself.
+    """Parse LaTeX to candidates: sympy objects and, last, the text itself.
 
-    Parsed as inline mathematics, and with LaTeX extraction alone: math-verify's plain-expression
-    extraction would pick a number out of a text that does not parse. Line breaks end inline
+    It is parsed as inline mathematics with LaTeX extraction only: math-verify's plain-expression
+    extraction would take a number from a text that does not parse. Line breaks would end inline
     mathematics, so they become spaces.
     """
     found: list[Any] = parse(
@@ -98,15 +98,15 @@ def _equal(gold: Any, answer: Any) -> bool:
     try:
         return bool(verify(gold, answer, timeout_seconds=0, raise_on_error=True))
     except MemoryError:
-        raise  # says nothing about the answer: the pool reports it as an error
+        raise  # it does not depend on the answer, so the pool reports an error
     except Exception:
-        return False  # as math-verify has it: what cannot be compared is not equal
+        return False  # math-verify's rule: values that cannot be compared are not equal
 
 
-# Spells out what math-verify reads otherwise than people do: primes and mixed numbers.
+# Rewrite primes and mixed numbers, which math-verify misreads.
 #
-# It drops primes, so that ``E`` and ``E'`` would be one point, and reads ``2 1/2`` and
-# ``-2\frac12`` as anything but -5/2 and 5/2.
+# It drops primes, so that ``E`` and ``E'`` would be the same point, and does not read ``2 1/2`` and
+# ``-2\frac12`` as 5/2 and -5/2.
 
 
 _PRIME_MARKS = str.maketrans({"′": "'", "’": "'", "″": "''", "‴": "'''"})
@@ -116,22 +116,22 @@ _PRIMED = re.compile(rf"(\\[a-zA-Z]+|[a-zA-Z]){_INDEX}('+){_INDEX}")
 _GROUP_PRIMED = re.compile(r"(?<=[)}\]])('+)")
 _GAP = r"(?:\s|\\[ ,;:!]|~)*"
 _DIGITS = r"(?:\{\s*(\d{1,18})\s*\}|(\d))"
-# The whole part is no exponent, index, decimal or part of a longer number.
+# The integer part must not be an exponent, an index, a decimal or part of a longer number.
 _MIXED = re.compile(
     rf"(?<![\w.,^_/])(\d{{1,18}})(?:{_GAP}\\[dtc]?frac\s*{_DIGITS}\s*{_DIGITS}"
     r"|(?:\s|\\[ ,;:!]|~)+(\d{1,18})\s*/\s*(\d{1,18})(?![\d./]))"
 )
 _BASED = re.compile(r"[-+]?[0-9A-Z.,\s]+_\{?\s*(\d{1,18})\s*\}?")
-#: Marks a symbol as primed: no answer has such an index.
+#: The index of a primed symbol; no answer has such an index.
 _MARK = "777"
 
 
 def spelled_out(latex: str) -> str:
-    r"""Primes as an index of their letter, and mixed numbers as one fraction.
+    r"""Rewrite primes as an index of their letter, and mixed numbers as one fraction.
 
-    ``E'``, ``E′`` and ``E^{\prime}`` become one and the same, and other than ``E``. A prime of a
-    number (feet, minutes of arc) and an apostrophe within a word stay. ``2\frac{3}{2}`` is no mixed
-    number and stays too.
+    ``E'``, ``E′`` and ``E^{\prime}`` become equal, and different from ``E``. A prime after a number
+    (feet, minutes of arc) and an apostrophe within a word are unchanged, and so is
+    ``2\frac{3}{2}``, which is not a mixed number.
     """
     text = latex.translate(_PRIME_MARKS)
     text = _RAISED.sub(lambda m: "'" * (m[1] or m[2]).replace("\\prime", "'").count("'"), text)
@@ -141,7 +141,7 @@ def spelled_out(latex: str) -> str:
 
 
 def in_other_bases(gold: str, answer: str) -> bool:
-    """Whether both are numbers with a base, and not the same one: ``1_6`` and ``1_7``."""
+    """Check whether both are numbers with a base, and the bases differ: ``1_6`` and ``1_7``."""
     bases = [_BASED.fullmatch(latex.strip("$ ")) for latex in (gold, answer)]
     return all(bases) and len({int(found[1]) for found in bases if found}) == 2
 

@@ -1,13 +1,13 @@
-"""LiveCodeBench's test strings: base64, zlib, pickle of a JSON string; decoded without trust.
+"""Decode LiveCodeBench's test strings (base64, zlib, pickle of a JSON string) safely.
 
-The usual way, ``json.loads(pickle.loads(zlib.decompress(...)))``, runs whatever a pickle says and
-takes whatever memory it wants. Here each layer is bounded, and nothing in a string is executed:
+The usual ``json.loads(pickle.loads(zlib.decompress(...)))`` executes the pickle and may use any
+amount of memory. This decoder limits each layer and executes nothing:
 
 - the decompressor stops at a limit of bytes;
-- the pickle is never loaded: its instructions are read, and must be the few that a pickled string
-  consists of (globals, calls, persistent ids, containers, references and numbers are none of them);
-- the JSON must be a list of flat objects of strings, so that depth, numbers and the count of
-  objects are bounded by the grammar.
+- the pickle is never loaded: its instructions are parsed, and only those of a pickled string are
+  accepted (no globals, calls, persistent ids, containers, references or numbers);
+- the JSON must be a list of flat objects of strings, so that the grammar limits depth, numbers and
+  the count of objects.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
 
-#: Most bytes that one problem's tests may come to when decompressed. The benchmark's files hold
-#: several MB a problem, packed; the largest was not measured, so this leaves room.
+#: Maximum decompressed size of one problem's tests in bytes. The benchmark's files contain several
+#: MB per problem, packed; the largest size was not measured, so the limit is generous.
 MAX_DECODED_BYTES = 512 << 20
 
-#: Most tests of one problem.
+#: Maximum tests of one problem.
 MAX_TESTS = 10_000
 
 _KINDS = ("stdin", "functional")
 _FIELDS = ("input", "output", "testtype")
 
 _STRINGS = frozenset({"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})
-#: What else stands in a pickled string: marks and notes that build nothing.
+#: The other instructions of a pickled string, which create no objects.
 _HARMLESS = frozenset({"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "STOP"})
-#: PROTO, FRAME, the string, FRAME, MEMOIZE, STOP: more instructions than these are no string.
+#: A pickled string has at most PROTO, FRAME, the string, FRAME, MEMOIZE and STOP.
 _MOST_INSTRUCTIONS = 6
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -44,7 +44,7 @@ _JSON = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class CodedTest:
-    """One test as the benchmark writes it; ``testtype`` is ``stdin`` or ``functional``."""
+    """One test in the benchmark's form; ``testtype`` is ``stdin`` or ``functional``."""
 
     input: str
     output: str
@@ -54,18 +54,19 @@ class CodedTest:
 def decode_tests(
     text: str, place: str, max_bytes: int = MAX_DECODED_BYTES
 ) -> tuple[CodedTest, ...]:
-    """Decodes one problem's tests, plain JSON or packed.
+    """Decode one problem's tests, plain JSON or packed.
 
     Args:
         text: the field ``public_test_cases`` or ``private_test_cases``.
-        place: where it stands, for messages: file, line, problem and field.
-        max_bytes: most bytes after decompression. Decoding takes up to about four times as many.
+        place: the place of the field for messages: file, line, problem and field.
+        max_bytes: maximum bytes after decompression. Decoding needs up to about four times as much
+            memory.
 
     Returns:
         The tests in their order; none for an empty list.
 
     Raises:
-        UserError: the text is corrupted, cut short, too large, or holds anything but tests.
+        UserError: the text is corrupted, truncated or too large, or contains other data than tests.
     """
     try:
         plain = text if text.lstrip()[:1] == "[" else _unpickled(_inflated(text, max_bytes))
@@ -75,14 +76,14 @@ def decode_tests(
     except ValueError as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{place}: the tests cannot be read: {reason}; expected base64 of zlib of a pickled "
-            "JSON string, or plain JSON, of tests with input, output and testtype. Fetch the file "
-            "again from its source"
+            f"{place}: the tests cannot be read: {reason}; expected tests with input, output and "
+            "testtype, as plain JSON or as base64 of zlib of a pickled JSON string. Download the "
+            "file again"
         ) from error
 
 
 def _too_large(max_bytes: int) -> str:
-    return f"they come to more than {max_bytes} bytes (max_decoded_bytes)"
+    return f"they decode to more than {max_bytes} bytes (max_decoded_bytes)"
 
 
 def _inflated(text: str, max_bytes: int) -> bytes:
@@ -98,14 +99,14 @@ def _inflated(text: str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise ValueError(_too_large(max_bytes))
     if not inflater.eof:
-        raise ValueError("the zlib stream is cut short")
+        raise ValueError("the zlib stream is truncated")
     if inflater.unused_data:
         raise ValueError(f"{len(inflater.unused_data)} bytes follow the zlib stream")
     return data
 
 
 def _unpickled(data: bytes) -> str:
-    """The string that a pickle holds, read from its instructions and never by running them."""
+    """Return the string in a pickle by parsing its instructions, without executing them."""
     stream = io.BytesIO(data)
     strings: list[str] = []
     for number, (instruction, argument, position) in enumerate(pickletools.genops(stream), start=1):
@@ -114,11 +115,11 @@ def _unpickled(data: bytes) -> str:
             strings.append(str(argument))
         elif name not in _HARMLESS or number > _MOST_INSTRUCTIONS:
             raise ValueError(
-                f"the pickle holds {name} at byte {position}, which a pickled string has not; it "
-                "was not executed"
+                f"the pickle contains the instruction {name} at byte {position}, which is not part "
+                "of a pickled string; it was not executed"
             )
     if not strings:
-        raise ValueError("the pickle holds no string")
+        raise ValueError("the pickle contains no string")
     if stream.read(1):
         raise ValueError("bytes follow the pickle")
     return strings[0]
@@ -142,7 +143,7 @@ def _parsed(text: str) -> tuple[CodedTest, ...]:
 
 
 def _test(reader: _Reader, number: int) -> CodedTest:
-    """One flat object with exactly the three fields."""
+    """Parse one flat object with exactly the three fields."""
     fields: dict[str, str] = {}
     reader.expect("{")
     for position in range(len(_FIELDS)):
@@ -150,7 +151,7 @@ def _test(reader: _Reader, number: int) -> CodedTest:
             reader.expect(",")
         name = reader.string()
         if name not in _FIELDS or name in fields:
-            raise ValueError(f"test {number} has the field {name!r:.40} unasked or twice")
+            raise ValueError(f"test {number} has an unknown or repeated field {name!r:.40}")
         reader.expect(":")
         fields[name] = reader.string()
     reader.expect("}")
@@ -161,12 +162,12 @@ def _test(reader: _Reader, number: int) -> CodedTest:
         try:
             fields[name].encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"test {number}: {name} is no text ({error.reason})") from error
+            raise ValueError(f"test {number}: {name} is not text ({error.reason})") from error
     return test
 
 
 class _Reader:
-    """Reads JSON strings and signs; anything else is an error with its position."""
+    """A reader of JSON strings and punctuation; anything else is an error with its position."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -174,7 +175,7 @@ class _Reader:
         self._skip()
 
     def take(self, sign: str) -> bool:
-        """Steps over the sign if it comes next."""
+        """Skip the sign if it is next; return whether it was."""
         found = self._text.startswith(sign, self.at)
         if found:
             self.at += 1
@@ -198,4 +199,4 @@ class _Reader:
 
     def _found(self) -> str:
         found = self._text[self.at : self.at + 1]
-        return f"character {self.at}: found {found!r}" if found else "the JSON text is cut short"
+        return f"character {self.at}: found {found!r}" if found else "the JSON text is truncated"

@@ -1,9 +1,9 @@
 """Worker processes that can be killed, for work that may hang or exhaust memory.
 
-A signal-based time-out cannot be trusted: libraries catch the exception it raises, and a long call
-in C never sees it. Here the work runs in processes of its own; the parent watches the clock of each
-item and kills and replaces a worker that does not report in time. Workers persist between calls,
-so an import is paid once a worker.
+A signal-based time-out is unreliable: libraries catch the exception it raises, and a long C call
+never receives it. Here the work runs in separate processes; the parent measures the time of each
+item, and kills and replaces a worker that does not report in time. Workers persist between calls,
+so each worker imports its modules once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Literal
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.processes import Closing, WorkerProcess, end_all, thread_limits
 
-#: Most items sent to a worker at once. Large enough to hide the round trip, small enough that the
-#: items behind one that hangs are soon given to others.
+#: Maximum items sent to a worker at once: large enough to hide the round trip, small enough that
+#: the items after one that hangs soon move to other workers.
 BATCH = 16
 
 _SERVE = "gapft_harness.verification.pool_child:serve"
@@ -30,12 +30,12 @@ _SERVE = "gapft_harness.verification.pool_child:serve"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one item.
+    """The outcome of one item.
 
     Attributes:
         status: ``done`` (the function returned ``value``), ``raised`` (it raised; ``reason`` is the
-            exception in one line), ``timeout`` (no result within the limit: its worker was
-            killed) or ``died`` (its worker died, and so did a second one given this item alone).
+            exception in one line), ``timeout`` (no result within the limit, so its worker was
+            killed) or ``died`` (its worker died, and so did a second worker with this item alone).
         value: the function's JSON value; None unless done.
         reason: empty when done.
     """
@@ -50,9 +50,10 @@ class _ItemWorker(WorkerProcess):
     """One worker of a pool.
 
     Attributes:
-        clock: when it started or last reported, the start of the current item (monotonic seconds).
+        clock: the time of its start or last report, at which the current item began (monotonic
+            seconds).
         ready: whether it has imported its function.
-        batch: numbers of the items it was given and has not reported.
+        batch: indices of the items that were sent and not yet reported.
     """
 
     clock: float = field(default_factory=time.monotonic)
@@ -61,20 +62,20 @@ class _ItemWorker(WorkerProcess):
 
 
 class WorkerPool(Closing):
-    """Applies a function to items in worker processes that can be killed.
+    """Apply a function to items in worker processes that can be killed.
 
-    Use it as a context manager, or call ``close``; workers left over end with the interpreter.
-    ``map`` may be called from several threads, one call runs at a time.
+    Use it as a context manager, or call ``close``; remaining workers end with the interpreter.
+    ``map`` may be called from several threads, but the calls run one at a time.
 
     Args:
         function: ``module:name`` of a function from one JSON value to a JSON value.
-        workers: most worker processes; they are started when first needed.
-        timeout_s: seconds of wall time for one item, the start of a worker not included.
+        workers: maximum number of worker processes; they start when first needed.
+        timeout_s: seconds of wall time for one item, without the start of a worker.
         memory_bytes: address space of one worker (``RLIMIT_AS``); None for no limit.
         setup: ``module:name`` of a function that a worker calls once before its first item,
-            outside any item's limit.
+            outside the limit of an item.
         start_timeout_s: seconds for a worker to import the function and call ``setup``.
-        setup_arguments: JSON values that ``setup`` is called with.
+        setup_arguments: JSON values, the arguments of ``setup``.
 
     Raises:
         ValueError: an argument is out of range.
@@ -106,14 +107,14 @@ class WorkerPool(Closing):
         self._finalizer = weakref.finalize(self, end_all, self._workers, os.getpid())
 
     def map(self, items: Sequence[Any]) -> list[Outcome]:
-        """Applies the function to every item; the outcomes are in the items' order.
+        """Apply the function to every item; the outcomes are in the items' order.
 
-        An item's outcome does not depend on its neighbours: behind an item that hangs or kills its
-        worker, the rest of the batch is done by another.
+        An item's outcome does not depend on the other items: if an item hangs or kills its worker,
+        a different worker handles the rest of the batch.
 
         Raises:
-            GapftError: a worker cannot start (the function is not found, its import fails).
-            ValueError: the pool was closed.
+            GapftError: a worker cannot start (the function is not found, or its import fails).
+            ValueError: the pool is closed.
         """
         with self._lock:
             if self._closed:
@@ -121,11 +122,11 @@ class WorkerPool(Closing):
             try:
                 return _Call(self, items).run() if items else []
             except BaseException:
-                end_all(self._workers, os.getpid())  # half-done batches must not reach a next call
+                end_all(self._workers, os.getpid())  # late reports must not reach the next call
                 raise
 
     def close(self) -> None:
-        """Kills the workers. Closing twice is no error."""
+        """Kill the workers. A second call has no effect."""
         with self._lock:
             self._closed = True
             self._finalizer()
@@ -141,7 +142,7 @@ class _Call:
         self.outcomes: dict[int, Outcome] = {}
         self.queue = collections.deque(range(len(items)))
         self.suspects: collections.deque[int] = collections.deque()
-        """Items whose worker died once: each is tried again alone."""
+        """Items whose worker died once; each runs again alone."""
         self.deaths: set[int] = set()
 
     def run(self) -> list[Outcome]:
@@ -162,7 +163,7 @@ class _Call:
         busy = sum(bool(worker.batch) for worker in self.workers)
         wanted = min(self.pool._count, busy + len(self.queue) + len(self.suspects))
         while len(self.workers) < wanted:
-            # A fixed hash seed: set order, and with it what sympy tries first, repeats.
+            # A fixed hash seed makes the order of sets, and so sympy's results, reproducible.
             environment = {**thread_limits(1), "PYTHONHASHSEED": "0"}
             self.workers.append(_ItemWorker.start(_SERVE, self.pool._arguments, environment))
 

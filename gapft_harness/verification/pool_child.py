@@ -1,7 +1,8 @@
-"""The inside of a pool's worker: reads batches, reports each item as it is done.
+"""The code of a pool's worker: read batches, and report each item when it is done.
 
-In: a list of items. Out: ``["ready"]`` once, then a report an item, ``["done", value]`` or
-``["raised", reason]``; ``["failed", reason]`` if the function is not found.
+Input: a list of items per message. Output: ``["ready"]`` once, then one report per item,
+``["done", value]`` or ``["raised", reason]``; or ``["failed", reason]`` if the function or its
+setup fails to load.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 from gapft_harness.core.errors import describe
 from gapft_harness.core.processes import Parent, resolve
 
-#: CPU seconds an item may use beyond ten times its limit. The parent kills long before; this ends
-#: a busy worker whose parent was killed itself.
+#: CPU seconds an item may use beyond ten times its limit. The parent kills much earlier; this limit
+#: ends a busy worker whose parent was killed.
 ORPHAN_SECONDS = 60
 
 
@@ -26,7 +27,7 @@ def serve(
     timeout_s: float,
     memory_bytes: int | None,
 ) -> None:
-    """Answers batches until the parent closes the pipe."""
+    """Process batches until the parent closes the pipe; see ``WorkerPool`` for the arguments."""
 
     def report(*fields: Any) -> None:
         parent.tell(json.dumps(fields).encode())
@@ -48,8 +49,8 @@ def serve(
             try:
                 done = json.dumps(["done", call(item)])
             except BaseException as error:
-                # BaseException: a library's own time-out class may derive from it, and an item
-                # that exits (SystemExit) is an outcome of that item, not the end of the worker.
+                # BaseException, because a library's time-out class may derive from it, and an item
+                # that raises SystemExit must not end the worker.
                 report("raised", describe(error))
             else:
                 parent.tell(done.encode())

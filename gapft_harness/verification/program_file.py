@@ -1,4 +1,4 @@
-"""``gapft judge FILE.jsonl``: programs from a file, judged in the sandbox, a line of JSON each."""
+"""``gapft judge FILE.jsonl``: judge programs of a file in the sandbox, one JSON line for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gapft_harness.verification.programs import check_call, importable, read_tes
 
 _KEYS = ("id", "source", "kind", "function", "tests")
 
-#: Names standard input.
+#: The path that means standard input.
 STDIN = "-"
 
 
@@ -44,35 +44,34 @@ def judge_file(
     run_all: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Iterator[str]:
-    """Judges every program of a file.
+    """Judge every program of a file.
 
-    A file that can be read again is checked as a whole before the first program runs; a pipe is
-    judged as it comes. Records are read as workers become free, and what has to be remembered of
-    them is on disk, so there may be more than fit into memory.
+    A seekable file is checked completely before the first program runs; records of a pipe are
+    judged as they arrive. Records are read as workers become free, and ids and finished lines are
+    stored on disk, so there may be more records than fit into memory.
 
     Args:
-        path: a file with one JSON record a line: ``id``, ``source``, ``kind`` (``stdin`` unless
-            given), ``function`` (its name, for kind ``function``), ``tests``, each with ``input``
-            and ``expected``. ``-`` is standard input.
-        tier: as for ``Sandbox``; so ``workers``, ``preload``, ``limits``,
-            ``prelude``.
-        isolate: as for ``Sandbox.judge``; so ``compat``, ``run_all``.
-        progress: called with the number of programs done, and of all, None while that is unknown.
+        path: a file with one JSON record per line: ``id``, ``source``, ``kind`` (default
+            ``stdin``), ``function`` (the function's name, for kind ``function``) and ``tests``,
+            each with ``input`` and ``expected``. ``-`` is standard input.
+        tier: see ``Sandbox``; also ``workers``, ``preload``, ``limits`` and ``prelude``.
+        isolate: see ``Sandbox.judge``; also ``compat`` and ``run_all``.
+        progress: called with the number of programs done and the total, None if it is unknown.
 
     Yields:
-        A line of JSON a record, in the file's order, without a line end: ``id``, ``verdict``,
-        ``tests`` (``verdict``, ``reason``, ``output``, ``error``, ``cpu_s`` each), ``tier``.
+        One line of JSON per record, in the file's order, without a line end: ``id``, ``verdict``,
+        ``tests`` (each with ``verdict``, ``reason``, ``output``, ``error``, ``cpu_s``), ``tier``.
 
     Raises:
-        UserError: the file or a record in it is wrong (the message names line and key), after all
-            that stands before it was judged; or no sandbox tier holds on this machine.
+        UserError: the file or a record is invalid (the message names line and key); in a pipe, the
+            records before it are judged first. Or no sandbox tier works on this machine.
         InfrastructureError: the sandbox failed repeatedly.
     """
     names = importable(preload)
     report = progress or (lambda done, total: None)
     with _opened(path) as (file, name):
         total = _check(file, name)
-        # Within this reading a record's id goes with it: the file may be another by now.
+        # Ids are stored during this second reading: the file may have changed since the check.
         ids: dict[int, str] = {}
         problem: UserError | None = None
 
@@ -83,7 +82,7 @@ def judge_file(
                     ids[number] = record.id
                     yield record.program, record.tests
             except UserError as error:
-                problem = error  # told when what came before is judged
+                problem = error  # raised after the records before it are judged
 
         following = finished = 0
         with (
@@ -106,7 +105,7 @@ def judge_file(
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, str]]:
-    """The file, and what to call it."""
+    """Open the file; yield it with its name for messages."""
     name = "standard input" if str(path) == STDIN else str(path)
     with contextlib.ExitStack() as stack:
         try:
@@ -117,7 +116,7 @@ def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, str]]:
 
 
 def _check(file: BinaryIO, name: str) -> int | None:
-    """Reads all of a file that can be read again, and counts its records; None of a pipe."""
+    """Check all records of a seekable file and count them; return None for a pipe."""
     if not file.seekable():
         return None
     start = file.tell()
@@ -127,27 +126,27 @@ def _check(file: BinaryIO, name: str) -> int | None:
 
 
 class _Notes:
-    """What is remembered of records: ids, and lines whose turn has not come. On disk if many."""
+    """A database of ids, and of finished lines that wait for earlier ones; on disk if large."""
 
     def __init__(self) -> None:
-        self._database = sqlite3.connect("")  # a private file that is gone when it is closed
+        self._database = sqlite3.connect("")  # a private file that is deleted at close
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("CREATE TABLE ids (id BLOB PRIMARY KEY, line INTEGER) WITHOUT ROWID")
         self._database.execute("CREATE TABLE lines (number INTEGER PRIMARY KEY, line TEXT)")
 
     def first_line(self, name: str, line: int) -> int:
-        """The number of the line on which an id was seen first: this one, or an earlier."""
+        """Return the number of the first line with this id: ``line``, or an earlier one."""
         key = name.encode("utf-8", "surrogatepass")
         self._database.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (key, line))
         found = self._database.execute("SELECT line FROM ids WHERE id = ?", (key,)).fetchone()
         return int(found[0])
 
     def keep(self, number: int, line: str) -> None:
-        """Keeps the line of a record until it is taken."""
+        """Store the line of a record until ``take`` removes it."""
         self._database.execute("INSERT INTO lines VALUES (?, ?)", (number, line))
 
     def take(self, number: int) -> str | None:
-        """The line of a record, once; None where it is not there."""
+        """Remove and return the line of a record; None if it is not stored."""
         query = "SELECT line FROM lines WHERE number = ?"
         found = self._database.execute(query, (number,)).fetchone()
         self._database.execute("DELETE FROM lines WHERE number = ?", (number,))
@@ -176,23 +175,23 @@ def _line(name: str, result: Result) -> str:
 
 
 def _read(file: BinaryIO, name: str) -> Iterator[_Record]:
-    """Reads the records one by one."""
+    """Read the records one by one."""
     record = None
     with _Notes() as notes:
         for number, line in _lines(file, name):
             record = _parse(line, f"{name}, line {number}")
             if (first := notes.first_line(record.id, number)) != number:
                 raise UserError(
-                    f"{name}, line {number}: id {record.id!r} stands on line {first} too; expected "
-                    "ids that are unique"
+                    f"{name}, line {number}: id {record.id!r} also occurs on line {first}; "
+                    "expected unique ids"
                 )
             yield record
     if record is None:
-        raise UserError(f"{name}: found no record, expected one JSON object a line")
+        raise UserError(f"{name}: found no record, expected one JSON object per line")
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers."""
+    """Yield the lines that are not blank, with their numbers."""
     try:
         yield from ((number, line) for number, line in decoded(file, name) if line.strip())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Programs in responses, and the tests that judge them. Pure functions; nothing runs here."""
+"""Read programs from responses, and tests from golds. Pure functions; no program is run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gapft_harness.verification.packed_tests import (
     decode_tests,
 )
 
-# Possessive: a model may write a line of any length, and nothing of it is read a second time. Nor
-# is an opening fence: what later lines are held against is taken out of it once.
+# Possessive, because a line may have any length and must be read only once. An opening fence is
+# parsed once too, and later lines are compared with the result.
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<marks>`{3,}+|~{3,}+)(?P<label>[^`]*+)")
 _PYTHON = re.compile(r"(?:python|py)[0-9.]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A fenced block; ``label`` is the first word behind the opening fence."""
+    """A fenced block; ``label`` is the first word after the opening fence."""
 
     label: str
     text: str
@@ -38,19 +38,19 @@ class _Block:
 def last_program(text: str) -> str | None:
     """Return the last fenced program of a response.
 
-    The last block labelled Python (``python``, ``py``, ``python3``, in any case) or, where none is,
-    the last one without a label. Blocks with other labels (``text``, ``cpp``) are no programs, and
-    neither is an unlabelled fence with nothing behind it, as a response may end with. A fence is
-    three or more backticks or tildes that open a line, and is closed by a line of as many or more;
-    the indentation of the opening fence is taken off the program's lines, so that a program in a
-    list item is read too.
+    That is the last block labeled Python (``python``, ``py``, ``python3``, in any case) or, if
+    there is none, the last block without a label. Blocks with other labels (``text``, ``cpp``) are
+    not programs, and neither is an unlabeled opening fence without text after it at the end of a
+    response. A fence is a line that begins with three or more backticks or tildes; a line with at
+    least as many closes it. The indentation of the opening fence is removed from the program's
+    lines, so that a program in a list item is found too.
 
     Args:
         text: a response.
 
     Returns:
-        The program; empty if that block is never closed, as in a response cut at its length limit
-        (an earlier block is then not the answer); None if there is no such block.
+        The program; empty if its block is not closed, as in a response that was cut at its length
+        limit (an earlier block is not the answer then); None if there is no such block.
     """
     blocks = _blocks(text)
     labelled = [block for block in blocks if _PYTHON.fullmatch(block.label)]
@@ -62,14 +62,14 @@ def last_program(text: str) -> str | None:
 
 
 def last_program_lcb(text: str) -> str | None:
-    """Return the program as LiveCodeBench's runner takes it, for comparison with published scores.
+    """Return the program that LiveCodeBench would run, for comparison with published scores.
 
     Args:
         text: a response.
 
     Returns:
-        What is between the last two lines that hold three backticks anywhere (its
-        ``extract_code``); None where there are fewer than two such lines.
+        The lines between the last two lines that contain three backticks (LiveCodeBench's
+        ``extract_code``); None if there are fewer than two such lines.
     """
     lines = text.split("\n")
     fences = [number for number, line in enumerate(lines) if "```" in line]
@@ -78,9 +78,9 @@ def last_program_lcb(text: str) -> str | None:
 
 def _blocks(text: str) -> list[_Block]:
     blocks: list[_Block] = []
-    indent, marks, label = "", "", ""  # of the fence that is open, if one is
+    indent, marks, label = "", "", ""  # of the open fence, if there is one
     lines: list[str] = []
-    # Not splitlines(): it also breaks at characters that a program's strings may hold.
+    # Not splitlines(), which also splits at characters that may occur in a program's strings.
     for line in text.replace("\r\n", "\n").split("\n"):
         fence = _FENCE.fullmatch(line)
         if not marks:
@@ -98,20 +98,20 @@ def _blocks(text: str) -> list[_Block]:
 
 
 def _block(label: str, lines: list[str], closed: bool) -> _Block:
-    # "python title=x", "{.python}" and "python:main.py" are labelled python
+    # "python title=x", "{.python}" and "python:main.py" have the label python
     word = re.split(r"[\s:,;]", label.strip().strip("{}."), maxsplit=1)[0]
     return _Block(word, "".join(f"{line}\n" for line in lines), closed)
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """All tests of one problem, and how a program for it is called.
+    """All tests of one problem, and the way to call a program for it.
 
     Attributes:
         kind: ``stdin`` or ``function``.
-        function: for kind ``function``, its name (a function's or a method's of ``Solution``).
-        tests: the public ones first.
-        public: how many are public: only these may ever be shown to a model.
+        function: for kind ``function``, the name of a function or of a method of ``Solution``.
+        tests: the tests, public ones first.
+        public: the number of public tests; only these may be shown to a model.
     """
 
     kind: str
@@ -121,28 +121,28 @@ class Suite:
 
     @property
     def public_tests(self) -> tuple[Test, ...]:
-        """The tests that a model may see."""
+        """The tests that may be shown to a model."""
         return self.tests[: self.public]
 
     def program(self, source: str) -> Program:
-        """The program as the sandbox takes it."""
+        """Build a program for the sandbox from its source."""
         return Program(source, "stdin" if self.kind == "stdin" else "function", self.function)
 
 
 def importable(names: Sequence[str]) -> tuple[str, ...]:
-    """Check modules that programs may import besides the standard library.
+    """Check the modules that programs may import in addition to the standard library.
 
     Args:
-        names: of modules, such as ``numpy``.
+        names: names of modules, such as ``numpy``.
 
     Returns:
-        The same, as ``Sandbox`` takes them.
+        The names, for ``Sandbox``.
 
     Raises:
-        UserError: one of them is not installed here.
+        UserError: a module is not installed.
     """
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"preload: found {names!r:.60}, expected a list of modules' names")
+        raise UserError(f"preload: found {names!r:.60}, expected a list of module names")
     for name in names:
         try:
             found = importlib.util.find_spec(name)
@@ -150,7 +150,8 @@ def importable(names: Sequence[str]) -> tuple[str, ...]:
             found = None
         if found is None:
             raise UserError(
-                f"preload: there is no module {name!r} here; install it, or leave it out"
+                f"preload: the module {name!r} is not installed; install it, or remove it from "
+                "the list"
             )
     return tuple(names)
 
@@ -158,20 +159,20 @@ def importable(names: Sequence[str]) -> tuple[str, ...]:
 def read_suite(
     gold: Gold, max_decoded_bytes: int = MAX_DECODED_BYTES, *, packed: bool = True
 ) -> Suite:
-    """Reads the gold of a programming problem.
+    """Read the gold of a programming problem.
 
     Args:
         gold: ``{"kind": "stdin" | "function", "function": name or null, "tests": [{"input": ...,
             "expected": ...}], "public": n, "hidden": text or null}``. The first ``public`` tests
-            (by default all) are public. ``hidden`` holds further hidden tests as LiveCodeBench
-            packs them, which keeps a gold small.
-        max_decoded_bytes: most bytes that ``hidden`` may come to.
-        packed: whether ``hidden`` is decoded. Between attempts it is not: it takes long, and only
-            public tests are run there.
+            (by default all) are public. ``hidden`` contains additional hidden tests in
+            LiveCodeBench's packed form, which keeps a gold small.
+        max_decoded_bytes: maximum size of ``hidden`` after decoding.
+        packed: whether to decode ``hidden``. It is false between attempts of an episode, since
+            decoding is slow and only public tests are run then.
 
     Raises:
-        UserError: a field is missing, of another type or unknown, ``hidden`` cannot be decoded, or
-            there is no test.
+        UserError: a field is missing, unknown or has the wrong type, ``hidden`` cannot be decoded,
+            or there is no test.
     """
     where = "the gold of a programming problem"
     if not isinstance(gold, Mapping):
@@ -201,20 +202,23 @@ def read_suite(
         expected = "stdin" if kind == "stdin" else "functional"
         for test in decode_tests(hidden, f"{where}, hidden", max_decoded_bytes):
             if test.testtype != expected:
-                raise UserError(f"{where}: hidden holds {test.testtype} tests, its kind is {kind}")
+                raise UserError(
+                    f"{where}: hidden contains {test.testtype} tests, expected {expected} tests "
+                    f"for kind {kind}"
+                )
             tests.append(Test(test.input, test.output))
     if not tests and (packed or hidden is None):
-        raise UserError(f"{where}: there are no tests, so that every program would pass")
+        raise UserError(f"{where}: there are no tests, so every program would pass")
     return Suite(kind, function, tuple(tests), public)
 
 
 def read_test(test: Any, where: str) -> Test:
-    """Reads a test of a gold or of a file: ``input`` and ``expected``, both text.
+    """Read a test of a gold or of a file: an object with the texts ``input`` and ``expected``.
 
-    What is expected may also be called ``output``, as LiveCodeBench does.
+    ``expected`` may also be called ``output``, as in LiveCodeBench.
 
     Raises:
-        UserError: it is something else; the message begins with ``where``.
+        UserError: the value is not such an object; the message begins with ``where``.
     """
     fields = test if isinstance(test, Mapping) else {}
     for word in ("expected", "output"):
@@ -229,11 +233,11 @@ def read_test(test: Any, where: str) -> Test:
 
 
 def check_call(test: Test, where: str) -> None:
-    """Holds a function's test to what a call can be, so that a program can pass it at all.
+    """Check that a function's test is a valid call, so that a program can pass it.
 
     Raises:
-        UserError: a line of its input or what it expects is no JSON, or is nested too deeply; the
-            message begins with ``where``.
+        UserError: a line of its input or its expected value is not JSON, or is nested too deeply;
+            the message begins with ``where``.
     """
     try:
         check_arguments(test.input)
@@ -249,10 +253,10 @@ def check_calls(suite: Suite) -> None:
     """Check that every test of a suite of functions can be called (``check_call``).
 
     Args:
-        suite: of kind ``function``.
+        suite: the tests; those of kind ``stdin`` are not checked.
 
     Raises:
-        UserError: as ``check_call``; the message names the test.
+        UserError: a test is not a valid call; the message names the test.
     """
     if suite.kind == "function":
         for number, test in enumerate(suite.tests, start=1):

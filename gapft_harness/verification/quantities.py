@@ -1,7 +1,7 @@
-r"""Reads numbers as people write them: with a currency, thousands separators, a unit, in Markdown.
+r"""Read numbers with a currency, thousands separators, a unit or Markdown around them.
 
-math-verify compares mathematics. What stands around a number in a chat model's answer it drops or
-trips over, so it is read here first: ``**$1,234.50**``, ``\boxed{42~\text{km}}``, ``50%``.
+math-verify compares mathematics; it ignores or misreads the text around a number in a chat model's
+answer. So this text is parsed first: ``**$1,234.50**``, ``\boxed{42~\text{km}}``, ``50%``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-#: Other signs of minus than ASCII's.
+#: Minus signs outside ASCII.
 MINUS_SIGNS = str.maketrans({"−": "-", "﹣": "-", "－": "-"})
 
-#: Separators of thousands, each as it is written between groups of three digits.
+#: Thousands separators between groups of three digits.
 _SEPARATOR = r"(?P<sep>,|\{,\}|,\\!|\\[,;: ]|~|[\u00a0\u2009\u202f])"
 NUMBER = rf"\d{{1,3}}{_SEPARATOR}\d{{3}}(?:(?P=sep)\d{{3}})*(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 GAP = r"(?:\s|\\[ ,;:!]|~)*+"
@@ -34,9 +34,9 @@ _WRAPPED = re.compile(
     r"\\(?:textbf|mathbf|boldsymbol|bm|textit|emph|underline|text)\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
 
-#: Longer texts are no number with a unit, and nothing that somebody emphasised.
+#: Longer texts are neither a number with a unit nor an emphasized answer.
 LONGEST = 200
-#: Words behind a number that change it, so that it is not the number alone.
+#: Words after a number that change its value or make it a part of an expression.
 _CHANGING = (
     "or and not no more less fewer greater than least most over under above below if plus minus "
     "divided squared cubed factorial choose mod base root tenth hundredth thousandth half third "
@@ -47,7 +47,7 @@ FACTORS = {
     "dozen": 12, "hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
     "crore": 10**7, "billion": 10**9, "trillion": 10**12,
 }  # fmt: skip
-#: Units that are told apart; others are only dropped. By each spelling, its unit.
+#: Spelling -> unit of the units that are compared; other units are dropped.
 _UNITS = {
     spelling: spellings[0]
     for line in (
@@ -66,14 +66,15 @@ _PERCENT = "%"
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number with what is written around it.
+    """A number with its unit.
 
     Attributes:
-        number: in plain digits, with a sign and a decimal point, as ``-1234.50``.
-        unit: in one spelling if it is a known one, as ``km/hour``; else its words; "" if none.
-        factor: by which a word such as ``million`` multiplies the number.
-        droppable: whether the number says the same without the unit; not so of a bare letter,
-            which may be a variable, and of words such as "or more".
+        number: plain digits with a sign and a decimal point, such as ``-1234.50``.
+        unit: the standard spelling of a known unit, such as ``km/hour``; else its words; "" if
+            there is none.
+        factor: the factor of a word such as ``million``.
+        droppable: whether the number means the same without the unit; false for a single letter,
+            which may be a variable, and for words such as "or more".
     """
 
     number: str
@@ -88,7 +89,7 @@ class Quantity:
 
 
 def read_quantity(latex: str) -> Quantity | None:
-    r"""Read an answer that is one number; None for any other.
+    r"""Read an answer that is a single number; return None for any other answer.
 
     >>> read_quantity(r"\$1,234.50")
     Quantity(number='1234.50', unit='dollar', factor=1, droppable=True)
@@ -132,7 +133,7 @@ def _strip_latex(written: str) -> str:
 
 @lru_cache(maxsize=1024)
 def find_unit(words: str) -> str:
-    """Return the one spelling of a known unit, or ""."""
+    """Return the standard spelling of a known unit, or ""."""
     lowered = words.lower() if len(words) > 1 else words
     if (unit := _UNITS.get(lowered) or _UNITS.get(to_singular(lowered))) is not None:
         return unit
@@ -149,7 +150,7 @@ def find_unit(words: str) -> str:
 
 
 def to_singular(word: str) -> str:
-    """Return a word in small letters, without the full stop or the s at its end."""
+    """Return a word in lower case, without a full stop or an s at its end."""
     lowered = word.lower().rstrip(".")
     return lowered[:-1] if len(lowered) > 3 and lowered.endswith("s") else lowered
 
@@ -160,13 +161,13 @@ _FRACTION = re.compile(r"/|\\[dtc]?frac")
 
 
 def make_comparable(gold: str, answer: str) -> tuple[str, str] | None:
-    r"""Return gold answer and answer as mathematics can compare them; None if they must differ.
+    r"""Return gold answer and answer in a form that math-verify can compare; None if they differ.
 
-    They differ if both have a known unit and not the same, if one has a percent sign and the other
-    another unit, if one alone has words that change the number ("or more"), and if one is a ratio
-    and the other neither a ratio nor a fraction. A percent sign that the answer alone has is a unit
-    where the gold answer is above 1 (``50%`` for 50), and divides by a hundred where it is not
-    (``50%`` for 0.5). One that the gold answer has may be left out.
+    They differ if both have known units that are different, if one has a percent sign and the other
+    a different unit, if only one has words that change the number ("or more"), or if one is a ratio
+    and the other is neither a ratio nor a fraction. If only the answer has a percent sign, the sign
+    is a unit if the gold answer is above 1 (``50%`` for 50); otherwise it divides by a hundred
+    (``50%`` for 0.5). The answer may omit a percent sign of the gold answer.
     """
     ratios = [text for text in (gold, answer) if _RATIO.search(text)]
     if len(ratios) == 1 and not _FRACTION.search(gold + answer):
@@ -190,15 +191,15 @@ def make_comparable(gold: str, answer: str) -> tuple[str, str] | None:
 
 
 def _spell_alone(quantity: Quantity | None, text: str) -> str:
-    """Return an answer that is compared with another expression than a number."""
+    """Return an answer in the form for comparison with an expression that is not a number."""
     if product := _match_product(text):
-        return r" \cdot ".join([product[1], *product[2]])  # math-verify drops some letters
+        return r" \cdot ".join([product[1], *product[2]])  # math-verify would drop some letters
     if quantity is None or not quantity.droppable or quantity.unit == _PERCENT:
         return text
     return quantity.latex
 
 
 def _match_product(text: str) -> re.Match[str] | None:
-    """Match a number with letters that are variables, as ``2ab`` or ``2m``, and not ``2km``."""
+    """Match a number followed by variables, such as ``2ab`` or ``2m``, but not ``2km``."""
     match = _PRODUCT.fullmatch(text)
     return None if match and len(match[2]) > 1 and find_unit(match[2]) else match

@@ -1,4 +1,4 @@
-"""Why responses do not pass: verdicts by status and kind of reason, counted as they are seen."""
+"""Count verdicts by status and kind of reason, to explain why responses do not pass."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import lru_cache
 
 from gapft_harness.core.records import Verdict
 
-#: Kinds that are told apart; responses of further ones are counted together.
+#: Maximum number of kinds; responses of further kinds are counted together.
 _KINDS = 1000
 
-#: Characters of a kind.
+#: Maximum characters of a kind.
 _LONGEST = 120
 
-#: What differs from response to response within a kind: what was said, quotations, numbers.
+#: The parts of a reason that differ within a kind: text after "said", quotations, numbers.
 _SAID = re.compile(r"\bsaid .*|'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
 
 OTHER = "other reasons"
@@ -27,7 +27,7 @@ Kind = tuple[str, str]
 
 @lru_cache(maxsize=1024)
 def kind_of(verdict: Verdict) -> Kind:
-    """A verdict's status, and its reason without what is this response's own.
+    """Return a verdict's status, and its reason without the parts that vary between responses.
 
     >>> kind_of(Verdict("fail", "wrong answer on hidden test 3 of 12"))
     ('fail', 'wrong answer on hidden test … of …')
@@ -43,13 +43,13 @@ def kind_of(verdict: Verdict) -> Kind:
 
 @dataclass(slots=True)
 class Reasons:
-    """Counts verdicts by status, and those that are no pass by kind of reason too."""
+    """Counts of verdicts by status, and of those that did not pass by kind of reason."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     kinds: Counter[Kind] = field(default_factory=Counter)
 
     def see(self, verdict: Verdict) -> None:
-        """One more verdict."""
+        """Count a verdict."""
         self.statuses[verdict.status] += 1
         if not verdict.passed:
             kind = kind_of(verdict)
@@ -57,10 +57,14 @@ class Reasons:
             self.kinds[kind if known else (verdict.status, OTHER)] += 1
 
     def warning(self, hint: str = "; see the column reason") -> str:
-        """A sentence if nothing passed, or a tenth or more could not be judged; else nothing.
+        """Describe the failures if nothing passed or at least a tenth could not be judged.
 
         Args:
-            hint: where each reason is.
+            hint: the end of the sentence about unjudged responses, which names the place of the
+                reasons.
+
+        Returns:
+            A sentence, or an empty text.
         """
         total, passed = self.statuses.total(), self.statuses["pass"]
         errors, timeouts = self.statuses["error"], self.statuses["timeout"]
@@ -74,20 +78,20 @@ class Reasons:
             )
         if not told:
             return ""
-        return "; ".join([*told, f"commonest: {self.commonest()}"])
+        return "; ".join([*told, f"most common: {self.commonest()}"])
 
     def commonest(self, count: int = 3) -> str:
-        """The commonest kinds with their counts, in words."""
+        """Describe the most common kinds with their counts."""
         return ", ".join(f"{kind} ({seen})" for (_, kind), seen in ranked(self.kinds)[:count])
 
 
 def ranked(kinds: Mapping[Kind, int]) -> list[tuple[Kind, int]]:
-    """The kinds with their counts, the commonest first, ties in the order of their words."""
+    """Sort kinds with their counts, the most common first, ties alphabetically."""
     return sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
 
 
 def is_telling(statuses: Mapping[str, int]) -> bool:
-    """Whether a report should say why: nothing passed, or half could not be judged."""
+    """Check whether a report should explain: nothing passed, or half could not be judged."""
     total = sum(statuses.values())
     unjudged = statuses.get("error", 0) + statuses.get("timeout", 0)
     return bool(total) and (not statuses.get("pass", 0) or 2 * unjudged >= total)

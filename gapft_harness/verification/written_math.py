@@ -1,7 +1,7 @@
-r"""Cleans answers and whole responses of a chat model, so that math-verify finds what they say.
+r"""Clean answers and complete responses of a chat model, so that math-verify finds the answer.
 
-Mathematics stands between dollars, ``\( \)`` or ``\[ \]``; the rest of a response is words, in
-which Markdown and amounts of money are no mathematics.
+Mathematics is between dollar signs, ``\( \)`` or ``\[ \]``; the rest of a response is words, in
+which Markdown and amounts of money are not mathematics.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _STOPS = ".,; "
 
 
 def tidy_answer(latex: str) -> str:
-    """Return an answer on one line, without Markdown around it and its sentence's full stop.
+    """Return an answer on one line, without Markdown around it and without a final full stop.
 
     Args:
-        latex: an answer as a model wrote it, without its box.
+        latex: the answer of a model, without its box.
     """
     text = " ".join(latex.split()).rstrip(_STOPS)
     for _ in range(3):
@@ -46,7 +46,7 @@ _OPENED = re.compile(r"\$\$|\\[(\[]")
 _LATEX_WORDS = re.compile(rf"{TEXT}\{{[^{{}}]*\}}|\\[a-zA-Z]+")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _MONEY = re.compile(r"\s?-?[\d.]")
-#: Stands for a piece of mathematics while the words around it are cleaned.
+#: Placeholder for a piece of mathematics while the words around it are cleaned.
 _MATH = "\ue000"
 
 _STRUCK = re.compile(r"~~[^~\n]{1,200}~~|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+")
@@ -66,10 +66,10 @@ _FUNCTION = re.compile(r"\^\(|\*\*")
 
 
 def clean_response(text: str) -> str:
-    r"""Return a response in which math-verify finds its answer, without Markdown and currencies.
+    r"""Remove Markdown and currencies from a response, so that math-verify finds its answer.
 
-    A pair or list of numbers, and an expression alone on the last line or behind "Answer:", are put
-    between dollars, so that they are found whole.
+    A pair or list of numbers, and an expression alone on the last line or after "Answer:", are put
+    between dollar signs, so that math-verify reads them completely.
     """
     text = _STRUCK.sub("", text.replace(_MATH, " "))
     pieces = _split_mathematics(_SPACED_MINUS.sub("-", text).translate(MINUS_SIGNS))
@@ -78,7 +78,7 @@ def clean_response(text: str) -> str:
     words = _SPACED_RATIO.sub(":", _GROUPED.sub(_hide_malformed, words))
     words = _TUPLE.sub(lambda match: f"${match[0]}$", words)
     lines = words.rstrip().split("\n")
-    ends = len(lines) if _OPENED.search(words) is None else 0  # else the last line is mathematics
+    ends = len(lines) if _OPENED.search(words) is None else 0  # 0: the last line is mathematics
     lines = [_mark_expression(line, last=n == ends) for n, line in enumerate(lines, 1)]
     mathematics = iter([piece for is_math, piece in pieces if is_math])
     first, *rest = "\n".join(lines).split(_MATH)
@@ -86,7 +86,7 @@ def clean_response(text: str) -> str:
 
 
 def _split_mathematics(text: str) -> list[tuple[bool, str]]:
-    """Split a text into mathematics and words; a dollar sign of an amount of money is left out."""
+    """Split a text into (is mathematics, text); dollar signs of amounts of money are removed."""
     tokens = [*_TOKEN.finditer(text)]
     closing = _find_closing_tokens(tokens)
     pieces: list[tuple[bool, str]] = []
@@ -125,7 +125,7 @@ def _find_closing_tokens(tokens: list[re.Match[str]]) -> list[int | None]:
 
 
 def _is_mathematics(inside: str, behind: str) -> bool:
-    """Whether what stands between two dollar signs is mathematics, not words between amounts."""
+    """Check whether the text between two dollar signs is mathematics, not words between amounts."""
     if not inside.strip() or inside[0].isspace() != inside[-1].isspace() or behind.isdigit():
         return False
     if not re.search(r"\s", inside.strip()):
@@ -134,7 +134,7 @@ def _is_mathematics(inside: str, behind: str) -> bool:
 
 
 def _strip_emphasis(line: str) -> str:
-    """Remove pairs of asterisks or underscores around words; ``2*3`` and ``x_1`` keep theirs."""
+    """Remove pairs of asterisks or underscores around words, but not those in ``2*3``, ``x_1``."""
     opened: dict[str, re.Match[str]] = {}
     removed: list[re.Match[str]] = []
     for run in _RUN.finditer(line):
@@ -152,18 +152,18 @@ def _strip_emphasis(line: str) -> str:
 
 
 def _hide_malformed(match: re.Match[str]) -> str:
-    """Mark digits with commas that are no number, such as ``1,2345``, so that none is read."""
+    """Mark digits with commas that are not a number, such as ``1,2345``, so they are not parsed."""
     return match[0] if _WELL_FORMED.fullmatch(match[0]) else f"#{match[0]}"
 
 
 def _measure_margin(line: str) -> int:
-    """Return where a line begins behind the mark of a list item, heading or quotation."""
+    """Return the length of the list, heading or quotation mark at the start of a line."""
     match = _MARGIN.match(line)
     return match.end() if match else 0
 
 
 def _mark_expression(line: str, *, last: bool) -> str:
-    """Put an expression that is a line's whole answer between dollars."""
+    """Put an expression between dollar signs if it is the complete answer of its line."""
     label = _LABEL.match(line)
     if label is None and not last:
         return line
@@ -182,7 +182,7 @@ def _mark_expression(line: str, *, last: bool) -> str:
 
 
 def _is_balanced(expression: str) -> bool:
-    """Whether as many brackets close as open; an interval may have one of each kind."""
+    """Check that brackets are balanced; an interval may mix round and square brackets."""
     count = expression.count
     return count("(") + count("[") == count(")") + count("]") and count("{") == count("}")
 
@@ -193,17 +193,17 @@ _BEHIND = re.compile(
     rf"{GAP}(?:\$|\\\))?{GAP}(?:{TEXT}\{{\s*)?"
     r"(?P<unit>\\?%|[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?(?:\^\{?[23]\}?|[²³])?)"
 )
-#: Words of a sentence that are spelled as a unit is.
+#: Words of a sentence that are also units.
 _SENTENCE = ("in", "second", "a")
 _ATTACHED = re.compile(r":\d+(?:\.\d+)?|[A-Za-z]\w*")
 
 
 def complete_number(text: str, number: str) -> str:
-    """Return a number that was found in a cleaned response with what changes it or its unit there.
+    """Add the currency, unit or attached text in the response to a number that was found there.
 
     Args:
-        text: the response, by ``clean_response``.
-        number: the answer that was found in it; if it is no number it is returned unchanged.
+        text: the cleaned response, from ``clean_response``.
+        number: the answer found in it; if it is not a number, it is only tidied.
     """
     if not _DIGITS.fullmatch(number):
         return tidy_answer(number)

@@ -239,7 +239,7 @@ def test_shapes_ids_and_seeds_are_checked():
     halves, diffuse, concentrated = planted(1)
     with pytest.raises(ValueError, match="one half and two decisions"):
         successes(halves[0], diffuse[0, 1:], concentrated[0])
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="shapes"):
         draw(halves, diffuse[:, 1:], concentrated)
     with pytest.raises(ValueError, match="distinct"):
         draw(halves, diffuse, concentrated, seeds=np.array([1, 1, 2]))

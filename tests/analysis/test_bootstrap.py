@@ -174,7 +174,7 @@ def test_the_interval_is_that_of_numpy():
 
 def test_what_does_not_fit_is_refused():
     passed = np.zeros((1, 2, 5), dtype=bool)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="shapes"):
         draw(passed, source=np.zeros(4, dtype=bool))
     with pytest.raises(ValueError, match="distinct"):
         draw(passed, ids=np.array(["a", "a", "b", "c", "d"]))

@@ -121,5 +121,5 @@ def test_states_are_a_partition_and_more_samples_move_problems_from_u_to_s_alone
 
 @pytest.mark.parametrize("shape", [(2, 1), (3,), (1, 3, 1)])
 def test_samples_of_other_problems_are_refused(shape):
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="shapes"):
         partition(np.array([True, False, False]), np.zeros(shape, dtype=bool))

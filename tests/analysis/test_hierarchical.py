@@ -108,11 +108,11 @@ def test_seeds_are_drawn() -> None:
     [
         ([], "at least one environment"),
         ([environment("e", np.zeros((1, 2)))] * 2, "distinct names"),
-        ([environment("e", np.zeros((1, 2)), np.zeros((2, 2)))], "do not fit"),
-        ([environment("e", np.zeros((0, 2)))], "and some"),
+        ([environment("e", np.zeros((1, 2)), np.zeros((2, 2)))], "shape"),
+        ([environment("e", np.zeros((0, 2)))], "distinct"),
         (
             [replace(environment("e", np.zeros((2, 1))), seeds=np.array([13, 13]))],
-            "must be distinct",
+            "distinct",
         ),
     ],
 )

@@ -152,10 +152,10 @@ def test_small_chunks_draw_the_same(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"states": np.array([*"SSUUU"])}, "do not fit"),
-        ({"answers": np.zeros((0, 4), dtype=int)}, "do not fit"),
+        ({"states": np.array([*"SSUUU"])}, "shapes"),
+        ({"answers": np.zeros((0, 4), dtype=int)}, "shapes"),
         ({"ids": np.array([*"aabc"])}, "distinct"),
-        ({"golds": np.zeros(5, dtype=int)}, "do not fit"),
+        ({"golds": np.zeros(5, dtype=int)}, "shapes"),
         ({"permutations": 0}, "at least one permutation"),
     ],
 )

@@ -70,12 +70,12 @@ def test_an_earlier_comparison_is_not_overwritten_silently(tmp_path: Path) -> No
     held = {path.name: path.read_bytes() for path in out.iterdir()}
     assert {*held} == {*FILES} - {CURVES_FILE}
     told = refused(before, before, "--out", out)
-    assert "holds comparison.html already; give another folder, or --overwrite" in told
+    assert "already has a comparison.html; give a different folder, or --overwrite" in told
     assert {path.name: path.read_bytes() for path in out.iterdir()} == held
     assert run(before, before, "--out", out, "--overwrite").exit_code == 0
     assert json.loads((out / "results.json").read_text())["before"]["mean"] == 0.5
     (out / "comparison.html").unlink()
-    assert "holds comparison.md already" in refused(before, after, "--out", out)
+    assert "already has a comparison.md" in refused(before, after, "--out", out)
 
 
 def test_the_newest_of_two_logs_is_taken_where_it_is_asked_for(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_packed_logs_are_read_as_others_are(tmp_path: Path) -> None:
     assert packed_results["notes"] == plain["notes"], "its results file was found beside it"
     (log,) = (tmp_path / "bz").glob("*.gz")
     log.write_bytes(log.read_bytes()[:-30])
-    assert "gzip data are damaged or cut off" in refused(sides["a"], log)
+    assert "gzip data is damaged or truncated" in refused(sides["a"], log)
 
 
 def test_seeds_carry_the_names_of_their_logs(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def check_refused(done: subprocess.CompletedProcess[str], reason: str) -> str:
     found = re.search(r"^gapft: (\S+): cannot be written: (.*)$", done.stderr, re.MULTILINE)
     assert found is not None, done.stderr
     assert reason in found[2]
-    assert "make room: the same command goes on" in found[2]
+    assert "free disk space" in found[2]
     return found[1]
 
 

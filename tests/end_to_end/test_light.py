@@ -130,7 +130,9 @@ def test_what_needs_a_model_names_the_extra_in_one_line(
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("gapft: this needs torch, which is not installed: pip install")
+    assert last.startswith(
+        "gapft: the package torch is required, but is not installed: pip install"
+    )
 
 
 def test_the_example_is_readmes_comparison_of_fifty_problems(readme_run: Path) -> None:

@@ -336,7 +336,7 @@ def test_a_tokenizer_of_another_model(server, tmp_path):
         ({"max_length": True}, "max_length: found True"),
         ({"tokenizer_backend": "tiktoken"}, "tokenizer_backend: found 'tiktoken'"),
         ({"ca_cert_path": "/no/such.pem"}, "ca_cert_path: no file"),
-        ({"header": {"X-Api-Key": "k"}}, r"header\.X-Api-Key holds a user or a key"),
+        ({"header": {"X-Api-Key": "k"}}, r"header\.X-Api-Key contains a user name or a key"),
     ],
 )
 def test_bad_arguments(server, args, message):

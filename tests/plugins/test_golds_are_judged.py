@@ -186,7 +186,7 @@ def test_a_gold_is_refused_with_a_sentence_or_judged(
 @pytest.mark.parametrize(
     ("test", "expected"),
     [
-        ({"input": "one", "output": "1"}, "input must be one JSON value a line; found 'one'"),
+        ({"input": "one", "output": "1"}, "input must be one JSON value per line; found 'one'"),
         ({"input": "1", "output": "one"}, "expected value must be JSON; found 'one'"),
         ({"input": "[" * 20_000 + "]" * 20_000, "output": "1"}, "test 2 of 2"),
         ({"input": "1", "output": "[" * 10_001 + "]" * 10_001}, "nested more than 10000 times"),

@@ -135,7 +135,7 @@ def test_a_repeated_record_names_both_lines(write, model, number):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "x"', "malformed JSON at column 11 .*is the line torn"),
+        ('{"id": "x"', "malformed JSON at column 11 .*truncated"),
         ("[1, 2]", "found list, expected a JSON object"),
         ({"id": "x", "index": 0, "txt": "A"}, "unknown key 'txt'; did you mean 'text'"),
         ({"index": 0, "text": "A"}, "exactly one of the keys 'id' and 'prompt'"),

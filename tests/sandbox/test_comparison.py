@@ -133,7 +133,7 @@ def test_values_nested_deeply_are_compared_and_no_crash():
     for _ in range(100_000):
         one, other, third = [one], [other], [third]
     assert same_value(one, other) == ""
-    assert same_value(one, third).startswith("another value, nested too deeply")
+    assert same_value(one, third).startswith("a different value")
     for nested in (one, other, third):
         while isinstance(nested, list):  # else their deallocation recurses in C
             nested = nested[0]
@@ -146,7 +146,7 @@ def test_an_expected_value_must_be_json():
 
 @pytest.mark.parametrize("text", ["NaN", "1\n[1, NaN]", '{"a": -Infinity}'])
 def test_an_input_that_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="input must be one JSON value a line"):
+    with pytest.raises(UserError, match="input must be one JSON value per line"):
         check_arguments(text)
     check_arguments('"NaN"\n[1, "Infinity"]')
 
@@ -154,6 +154,6 @@ def test_an_input_that_is_no_number_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["NaN", "[1, NaN]", '{"a": -Infinity}'])
 def test_an_expected_value_is_no_nan(text):
     """Python reads it, but NaN equals nothing: no program could pass."""
-    with pytest.raises(UserError, match=r"must be JSON.*which JSON has not"):
+    with pytest.raises(UserError, match=r"must be JSON.*not a JSON number"):
         expected_value(text)
     assert expected_value('"NaN"') == "NaN"

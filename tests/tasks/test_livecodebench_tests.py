@@ -134,22 +134,22 @@ def test_a_pickle_that_calls_is_refused_and_never_executed(name, tmp_path):
     ],
 )
 def test_what_a_pickled_string_has_not_is_refused_by_name(name, pickled):
-    assert f"the pickle holds {name} at byte" in refused(wrapped(pickled))
+    assert f"instruction {name} at byte" in refused(wrapped(pickled))
 
 
 def test_many_harmless_instructions_are_too_many():
     # Each alone is a string's; a memo of millions is not.
     memos = b"\x80\x04\x8c\x02[]" + b"\x94" * 5_000_000 + b"."
-    assert "the pickle holds MEMOIZE at byte" in refused(wrapped(memos))
+    assert "instruction MEMOIZE at byte" in refused(wrapped(memos))
     frames = b"\x80\x04" + b"\x95" + bytes(8) + (b"\x95" + bytes(8)) * 1000 + b"."
-    assert "the pickle holds FRAME at byte" in refused(wrapped(frames))
+    assert "instruction FRAME at byte" in refused(wrapped(frames))
 
 
 @pytest.mark.parametrize(
     ("pickled", "reason"),
     [
         (b"", "pickle exhausted before seeing STOP"),
-        (b"\x80\x04.", "the pickle holds no string"),
+        (b"\x80\x04.", "the pickle contains no string"),
         (pickle.dumps("[]") + b"x", "bytes follow the pickle"),
         (pickle.dumps("[]")[:-4], "bytes in a"),
         (b"\x80\x04X\xff\xff\xff\x7f[].", "expected 2147483647 bytes"),
@@ -212,15 +212,15 @@ def test_the_limit_is_exact():
         ("[null]", "found 'n', expected {"),
         ('["' + "a" * 50 + '"]', "found '\"', expected {"),
         ("[{}]", "found '}', expected a string"),
-        ('[{"input": "1", "input": "1"}]', "test 1 has the field 'input' unasked or twice"),
-        ('[{"input": "1", "weight": "1"}]', "test 1 has the field 'weight' unasked or twice"),
+        ('[{"input": "1", "input": "1"}]', "repeated field 'input'"),
+        ('[{"input": "1", "weight": "1"}]', "repeated field 'weight'"),
         ('[{"input": "1", "output": "2"}]', "found '}', expected ,"),
         (json.dumps([{**ONE[0], "testtype": "interactive"}]), "testtype is 'interactive'"),
-        (json.dumps(ONE)[:-1], "the JSON text is cut short, expected ]"),
+        (json.dumps(ONE)[:-1], "the JSON text is truncated, expected ]"),
         (json.dumps(ONE)[:-4], "Unterminated string"),
         (json.dumps(ONE) + "[]", "text follows the list of tests"),
         (json.dumps(ONE).replace("1", "\x01"), "Invalid control character"),
-        (json.dumps([coded("\ud800", "")]), "test 1: input is no text"),
+        (json.dumps([coded("\ud800", "")]), "test 1: input is not text"),
     ],
 )
 def test_what_is_no_list_of_tests_is_refused_packed_or_plain(text, reason):
@@ -240,13 +240,13 @@ def test_more_tests_than_any_problem_has_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "the zlib stream is cut short"),
+        ("", "the zlib stream is truncated"),
         ("{}", "neither a JSON list nor base64"),
         ("ÄÖÜ", "neither a JSON list nor base64"),
         (packed(ONE)[:-1], "neither a JSON list nor base64"),
         (packed(ONE).replace("e", "\n", 1), "neither a JSON list nor base64"),
         (base64.b64encode(pickle.dumps("[]")).decode(), "the zlib stream is corrupted"),
-        (base64.b64encode(zlib.compress(b"[]")[:-1]).decode(), "the zlib stream is cut short"),
+        (base64.b64encode(zlib.compress(b"[]")[:-1]).decode(), "the zlib stream is truncated"),
         (base64.b64encode(zlib.compress(b"[]") + b"xy").decode(), "2 bytes follow the zlib stream"),
     ],
 )

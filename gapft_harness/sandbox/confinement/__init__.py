@@ -1,1 +1,1 @@
-"""How a process gives up what it must not have: namespaces, Landlock, seccomp, limits."""
+"""The means to confine a process: namespaces, landlock, seccomp, resource limits."""

@@ -1,4 +1,4 @@
-"""The folders that an interpreter needs to import what a program asks for."""
+"""Find and open the folders that an interpreter needs for a program's imports."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 import sys
 from collections.abc import Iterable
 
-#: Where the system keeps time zones, which ``zoneinfo`` and ``TZ`` read.
+#: The system's time zones, which ``zoneinfo`` and ``TZ`` read.
 _ZONES = "/usr/share/zoneinfo"
 
 
 def needed(import_path: Iterable[str]) -> list[str]:
-    """Folders of the standard library, loaded packages, loaded shared libraries and time zones.
+    """Find the folders of the standard library, loaded packages, shared libraries and time zones.
 
     Args:
-        import_path: folders where preloaded packages lie. One of them is never needed as a whole:
-            a library right in it is loaded already.
+        import_path: folders that contain preloaded packages. Such a folder is never needed
+            completely: a shared library directly in it is already loaded.
     """
     found = {entry for entry in sys.path if os.path.isdir(entry)}
     packages = set(map(os.path.realpath, import_path)) - set(map(os.path.realpath, found))
@@ -26,7 +26,7 @@ def needed(import_path: Iterable[str]) -> list[str]:
             if name == "gapft_harness" or (path.startswith(own) and "-packages/" not in path):
                 continue
             found.add(path)
-            if os.path.isdir(f"{path}.libs"):  # where wheels put their shared libraries
+            if os.path.isdir(f"{path}.libs"):  # the shared libraries of wheels
                 found.add(f"{path}.libs")
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -41,7 +41,7 @@ def needed(import_path: Iterable[str]) -> list[str]:
 
 
 def open_all(paths: Iterable[str], first: int) -> dict[str, int]:
-    """Opens folders at descriptors from ``first`` up, while this process may still reach them."""
+    """Open folders at descriptors from ``first`` up, while this process still has access."""
     import fcntl
 
     kept = {}
@@ -53,9 +53,9 @@ def open_all(paths: Iterable[str], first: int) -> dict[str, int]:
 
 
 def use_descriptors_for_unreachable(kept: dict[str, int]) -> None:
-    """Imports from folders that this user cannot reach by name go through their descriptors.
+    """Import through descriptors from folders that this user cannot reach by name.
 
-    An interpreter in root's home is such a case. Descriptors of reachable folders are closed.
+    An example is an interpreter in root's home. Descriptors of reachable folders are closed.
     """
     names = {}
     for path, descriptor in kept.items():

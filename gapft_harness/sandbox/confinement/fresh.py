@@ -1,4 +1,4 @@
-"""What each test gets anew in tier ``namespaces``: a pid namespace and a working folder."""
+"""The resources that each test gets new in tier ``namespaces``: pid namespace, working folder."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _CLONE_VM, _FIRST_STACK = 0x100, 1 << 14
 
 
 class PidNamespaces:
-    """Gives each test a pid namespace of its own, with a first process that only waits.
+    """Create a pid namespace for each test, with a first process that only waits.
 
-    The test is not the first process: signals whose default action is to end a process do nothing
-    to that one, so that ``signal.alarm`` would not end a program as it does outside.
+    The test must not be the first process of its namespace, because the kernel ignores signals with
+    a default action there: ``signal.alarm`` would not end the program as it does outside.
     """
 
     def __init__(self) -> None:
         self._own = os.pidfd_open(os.getpid())
         self._first = 0
         stack = ctypes.create_string_buffer(_FIRST_STACK)
-        self._keep = stack  # the first process stands on it
+        self._keep = stack  # the first process uses it
         top = (ctypes.addressof(stack) + _FIRST_STACK) & ~15
-        # It shares the worker's memory and never leaves libc: making it copies nothing.
+        # It shares the worker's memory and never leaves libc, so no page is copied for it.
         self._arguments = (
             ctypes.cast(libc.pause, ctypes.c_void_p),
             ctypes.c_void_p(top),
@@ -43,28 +43,28 @@ class PidNamespaces:
         )
 
     def open(self) -> None:
-        """The next forks' children are in a new namespace."""
+        """Create a new namespace for the next forks."""
         check(libc.unshare(NEWPID), "unshare(NEWPID)")
         self._first = check(libc.clone(*self._arguments), "clone of a first process")
 
     def leave(self) -> None:
-        """Forks go where they went before; a namespace is made only from one's own."""
+        """Return to the worker's own namespace, from which the next one must be created."""
         check(libc.setns(self._own, NEWPID), "setns(NEWPID)")
 
     def end(self) -> None:
-        """Begins to end the namespace, with all that might be left in it."""
+        """Kill the namespace's first process; the kernel then ends all its other processes."""
         os.kill(self._first, signal.SIGKILL)
 
     def close(self) -> None:
-        """Waits until it has ended."""
+        """Wait until the namespace has ended."""
         os.waitpid(self._first, 0)
 
 
 class WorkFolder:
-    """The working folder: a file system of limited size, fresh for every test.
+    """The working folder of a test: a new file system of limited size.
 
-    A mounted one that nothing touched is used again: its ctime moves with every change to it, and
-    a clock tick must have passed since it was mounted, so that no change can share its ctime.
+    A file system that was not changed is used again. Every change sets its ctime, which is a
+    reliable mark if a clock tick has passed since the mount.
     """
 
     def __init__(self, path: str, disk_bytes: int, files: int) -> None:
@@ -78,17 +78,17 @@ class WorkFolder:
         self._sure = False
 
     def prepare(self) -> None:
-        """Call before a fork: stands in it."""
+        """Change into the folder; call it before a fork."""
         if not self._sure:
             self._sure = self._mark[0] < _coarse_clock()
         os.chdir(self._path)
 
     def untouched(self) -> bool:
-        """Whether nothing has changed in it since it was mounted."""
+        """Check that nothing has changed in the folder since it was mounted."""
         return self._state() == self._mark
 
     def clean(self) -> None:
-        """Call when the test's process has ended: what it left is gone, and a new one there."""
+        """Replace a changed file system; call it after the test's process has ended."""
         os.chdir("/")
         if not self._sure or not self.untouched():
             check(libc.umount2(self._path.encode(), DETACH), "umount of the working folder")
@@ -100,4 +100,4 @@ class WorkFolder:
 
 
 def _coarse_clock() -> int:
-    return time.clock_gettime_ns(5)  # CLOCK_REALTIME_COARSE, what file systems stamp with
+    return time.clock_gettime_ns(5)  # CLOCK_REALTIME_COARSE, the clock of file time stamps

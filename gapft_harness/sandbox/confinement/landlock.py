@@ -1,4 +1,4 @@
-"""Landlock: a process gives up, for good, every file that was not granted."""
+"""Landlock: permanently restrict a process to the files that were granted."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from pathlib import Path
 from gapft_harness.sandbox.confinement.syscalls import BUILD, libc, syscall
 
 _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
-#: Number of file rights by ABI version; later versions have the last.
+#: ABI version -> number of file rights; later versions have the same number as the last.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NETWORK_ABI, _SCOPE_ABI, TRUNCATION_ABI = 4, 6, 3
 _HIDDEN = ("site-packages", "dist-packages")
 
 
 def abi() -> int:
-    """The kernel's landlock version; 0 where there is none."""
+    """Read the kernel's landlock version; 0 if it has none."""
     number = ctypes.c_long(BUILD["landlock_create_ruleset"])
     version: int = libc.syscall(number, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return max(0, version)
 
 
 def ruleset(readable: Iterable[str], devices: Iterable[str]) -> int:
-    """A rule set under which only these can be read, and only devices written.
+    """Create a rule set that permits reading these folders and devices, and writing the devices.
 
     Args:
-        readable: folders whose files may be read. Installed packages below them stay closed.
+        readable: folders whose files may be read. Installed packages below them are not readable.
         devices: device files that may be read and written.
 
     Returns:
-        A file descriptor for ``restrict``.
+        A file descriptor for ``restrict_process``.
 
     Raises:
-        Refused: the kernel has no landlock, or it is switched off.
+        Refused: the kernel has no landlock, or it is disabled.
     """
     version = abi()
     rights = (1 << _RIGHTS.get(version, 16)) - 1
@@ -63,7 +63,7 @@ def ruleset(readable: Iterable[str], devices: Iterable[str]) -> int:
 
 
 def restrict(rules: int) -> None:
-    """Puts the calling process under a rule set, for good. It needs ``no_new_privs``."""
+    """Restrict the calling process permanently by a rule set. It needs ``no_new_privs``."""
     syscall("landlock_restrict_self", BUILD["landlock_restrict_self"], rules, 0)
 
 
@@ -71,7 +71,7 @@ def _grant(rules: int, path: str, rights: int) -> None:
     try:
         target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # a dangling link, or gone: nothing to grant
+        return  # a dangling link or a deleted file: nothing to grant
     try:
         rule = struct.pack("=Qi", rights, target)
         number = BUILD["landlock_add_rule"]

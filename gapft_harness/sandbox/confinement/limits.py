@@ -1,4 +1,4 @@
-"""The kernel's limits on one process, set on the worker and inherited by its forks."""
+"""The kernel's limits for one process, set in the worker and inherited by its forks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import math
 import resource
 from dataclasses import dataclass
 
-#: Descriptors a program may have open.
+#: Maximum open descriptors of a program.
 DESCRIPTORS = 64
-#: Seconds of CPU after which the kernel kills what the worker, dead by then, could not.
+#: Extra CPU seconds after which the kernel kills a program whose worker has died.
 ORPHAN_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Numbers for ``setrlimit``, the same for every test of a worker.
+    """Values for ``setrlimit``, the same for every test of a worker.
 
     Attributes:
-        address_space: bytes, the warm interpreter's own included.
-        file_bytes: the largest file that can be written, standard output included.
-        tasks: processes and threads of this user at once; None for as many as the user may have.
+        address_space: bytes, including those of the preloaded interpreter.
+        file_bytes: the size of the largest file, including standard output.
+        tasks: simultaneous processes and threads of this user; None for the user's own limit.
     """
 
     address_space: int
@@ -27,7 +27,7 @@ class ProcessLimits:
     tasks: int | None
 
     def apply(self) -> None:
-        """Binds the calling process and its forks, each by itself."""
+        """Limit the calling process and its forks, each separately."""
         tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1] if self.tasks is None else self.tasks
         for kind, value in (
             (resource.RLIMIT_FSIZE, self.file_bytes),
@@ -43,19 +43,20 @@ class ProcessLimits:
 
 
 def cpu_limits(cpu_s: float) -> tuple[int, int]:
-    """For ``RLIMIT_CPU``: the kernel kills a process some time after its CPU limit."""
+    """Compute values for ``RLIMIT_CPU``: the kernel kills a process shortly after its CPU limit."""
     seconds = math.ceil(cpu_s) + ORPHAN_SECONDS
     return seconds, seconds
 
 
 def widen_stack(memory_bytes: int) -> bool:
-    """Gives this process the stack that programs start with: deep recursion takes far over 8 MiB.
+    """Set the stack limit that programs start with: deep recursion needs far more than 8 MiB.
 
-    The hard limit is lifted where that is allowed: many programs set both to infinity. It is the
-    address space that bounds a stack.
+    The hard limit is removed if permitted, since many programs set both limits to infinity; the
+    address space limits the stack in any case.
 
     Returns:
-        Whether the limits were changed: the kernel lays out memory at exec, which is due then.
+        Whether the limits were changed. If so, the process must exec, since the kernel lays out
+        memory then.
     """
     now = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = min(memory_bytes, 512 << 20)
@@ -70,6 +71,6 @@ def widen_stack(memory_bytes: int) -> bool:
 
 
 def own_address_space() -> int:
-    """Bytes of address space this process has now."""
+    """Read the current address space of this process in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,8 +1,8 @@
 """Namespaces: a process with its own users, mounts, processes, network, IPC and host name.
 
-The order matters and each step needs the one before; ``isolate`` does them all. It ends with the
-worker as first process of its own pid namespace, in a root folder that holds the interpreter, four
-devices and an empty working folder, and nothing else.
+The order of the steps matters, since each needs the one before; ``Worker`` calls them. At the end
+the worker is the first process of its own pid namespace, and its root folder contains only the
+interpreter, four devices and an empty working folder.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from gapft_harness.sandbox.confinement import streams
 from gapft_harness.sandbox.confinement.syscalls import BUILD, Refused, check, libc, machine, syscall
 
-#: The working folder, the first of these that hides nothing which is needed.
+#: Candidates for the working folder: the first that hides no needed folder is used.
 _WORK = ("/tmp", "/box")
-_NEW_ROOT = "/proc"  # always a folder, never a source of what is mounted in the new root
+_NEW_ROOT = "/proc"  # always exists, and nothing in it is mounted in the new root
 _HIDDEN = ("site-packages", "dist-packages")
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000000
@@ -34,14 +34,14 @@ _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _NO_NEW_PRIVS = 1, 4, 8, 38
 
 
 def enter_users(high_id: int | None) -> None:
-    """New namespaces of every kind, with the users mapped.
+    """Enter new namespaces of every kind, and map the users.
 
     Args:
-        high_id: for root, a user id without rights outside, mapped beside root's own; None for an
-            ordinary user, who is mapped to himself.
+        high_id: for root, a user id without rights outside, which is mapped in addition to root;
+            None for an ordinary user, who is mapped to the same id.
 
     Raises:
-        Refused: the kernel or its settings do not give namespaces.
+        Refused: the kernel or its settings do not permit namespaces.
     """
     uid, gid = os.getuid(), os.getgid()
     # After setuid a process is not dumpable, and its /proc files belong to root.
@@ -52,7 +52,7 @@ def enter_users(high_id: int | None) -> None:
         _write_self("uid_map", f"{uid} {uid} 1")
         _write_self("gid_map", f"{gid} {gid} 1")
         return
-    # Two entries can be written only from outside the new namespace: by a helper left there.
+    # Only a process outside the new namespace can write two entries, so a helper stays outside.
     ready_in, ready_out = os.pipe()
     parent = os.getpid()
     helper = os.fork()
@@ -77,10 +77,10 @@ def enter_users(high_id: int | None) -> None:
 
 
 def enter_pids() -> None:
-    """Forks: the child returns, first process of the new pid namespace; the parent waits for it.
+    """Fork; the child returns as first process of the new pid namespace, the parent waits for it.
 
-    The parent stays outside as the process that others know. It ends with the child, and the
-    child with it.
+    The parent stays outside as the process that the harness knows. Each of the two ends with the
+    other.
     """
     child = os.fork()
     if child == 0:
@@ -93,7 +93,7 @@ def enter_pids() -> None:
 
 
 def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
-    """Mounts a new root, read-only, and gives up the old one.
+    """Mount a new read-only root and unmount the old one.
 
     Args:
         readable: folders to keep, read-only, under their own names. Installed packages directly
@@ -101,7 +101,7 @@ def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
         devices: device files to keep.
 
     Returns:
-        The empty folder where a ``WorkFolder`` goes.
+        The empty folder for a ``WorkFolder``.
     """
     mount("none", "/", None, _REC | _PRIVATE)
     keep = sorted({path for path in readable if os.path.isdir(path)})
@@ -115,14 +115,14 @@ def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
         _read_only(target, recursive=True)
         for name in _HIDDEN:
             if os.path.isdir(f"{target}/{name}"):
-                # Not sealed yet: kept packages get their mount points in it below.
+                # Still writable: mount points for kept packages are created in it below.
                 mount("tmpfs", f"{target}/{name}", "tmpfs", NOSUID | NODEV, "size=64k,mode=755")
     for path in devices:
         target = _NEW_ROOT + path
         os.makedirs(os.path.dirname(target), exist_ok=True)
         _empty_file(target)
         mount(path, target, None, _BIND)
-        # Still a device to read and write, but its times and mode stay as they are.
+        # The device can be read and written, but its times and mode cannot be changed.
         _read_only(target, recursive=False, devices=True)
     for path in streams.NAMES:
         _empty_file(_NEW_ROOT + path, mode=0)
@@ -147,7 +147,7 @@ def _empty_file(path: str, mode: int = 0o644) -> None:
 
 
 def _shows(outer: str, inner: str) -> bool:
-    """Whether mounting ``outer`` shows ``inner`` as it should be seen."""
+    """Check whether mounting ``outer`` makes ``inner`` correctly visible too."""
     if not inner.startswith(outer + "/"):
         return False
     between = inner[len(outer) :] + "/"
@@ -155,29 +155,29 @@ def _shows(outer: str, inner: str) -> bool:
 
 
 def become_first_user() -> None:
-    """From mapped root to the mapped high id, keeping only what the worker needs."""
+    """Switch from mapped root to the mapped high id, and keep the capabilities."""
     check(libc.prctl(_KEEPCAPS, 1, 0, 0, 0), "prctl(KEEPCAPS)")
     os.setresgid(1, 1, 1)
     os.setresuid(1, 1, 1)
 
 
 def keep_admin_only() -> None:
-    """Gives up every capability but the one to mount and to make pid namespaces."""
+    """Drop every capability except the one to mount and to create pid namespaces."""
     _set_capabilities(1 << _CAP_SYS_ADMIN)
 
 
 def drop_all() -> None:
-    """Gives up every capability. For the program's own process."""
+    """Drop every capability, for the program's own process."""
     check(libc.capset(*_NONE), "capset")
 
 
 def forbid_new_privileges() -> None:
-    """Nothing that this process or its children start can gain rights."""
+    """Prevent this process and its children from gaining privileges through exec."""
     check(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when its parent's thread ends."""
+    """Ask the kernel to kill this process when its parent's thread ends."""
     check(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
 
 
@@ -194,7 +194,11 @@ def _write_self(name: str, text: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    """Mounts, or raises ``Refused``."""
+    """Mount a file system or folder.
+
+    Raises:
+        Refused: the kernel refused.
+    """
     result = libc.mount(
         os.fsencode(source),
         os.fsencode(target),

@@ -1,10 +1,10 @@
-"""The system-call filter: a list of what a program may ask of the kernel; all else is refused.
+"""The system-call filter: a list of the calls that a program may make; all others are refused.
 
-A list of what is allowed, not of what is forbidden, so that a call the kernel gains tomorrow is
-refused. Not on it, among others: every way to a new process or program, sockets (but for a
-connected pair without a name), ptrace, mounts and namespaces, shared and anonymous memory files,
-keys, bpf, perf, io_uring, and whatever touches another process. A refused call gets ``EPERM``, so
-that an ordinary program sees an ordinary error.
+It lists allowed calls, not forbidden ones, so that calls of future kernels are refused. Among
+others it refuses: all ways to start a process or a program, sockets (except a connected pair
+without a name), ptrace, mounts and namespaces, shared and anonymous memory files, keys, bpf, perf,
+io_uring, and all calls that affect other processes. A refused call fails with ``EPERM``, an error
+that ordinary programs can handle.
 """
 
 from __future__ import annotations
@@ -22,61 +22,61 @@ _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x4
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 
-_SUCCESS = 0  # an error of that number is none
+_SUCCESS = 0  # a refused call with this error number returns success
 
 _CLONE_THREAD = 0x00010000
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, and PARENT, PTRACE, UNTRACED
 _CLONE_FORBIDDEN = 0x7E020080 | 0x00008000 | 0x00002000 | 0x00800000
 _O_TRUNC = 0x200
-#: ``O_TMPFILE`` without ``O_DIRECTORY``. Such a file leaves no trace but the count of inodes.
+#: ``O_TMPFILE`` without ``O_DIRECTORY``. Such a file is visible only in the count of inodes.
 _UNNAMED = 0x400000
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 #: DUPFD, GETFD, SETFD, GETFL, SETFL, DUPFD_CLOEXEC, GETPIPE_SZ, GET_SEALS. Not SETOWN and SETSIG
-#: (signals to others), SETLEASE (blocks others), nor GETLK, which tells of others' locks.
+#: (signals to others), SETLEASE (blocks others) and GETLK (reveals others' locks).
 _FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)
-#: SETLK, SETLKW and their OFD kin: a lock on a file of the system would be seen by others. A
-#: program is alone with its own files, so it is told that it has the lock, and has none.
+#: SETLK, SETLKW and their OFD variants: a lock on a system file would be visible to others. No
+#: other process uses a program's own files, so these calls succeed without locking.
 _LOCK = (6, 7, 37, 38)
 #: TCGETS (isatty), TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 #: GET_DUMPABLE, SET_NAME, GET_NAME, CAPBSET_READ, GET_NO_NEW_PRIVS, SET_VMA (glibc names its maps)
 _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)
 
-#: What a read or write may be asked besides: HIPRI, DSYNC, SYNC, APPEND. Not NOWAIT, which tells
-#: whether somebody read the same page before, nor DONTCACHE, which makes it as if nobody had.
+#: Flags of a read or write: HIPRI, DSYNC, SYNC, APPEND. Not NOWAIT, which reveals whether a page
+#: was read before, and not DONTCACHE, which removes it from the page cache.
 _READ_FLAGS = 1 | 2 | 4 | 16
 #: NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK, DOFORK, HUGEPAGE, NOHUGEPAGE,
-#: DONTDUMP, DODUMP, GUARD_INSTALL, GUARD_REMOVE: of one's own memory. Not COLD, PAGEOUT, COLLAPSE
-#: and POPULATE_READ, which reach the pages of files, nor MERGEABLE.
+#: DONTDUMP, DODUMP, GUARD_INSTALL, GUARD_REMOVE: for the process's own memory. Not COLD, PAGEOUT,
+#: COLLAPSE and POPULATE_READ, which affect the pages of files, and not MERGEABLE.
 _MADVISE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 102, 103)
 
-#: Change a file without opening it. In the landlock tier they would reach files outside: landlock
-#: does not govern them.
+#: Calls that change a file without opening it. Landlock does not control them, so in that tier they
+#: would reach files outside.
 _BY_NAME = frozenset(
     "chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat".split()  # noqa: SIM905
 )
 
 _AF_UNIX = 1
-#: SOCK_STREAM, alone or with SOCK_NONBLOCK, SOCK_CLOEXEC or both
+#: SOCK_STREAM, without or with SOCK_NONBLOCK, SOCK_CLOEXEC or both
 _STREAM = (1, 1 | 0x800, 1 | 0x80000, 1 | 0x80800)
 
-#: Stands for the process's own id until there is one; no process id is that large.
+#: Placeholder for the process's own id until it is known; no process id is that large.
 _OWN_PID = 0x7EADBEEF
 
 _Instruction = tuple[int, int, int, int]
 
 
 class Filter:
-    """The filter in the form the kernel takes, made once and installed by each fork.
+    """The filter in the kernel's form, built once and installed by each fork.
 
     Args:
-        only_descriptors: refuse also what changes a file by its name (landlock tier).
-        stop_truncation: refuse opening with ``O_TRUNC`` and truncating by name (a landlock too old
-            to govern truncation).
+        only_descriptors: also refuse calls that change a file by its name (landlock tier).
+        stop_truncation: refuse opening with ``O_TRUNC`` and truncating by name (if landlock is too
+            old to control truncation).
 
     Raises:
-        Refused: the machine is unknown.
+        Refused: the machine is not supported.
     """
 
     def __init__(self, *, only_descriptors: bool, stop_truncation: bool) -> None:
@@ -88,13 +88,13 @@ class Filter:
         self._places = [i for i in range(4, len(code), 8) if code[i : i + 4] == marker]
 
     def install(self, own_pid: int) -> None:
-        """Puts the calling process under the filter, for good. It needs ``no_new_privs``.
+        """Install the filter permanently in the calling process. It needs ``no_new_privs``.
 
         Args:
-            own_pid: the only process that may be signalled or have its limits changed.
+            own_pid: the only process that may be signaled or have its limits changed.
 
         Raises:
-            Refused: the kernel does not take the filter.
+            Refused: the kernel does not accept the filter.
         """
         for place in self._places:
             struct.pack_into("I", self._code, place, own_pid)
@@ -102,7 +102,7 @@ class Filter:
 
 
 def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
-    """The filter as BPF code for this machine, with ``_OWN_PID`` where a process id belongs."""
+    """Build the filter as BPF code for this machine, with ``_OWN_PID`` in place of the own id."""
     this = machine()
     rules: dict[str, Sequence[_Instruction]] = dict.fromkeys(this.numbers, (_return(_ALLOW),))
     rules |= {
@@ -114,7 +114,7 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
             _refuse(errno.EPERM),
             _return(_ALLOW),
         ),
-        # Its flags stand in memory, where a filter cannot look; libc falls back to clone.
+        # Its flags are in memory, which a filter cannot read; libc falls back to clone.
         "clone3": (_refuse(errno.ENOSYS),),
         "kill": (*_unless(0, [_OWN_PID]), *_refuse_if(1, _STOPS), _return(_ALLOW)),
         "tgkill": (*_unless(0, [_OWN_PID]), *_refuse_if(2, _STOPS), _return(_ALLOW)),
@@ -125,17 +125,17 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
             _return(_ALLOW),
         ),
         "flock": (_refuse(_SUCCESS),),
-        # What asyncio wakes itself with: a connected pair that has no name and goes nowhere.
+        # asyncio needs it for its wake-up: a connected pair without a name.
         "socketpair": (
             *_unless(0, [_AF_UNIX]),
             *_unless(1, _STREAM),
             *_unless(2, [0]),
             _return(_ALLOW),
         ),
-        # No flags (none out of band), and no address. Descriptors go by other calls alone.
+        # No flags (so no out-of-band data) and no address. Other calls would pass descriptors.
         "sendto": (*_unless(3, [0]), *_unless(5, [0]), _return(_ALLOW)),
         "recvfrom": (*_unless(3, [0]), _return(_ALLOW)),
-        # To what they are: of the CPUs nothing can be seen here, and so nothing is changed.
+        # Setting the current priority, or any affinity, succeeds without a change.
         "setpriority": (
             *_unless(0, [os.PRIO_PROCESS]),
             *_unless(1, [0, _OWN_PID]),
@@ -143,12 +143,12 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
             _refuse(_SUCCESS),
         ),
         "sched_setaffinity": (*_unless(0, [0, _OWN_PID]), _refuse(_SUCCESS)),
-        # Advice is not binding, and what it does to the page cache is there for the next program.
+        # Advice is optional, and its effect on the page cache would be visible to later programs.
         "fadvise64": (_refuse(_SUCCESS),),
         "madvise": (*_unless(2, _MADVISE, errno.EINVAL), _return(_ALLOW)),
-        # Tells of mounts, in numbers that are never used again. All of libc falls back to stat.
+        # It reveals mounts by unique numbers. libc falls back to stat.
         "statx": (_refuse(errno.ENOSYS),),
-        # The clock of another process tells that it is there. Bit 2: a thread's, which is one's own
+        # The clock of a different process reveals that it exists. Bit 2: an own thread's clock.
         "clock_gettime": (
             _load(0),
             (_ANY_BIT, 0, 2, 1 << 31),
@@ -187,7 +187,7 @@ _Rule = tuple[_Instruction, ...]
 
 
 def _intervals(by_number: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
-    """Neighbouring numbers with one rule, as (first number, rule); gaps are refused."""
+    """Merge neighboring numbers with the same rule to (first number, rule); gaps are refused."""
     refuse: _Rule = (_refuse(errno.EPERM),)
     found: list[tuple[int, _Rule]] = []
     for number in range(max(by_number) + 2):
@@ -198,10 +198,10 @@ def _intervals(by_number: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
 
 
 def _search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
-    """A binary search for the number's rule.
+    """Build a binary search for the rule of a number.
 
-    A list of comparisons would do, but at every installation the kernel tries the whole filter on
-    every call it knows: a search makes that many times faster, and a test pays it.
+    At every installation, and so for every test, the kernel evaluates the filter for every call it
+    knows; a binary search makes this many times faster than a list of comparisons.
     """
     if len(intervals) == 1:
         return list(intervals[0][1])
@@ -214,7 +214,7 @@ def _search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
 
 
 def _load(argument: int) -> _Instruction:
-    return (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)  # the low half: both machines little-endian
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * argument)  # the low half: machines are little-endian
 
 
 def _return(value: int) -> _Instruction:
@@ -226,7 +226,7 @@ def _refuse(number: int) -> _Instruction:
 
 
 def _unless(argument: int, allowed: Sequence[int], number: int = errno.EPERM) -> list[_Instruction]:
-    """Refuses unless the argument is one of the allowed values."""
+    """Refuse the call unless the argument is one of the allowed values."""
     last = len(allowed) - 1
     return [
         _load(argument),
@@ -236,7 +236,7 @@ def _unless(argument: int, allowed: Sequence[int], number: int = errno.EPERM) ->
 
 
 def _unless_any(argument: int, bits: int, number: int) -> list[_Instruction]:
-    """Refuses if the argument has any of these bits; allows it otherwise."""
+    """Refuse the call if the argument has any of these bits; allow it otherwise."""
     return [_load(argument), (_ANY_BIT, 0, 1, bits), _refuse(number), _return(_ALLOW)]
 
 

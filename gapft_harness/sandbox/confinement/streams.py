@@ -1,7 +1,7 @@
-"""``open("/dev/stdin")`` without ``/dev``: the names of descriptors, opened as the descriptors.
+"""Support ``open("/dev/stdin")`` and similar names without ``/dev``, by copying descriptors.
 
-Linux makes these names from ``/proc``, which a program does not see. Here they give a copy of the
-descriptor, as a pipe's name would outside: what was read is gone, what was written stays.
+Linux provides these names through ``/proc``, which programs cannot see. The copied descriptor
+behaves like a pipe outside: data that was read is gone, and data that was written stays.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-#: Names that must be there, if only for a program that asks whether they are.
+#: Names that must exist, since programs may check for them.
 NAMES = ("/dev/stdin", "/dev/stdout", "/dev/stderr")
 
 _NUMBERED = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,4})")
 
 
 def open_by_name() -> None:
-    """Makes ``open`` and ``os.open`` know the names. Called once, in the worker."""
+    """Make ``open`` and ``os.open`` support the names. Called once, in the worker."""
     builtins.open = io.open = _Open(io.open, _with_opener)
     os.open = _Open(os.open, _copy)  # type: ignore[assignment]
     os.supports_dir_fd.add(os.open)
 
 
 class _Open:
-    """A function that opens, with a way of its own for these names.
+    """A replacement of an open function, with a special case for these names.
 
-    No Python function: that would become a method where a class has it as an attribute.
+    It is not a Python function, which would become a method as an attribute of a class.
     """
 
     def __init__(self, plain: Callable[..., Any], named: Callable[..., Any]) -> None:
@@ -48,7 +48,7 @@ def _descriptor(file: Any) -> int | None:
     try:
         name = os.fsdecode(file)
     except (TypeError, ValueError):
-        return None  # no path: the real function says so
+        return None  # not a path: the real function raises
     if name in NAMES:
         return NAMES.index(name)
     found = _NUMBERED.fullmatch(name)
@@ -58,7 +58,7 @@ def _descriptor(file: Any) -> int | None:
 def _with_opener(
     plain: Callable[..., Any], descriptor: int, file: Any, *args: Any, **settings: Any
 ) -> Any:
-    if len(args) < 7:  # else the program gave an opener itself
+    if len(args) < 7:  # otherwise the program passed its own opener
         settings.setdefault("opener", lambda *_: os.dup(descriptor))
     return plain(file, *args, **settings)
 

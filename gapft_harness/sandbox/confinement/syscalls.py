@@ -1,8 +1,8 @@
-"""Linux system-call numbers of the machines the sandbox knows, and its ctypes door to the kernel.
+"""Linux system-call numbers of the supported machines, and calls to the kernel through ctypes.
 
-Only the calls that a sandboxed program may make are listed with the filter in mind (see
-``seccomp.py``); the few that build the sandbox stand in ``BUILD``. Numbers are from the kernel's
-``unistd_64.h`` (x86_64) and ``asm-generic/unistd.h`` (aarch64).
+The tables list only the calls that a sandboxed program may make (see ``seccomp.py``); ``BUILD``
+lists those that set up the sandbox. The numbers are from the kernel's ``unistd_64.h`` (x86_64) and
+``asm-generic/unistd.h`` (aarch64).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ unlinkat=35 renameat=38 renameat2=276 linkat=37 symlinkat=36 fchmod=52 fchmodat=
 utimensat=88 socketpair=199 sendto=206 recvfrom=207 setpriority=140 sched_setaffinity=122
 """
 
-#: The same number on every machine: calls newer than the tables were unified.
+#: Calls with the same number on every machine: newer calls have unified numbers.
 BUILD = {
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
@@ -73,11 +73,11 @@ BUILD = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What a system-call filter must know of a machine.
+    """The constants of a machine that a system-call filter needs.
 
     Attributes:
         audit: its ``AUDIT_ARCH`` constant.
-        numbers: system-call numbers by name; a call it lacks is absent.
+        numbers: name -> number of its system calls.
         pivot_root: number of ``pivot_root``, which libc does not wrap.
     """
 
@@ -98,20 +98,20 @@ _MACHINES = {
 
 
 class Refused(Exception):
-    """The kernel, or this machine, does not give what a tier needs."""
+    """The kernel or this machine refuses a feature that a tier needs."""
 
 
 def machine() -> Machine:
-    """The machine this interpreter runs on.
+    """Find the constants of the machine that this interpreter runs on.
 
     Raises:
-        Refused: its system calls are not known here, so no filter can be written for it.
+        Refused: the machine is not supported, since its system calls are not in the tables.
     """
     name = platform.machine()
     is_64_bit = ctypes.sizeof(ctypes.c_void_p) == 8
     if platform.system() != "Linux" or name not in _MACHINES or not is_64_bit:
         raise Refused(
-            f"found {platform.system()} on {name}; the sandbox knows 64-bit Linux on "
+            f"found {platform.system()} on {name}; the sandbox supports 64-bit Linux on "
             f"{' and '.join(_MACHINES)}"
         )
     return _MACHINES[name]
@@ -121,7 +121,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> int:
-    """Turns a C return value of -1 into an exception that says what was tried."""
+    """Return a C result; raise ``Refused``, which names the action, if it is -1."""
     if result == -1:
         number = ctypes.get_errno()
         raise Refused(f"{what}: {os.strerror(number)} (errno {number})")
@@ -129,6 +129,6 @@ def check(result: int, what: str) -> int:
 
 
 def syscall(what: str, number: int, *arguments: object) -> int:
-    """A raw system call; ``what`` names it in errors. Integers are passed as C longs."""
+    """Make a raw system call; ``action`` names it in errors. Integers are passed as C longs."""
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     return check(libc.syscall(ctypes.c_long(number), *words), what)

@@ -1,1 +1,1 @@
-"""What runs inside a sandbox's worker; it imports nothing from outside the sandbox."""
+"""The code that runs inside a sandbox worker; it imports nothing from outside the sandbox."""

@@ -1,7 +1,7 @@
-"""What else runs on the machine, as far as it bears on one test's process.
+"""Measure how much other processes on the machine delay the process of one test.
 
-Wall time ends a program that waits, and waiting for a CPU that others use does not count: on a
-crowded machine a program gets the verdict that it gets on a quiet one.
+The wall limit stops a program that waits, but waiting for a busy CPU does not count: a program gets
+the same verdict on a busy machine as on an idle one.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 import os
 import resource
 
-#: Seconds between two looks at how long a process had to wait.
+#: Seconds between two measurements of a process's waiting time.
 LOOK_EVERY = 0.1
 
 
 class Crowd:
-    """The worker's view of the process that it runs, in ``/proc`` as the harness sees it.
+    """Read the state of a worker's test process from the harness's ``/proc``.
 
-    In its own namespaces a worker neither sees ``/proc`` nor knows the process's number there: it
-    keeps a descriptor of the one, and reads the other from what it says of the process's handle.
+    Inside its namespaces a worker can neither see that ``/proc`` nor know the process's id there:
+    it keeps a descriptor of the folder, and reads the id from the ``fdinfo`` of the process's
+    pidfd.
 
     Args:
-        share: workers a usable core, at least 1: stands for what the kernel does not tell.
-        threads: most threads of a program, where only the worker can hold it to them; else None.
+        share: the number of workers per usable core, at least 1: an estimate of the delay if the
+            kernel does not report it.
+        threads: maximum threads of a program if the worker must enforce the limit; else None.
 
     Attributes:
         counts_threads: whether ``check_threads`` must be called, and often.
@@ -38,19 +40,19 @@ class Crowd:
         self._waited = 0.0
 
     def meet(self, handle: int) -> None:
-        """A new process, by its pidfd."""
+        """Start to watch a new process, given by its pidfd."""
         self._handle, self._known = handle, ""
         self._waits, self._waited = {}, 0.0
 
     def excused(self, used: float) -> float:
-        """Seconds in which it ran, or was ready to run while others did.
+        """Compute the seconds in which the process ran, or was ready to run but had no CPU.
 
-        Call it every ``LOOK_EVERY`` seconds. Threads that wait at the same time wait once, and for
-        each other they do not wait for others: of the time between two calls, what the thread lost
-        that lost most is taken for what the program lost.
+        Call it every ``LOOK_INTERVAL_S`` seconds. Threads that wait at the same time must not be
+        counted several times, so between two calls the waiting time of the program is that of the
+        thread that waited longest.
 
         Args:
-            used: CPU seconds it has used.
+            used: CPU seconds that the process has used.
         """
         try:
             folder = os.open(f"{self._number()}/task", os.O_RDONLY, dir_fd=self._proc)
@@ -65,15 +67,15 @@ class Crowd:
             before = self._waits
             self._waited += max(wait - before.get(thread, 0.0) for thread, wait in waits.items())
             self._waits = waits
-        except (OSError, ValueError, IndexError):  # it ended just now, or nothing is told here
+        except (OSError, ValueError, IndexError):  # the process ended, or there is no schedstat
             pass
         return used + max(self._waited, (self._share - 1) * used)
 
     def check_threads(self, process: int) -> None:
-        """Lets a process with too many threads start no more.
+        """Prevent a process with too many threads from starting further threads.
 
         Args:
-            process: its number for the worker.
+            process: its id in the worker's namespace.
         """
         assert self._threads is not None
         try:

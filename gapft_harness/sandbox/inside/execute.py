@@ -1,8 +1,8 @@
-"""Runs one program, inside its own confined process. Nothing here knows an expected output.
+"""Run one program inside its own confined process, which has no access to expected outputs.
 
-What is told to the parent (descriptor ``REPORT``, a JSON line each) can be forged by the program,
-and that is no harm: a forged value is an answer like any other, a forged failure only fails. Only
-``STAGE`` cannot: it is closed before the program starts.
+The program can forge the reports to the parent (JSON lines on descriptor ``REPORT``). This is
+harmless: a forged value is compared like any other answer, and a forged failure only fails. The
+program cannot forge ``STAGE``, which is closed before the program starts.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from gapft_harness.sandbox.inside import lcb
 from gapft_harness.sandbox.values import DEEPEST, encode, parse_arguments
 
 REPORT, SOURCE, STAGE = 3, 4, 5
-#: Where a function program's calls come from, once the source is read: a length, then the input.
+#: The descriptor of a function program's calls after the source is read: a length, then the input.
 CALLS = SOURCE
 LENGTH_BYTES = 8
-#: What is written there for a call: with the answer before, and if that one left no trace.
+#: The words that confirm an answer on ``CALLS``: the process can take a further call, or cannot.
 NEXT, LAST = b"+", b"."
-#: The stage of a program that compiled.
+#: The word on ``STAGE`` after the program has compiled.
 COMPILED = b"+"
 
 _FILE = "program.py"
-#: The recursion limit that a program starts with: the one that its fork began with.
+#: The recursion limit at the start of the fork, which every program starts with.
 _depth: list[int] = []
-#: What C code printed and the C library keeps: looked up once, in the worker.
+#: Flushes the C library's buffers; resolved once, in the worker.
 _flush_c = libc.fflush
-#: A call that took more memory is the last of its process: what it leaves may not fit another.
+#: After a call that used more memory than this, the process takes no further call.
 _SMALL_KB = 64 << 10
 
 
 def main() -> NoReturn:
-    """Runs the program of descriptor ``SOURCE``, and ends. Called with nothing on the stack."""
+    """Run the program of descriptor ``SOURCE`` and exit. Call it from the outermost frame."""
     try:
         status = _run()
     except BaseException:
@@ -61,14 +61,14 @@ def main() -> NoReturn:
 
 
 def same_random() -> None:
-    """The state that ``random`` starts from in every test, whoever runs it."""
+    """Seed ``random`` and ``numpy.random``, so that every test starts from the same state."""
     random.seed(0)
     if (numpy := sys.modules.get("numpy.random")) is not None:
         numpy.seed(0)
 
 
 def read_all(descriptor: int) -> bytes:
-    """The whole of a file, from its beginning."""
+    """Read a complete file from its beginning."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
     data = os.pread(descriptor, size, 0)
     while len(data) < size:
@@ -77,12 +77,12 @@ def read_all(descriptor: int) -> bytes:
 
 
 def _run() -> int:
-    """Runs it. Returns its exit status."""
+    """Run the program and return its exit status."""
     _depth[:] = [sys.getrecursionlimit()]
     head, _, body = read_all(SOURCE).partition(b"\n")
     kind, function, compat = head.decode().split("\t")
     source = body.decode("utf-8", "surrogatepass")
-    if not compat:  # a byte order mark is no character of a program, but LiveCodeBench leaves it
+    if not compat:  # LiveCodeBench does not remove a byte order mark
         source = source.removeprefix("\ufeff")
     is_function = kind == "function"
     try:
@@ -111,14 +111,14 @@ def _run() -> int:
 
 
 def _path() -> str:
-    """The program's ``__file__``: where it would be."""
+    """Return the program's ``__file__``; no such file exists."""
     return os.path.join(os.getcwd(), _FILE)
 
 
 def _module(name: str) -> types.ModuleType:
-    """The program's module, new, in surroundings that every program starts with.
+    """Create the program's module, and reset the state that every program starts with.
 
-    Only ``sys.modules`` holds it, so that ``_finish`` can end it.
+    Only ``sys.modules`` refers to it, so that ``_finalize`` can end it.
     """
     module = types.ModuleType(name)
     sys.modules[name] = module
@@ -126,14 +126,14 @@ def _module(name: str) -> types.ModuleType:
     names["__file__"] = _path()
     if name == "__main__":
         names |= {"__annotations__": {}, "__builtins__": builtins, "__cached__": None}
-        gc.collect(0)  # the collector meets a program's objects before it, as in an interpreter
+        gc.collect(0)  # so that the next collection comes at the same point as in an interpreter
     sys.argv = [_FILE]
     sys.setrecursionlimit(_depth[0])
     return module
 
 
 class _Source:
-    """Gives tracebacks the program's lines, when one is printed."""
+    """A loader that provides the program's source lines to tracebacks."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -143,7 +143,7 @@ class _Source:
 
 
 def _guarded(work: Callable[[], object]) -> int:
-    """Runs it; the exit status is what the interpreter's would be."""
+    """Run a function and return the exit status that the interpreter would have."""
     try:
         try:
             work()
@@ -168,7 +168,7 @@ def _guarded(work: Callable[[], object]) -> int:
 
 
 def _left(leave: SystemExit) -> int:
-    """The exit status of a ``SystemExit``; what is no number is printed."""
+    """Return the exit status of a ``SystemExit``; print a code that is not a number."""
     code = leave.code
     if code is None or isinstance(code, int):
         return _status(code or 0)
@@ -179,16 +179,16 @@ def _left(leave: SystemExit) -> int:
 
 
 def _status(code: int) -> int:
-    """As the interpreter: a number beyond a C long is -1."""
+    """Truncate an exit code as the interpreter does: a number outside a C long becomes -1."""
     return (code if -(1 << 63) <= code < 1 << 63 else -1) & 0xFF
 
 
 def _answer_calls(code: types.CodeType, name: str, tagged: bool) -> int:
-    """Answers one call after another. An input is given only for the answer to the one before.
+    """Answer calls one by one; the next input arrives only after the previous answer.
 
-    The program's body is run anew for each, so that what it keeps in its module, its classes and
-    its defaults is that of a first call. A call that leaves something elsewhere is the last one of
-    this process; the others get processes of their own.
+    The program's body runs again for each call, so that the state in its module, classes and
+    default arguments is that of a first call. After a call that changes other state, the process
+    takes no further call; the remaining calls get new processes.
     """
     os.dup2(0, CALLS)
     empty = os.open("/dev/null", os.O_RDONLY)
@@ -207,7 +207,7 @@ def _answer_calls(code: types.CodeType, name: str, tagged: bool) -> int:
 
 
 def _next_call(word: bytes) -> str | None:
-    """Says that the last answer stands, and takes an input; None if there is no other."""
+    """Confirm the last answer and read the next input; None if there is none."""
     os.write(CALLS, word)
     length = _read(LENGTH_BYTES)
     if not length:
@@ -223,11 +223,11 @@ def _read(size: int) -> bytes:
 
 
 def _answer(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
-    """Answers one call, and finishes as the interpreter would. Returns the exit status."""
+    """Answer one call, finalize as the interpreter would, and return the exit status."""
     try:
         status = _call(code, name, tagged, text)
     except BaseException as error:
-        # SystemExit too: the call returned no value.
+        # This includes SystemExit: the call returned no value.
         _tell(error)
         return 1
     return status or _finish("solution", 0)
@@ -246,7 +246,7 @@ def _call(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
 
 
 def _encoded(value: object, tagged: bool) -> str:
-    """The value's JSON, whatever recursion limit the program has."""
+    """Encode a value as JSON, independently of the program's recursion limit."""
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(4 * DEEPEST)
     try:
@@ -264,7 +264,7 @@ def _find(module: types.ModuleType, name: str) -> Callable[..., Any] | None:
 
 
 def _surroundings() -> object:
-    """What a call can leave to the next one of its process, outside of the program's module."""
+    """Capture the state outside the program's module that a call can change for the next call."""
     free = os.dup(REPORT)
     os.close(free)
     os.umask(mask := os.umask(0o77))
@@ -294,7 +294,7 @@ def _surroundings() -> object:
 def _unchanged(before: object) -> bool:
     try:
         return _surroundings() == before
-    except Exception:  # what a program left there cannot be compared
+    except Exception:  # the program left a value that cannot be compared
         return False
 
 
@@ -309,25 +309,25 @@ def _peak_kb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-#: The names of all modules that every program shares; a name more, and something was left there.
+#: The namespaces of all modules that programs share; an added name reveals a change.
 _shared: list[dict[str, Any]] = []
 _environment: dict[bytes, bytes] = vars(os.environ)["_data"]
 
 
 def remember_modules() -> None:
-    """Notes the modules that are loaded. Called once, in the worker."""
+    """Record the loaded modules. Called once, in the worker."""
     _shared[:] = [getattr(module, "__dict__", {}) for module in sys.modules.values()]
 
 
 def _finish(name: str, status: int) -> int:
-    """Ends a program's module as ``Py_FinalizeEx`` does, in its order. Returns the exit status.
+    """End a program's module in the order of ``Py_FinalizeEx`` and return the exit status.
 
-    Threads are waited for, exit functions called, the streams flushed; only then does the module
-    go, and what its objects print at their end is flushed too. The modules that all programs share
-    stay: taking them down would copy most of the worker's pages for each test.
+    First wait for threads, call exit functions and flush the streams; then delete the module, and
+    flush the output of its objects' finalizers. Modules that all programs share are kept: deleting
+    them would copy most of the worker's pages for each test.
     """
-    with contextlib.suppress(BaseException):  # which is told, and changes nothing
-        # Can be done once: ``_surroundings`` notices.
+    with contextlib.suppress(BaseException):  # the interpreter prints it and continues
+        # This can be done once; ``_capture_state`` detects it.
         if count_threads() or threading._threading_atexits:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -343,7 +343,7 @@ def _finish(name: str, status: int) -> int:
         setattr(sys, kind, getattr(sys, f"__{kind}__", None))
     if gc.isenabled():
         gc.collect()
-    with contextlib.suppress(BaseException):  # no memory, or a signal's handler raises
+    with contextlib.suppress(BaseException):  # out of memory, or a signal handler raised
         _end_module(name)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BaseException):  # closed, detached, None
@@ -353,7 +353,7 @@ def _finish(name: str, status: int) -> int:
 
 
 def _is_closed(stream: Any) -> bool:
-    """As the interpreter asks at its end: what does not say that it is closed is open."""
+    """Check whether a stream is closed as the interpreter does: without an answer, it is open."""
     try:
         return bool(stream.closed)
     except BaseException:
@@ -361,15 +361,15 @@ def _is_closed(stream: Any) -> bool:
 
 
 def _end_module(name: str) -> None:
-    """Ends the program's objects: by their counts, by the collector, and at last by their names.
+    """End the program's objects: by reference counts, by the collector, then by clearing names.
 
-    As long as anything runs or is kept elsewhere that refers to the module's names (a class in
-    ``typing``'s cache), they live. Then each name loses its value, those with an underscore first.
+    References from elsewhere (such as a class in ``typing``'s cache) keep the module's names alive.
+    In this case each name is set to None, names with one leading underscore first.
     """
     module = sys.modules.pop(name, None)
     if type(module) is not types.ModuleType:
         return
-    module.__dict__[""] = mark = set[str]()  # lives as long as the names
+    module.__dict__[""] = mark = set[str]()  # has the lifetime of the names
     known = weakref.ref(mark)
     del module, mark
     gc.collect()
@@ -384,7 +384,7 @@ def _end_module(name: str) -> None:
 
 
 def _tell(error: BaseException) -> None:
-    """Reports an exception and prints its traceback, its last frames only."""
+    """Report an exception and print the last frames of its traceback."""
     try:
         text = "".join(traceback.format_exception(error, limit=-8))
     except BaseException:
@@ -397,7 +397,7 @@ def _tell(error: BaseException) -> None:
         _report("raised", summary, text[-4000:])
         os.write(2, text.encode("utf-8", "replace"))
     except BaseException:
-        os._exit(1)  # no memory even for this: the exit status says enough
+        os._exit(1)  # out of memory even for this; the exit status reports the failure
 
 
 def _report(*fields: Any) -> None:

@@ -1,8 +1,8 @@
-"""LiveCodeBench's way of running a stdin program, for comparison with published scores.
+"""Run stdin programs in the same way as LiveCodeBench, for comparison with published scores.
 
-Its runner makes the program a function body with a replaced standard input, collects what is
-printed through ``sys.stdout``, and ignores ``exit``. Correct programs fail under it that pass when
-really run: that is what this reproduces (``docs/sandbox.md`` lists them).
+LiveCodeBench's runner makes the program a function body with a replaced standard input, collects
+the text printed through ``sys.stdout``, and ignores ``exit``. Some correct programs fail under it;
+this module reproduces these failures (``docs/sandbox.md`` lists them).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME = "wrapped_function"
 
 
 def rewrite(source: str) -> str:
-    """The program as a function; imports stay outside, a last ``__main__`` guard is opened."""
+    """Wrap a program in a function; keep its imports outside, and unwrap a ``__main__`` guard."""
     body = ast.parse(source).body
     if body and isinstance(body[-1], ast.If):
         guard = body[-1]
@@ -33,7 +33,7 @@ def rewrite(source: str) -> str:
 
 
 def run_stdin(code: types.CodeType, module: types.ModuleType) -> None:
-    """Runs the rewritten program; what it printed is written to descriptor 1 afterwards."""
+    """Run a rewritten program, then write its printed text to descriptor 1."""
     from unittest.mock import mock_open, patch
 
     with open(0, encoding="utf-8", newline="", closefd=False) as file:
@@ -59,7 +59,7 @@ def run_stdin(code: types.CodeType, module: types.ModuleType) -> None:
         pass
     finally:
         sys.stdout = real
-    os.ftruncate(1, 0)  # what went past sys.stdout does not count there
+    os.ftruncate(1, 0)  # LiveCodeBench ignores output that bypasses sys.stdout
     os.lseek(1, 0, os.SEEK_SET)
     real.write(printed.getvalue())
 
@@ -76,7 +76,7 @@ class _Buffer:
 
 
 class _Stdin:
-    """Not iterable, and its ``buffer`` has two methods: as in the original."""
+    """LiveCodeBench's stdin: not iterable, and with a ``buffer`` of two methods."""
 
     def __init__(self, text: str) -> None:
         self._text = io.StringIO(text)
@@ -96,7 +96,7 @@ class _Stdin:
 
 
 def _disable() -> None:
-    """The functions that the original sets to None and a correct program might use."""
+    """Set to None the functions that LiveCodeBench disables and a correct program might use."""
     import builtins
 
     builtins.quit = None  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""What the harness and a worker tell each other of a job, as packed numbers.
+"""The messages between the harness and a worker about a job, as packed numbers.
 
-Packing touches a few pages of memory where JSON touches many, and after each fork every page that a
-worker touches must be made its own again.
+Packing writes to a few memory pages, JSON to many; after each fork, the kernel must copy every page
+that a worker writes to.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _ANSWERED = Struct("=ddQQQ")
 
 
 class Spent(NamedTuple):
-    """What a test took.
+    """The time that a test used.
 
     Attributes:
         cpu_s: CPU seconds.
         wall_s: wall seconds.
-        stopped: the limit that it was beyond, ``cpu`` or ``wall``, or empty.
+        stopped: the limit that it exceeded, ``cpu`` or ``wall``, or empty.
     """
 
     cpu_s: float
@@ -30,14 +30,14 @@ class Spent(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A call that was answered, and followed by another one.
+    """An answered call that was followed by a further call.
 
     Attributes:
-        cpu_s: CPU seconds that it took.
-        wall_s: wall seconds.
-        report: bytes of its report, in the file of answers.
-        errors: bytes of standard error, behind that.
-        output_bytes: the most that it wrote to any of its files.
+        cpu_s: CPU seconds used.
+        wall_s: wall seconds used.
+        report: size of its report in the file of answers, in bytes.
+        errors: size of its standard error, which follows the report, in bytes.
+        output_bytes: the size of the largest of its files.
     """
 
     cpu_s: float
@@ -48,15 +48,15 @@ class Answered(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What became of a job.
+    """The result of a job.
 
     Attributes:
-        exit: exit status of the last test, or minus a signal; 0 if its call was answered.
-        spent: what the last test took.
+        exit: the exit status of the last test, or minus a signal; 0 if its call was answered.
+        spent: the time that the last test used.
         answered: the calls before it.
         compiled: whether the program compiled.
-        busy_s: seconds that it occupied the worker.
-        setup: why the program's process could not be confined, or empty.
+        busy_s: seconds that the job occupied the worker.
+        setup: the reason why the program's process could not be confined, or empty.
     """
 
     exit: int
@@ -68,24 +68,24 @@ class Ending(NamedTuple):
 
 
 def pack_job(cpu_s: float, wall_s: float, compat: bool) -> bytes:
-    """CPU and wall limit of a test, and whether LiveCodeBench's way of running is wanted."""
+    """Pack the CPU and wall limits of a test, and whether to run it in LiveCodeBench's way."""
     return _JOB.pack(cpu_s, wall_s, compat)
 
 
 def unpack_job(message: bytes) -> tuple[float, float, bool]:
-    """The reverse of ``pack_job``."""
+    """Unpack a message of ``pack_job``."""
     return _JOB.unpack(message)
 
 
 def pack_ending(ending: Ending) -> bytes:
-    """One message, as small as it can be."""
+    """Pack an ending into one small message."""
     status, (cpu_s, wall_s, stopped), answered, compiled, busy_s, setup = ending
     head = _ENDING.pack(status, cpu_s, wall_s, stopped.encode(), compiled, busy_s, len(answered))
     return b"".join([head, *[_ANSWERED.pack(*one) for one in answered], setup.encode()])
 
 
 def unpack_ending(message: bytes) -> Ending:
-    """The reverse of ``pack_ending``."""
+    """Unpack a message of ``pack_ending``."""
     status, cpu_s, wall_s, stopped, compiled, busy_s, count = _ENDING.unpack_from(message)
     end = _ENDING.size + count * _ANSWERED.size
     answered = [Answered(*one) for one in _ANSWERED.iter_unpack(message[_ENDING.size : end])]

@@ -1,8 +1,8 @@
-"""Names that programs know without importing them: those of plain Python, or LiveCodeBench's too.
+"""Names that are available to programs without import: Python's builtins, or LiveCodeBench's too.
 
-LiveCodeBench puts a list of imports before every program, and a higher recursion limit. A program
-that needs them fails in plain Python, so they are given only where they were asked for. The modules
-are in its order: later names win.
+LiveCodeBench puts a list of imports and a higher recursion limit before every program. A program
+that needs them fails in plain Python, so they are provided only on request. The modules are in
+LiveCodeBench's order: later names override earlier ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALL_NAMES = (
 _MODULES = _ALL_NAMES[:-2]
 _DEPTH = 50_000
 
-#: Imported before the first program, so that importing them costs a program nothing.
+#: Modules that are imported before the first program, so that programs need no time to import them.
 WARM = (
     *_ALL_NAMES,
     *("abc", "array", "ast", "cmath", "contextlib", "dataclasses", "decimal", "enum", "fractions"),
@@ -31,10 +31,10 @@ WARM = (
 
 
 class Prelude:
-    """LiveCodeBench's names beside the builtins of this process and its forks, or plain Python.
+    """Add LiveCodeBench's names to the builtins of this process and its forks, or remove them.
 
-    In the program's own namespace they would cost each fork some hundred copied pages: Python
-    counts references in the objects themselves.
+    In the program's own namespace they would cost each fork about a hundred copied pages, since
+    Python stores reference counts in the objects.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Prelude:
         self._given = False
 
     def give(self, wanted: bool) -> None:
-        """The names, and its recursion limit, from now on; or none of them."""
+        """Enable or disable LiveCodeBench's names and recursion limit for the next programs."""
         if wanted is self._given:
             return
         self._given = wanted
@@ -61,6 +61,6 @@ class Prelude:
 
 
 def add_what_site_adds() -> None:
-    """``exit``, ``quit``, ``help``: the interpreter of a worker starts without ``site``."""
+    """Add ``exit``, ``quit``, ``help``; a worker's interpreter starts without ``site``."""
     for add in (site.setquit, site.setcopyright, site.sethelper):
         add()

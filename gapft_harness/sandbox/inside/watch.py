@@ -1,8 +1,8 @@
-"""How a worker watches a program's process: its limits, and the calls that it is given.
+"""Watch a program's process: enforce its limits and send it the inputs of its calls.
 
-A function program answers several calls in one process. The next input is given only when the
-answer before is out of the program's reach, so that no test has a second chance. All goes from
-descriptor to descriptor: no byte of an input or an answer enters the worker's memory.
+A function program answers several calls in one process. The next input is sent only when the
+program can no longer change the previous answer, so no test has a second chance. Data is copied
+from descriptor to descriptor: no byte of an input or an answer enters the worker's memory.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from gapft_harness.sandbox.inside.crowd import LOOK_EVERY, Crowd
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
 from gapft_harness.sandbox.inside.messages import Answered, Spent
 
-#: A process older than this, in CPU or wall time, is given no further call: if its program has
-#: failed, all that it still does is in vain.
+#: A process older than this, in CPU or wall seconds, gets no further call: if an earlier answer was
+#: wrong, the time would be wasted.
 TOGETHER_S = 0.5
 #: Seconds between two counts of a program's threads.
 _COUNT_EVERY = 0.02
 _CORES = os.cpu_count() or 1
-#: Most bytes of standard error that are kept of a call.
+#: Maximum bytes of a call's standard error that are stored.
 ERROR_BYTES = 4096
-#: Most bytes that the calls of a process may answer and print for there to be another one.
+#: Maximum bytes of answers and output of a process's calls; beyond it, there is no further call.
 _MOST_KEPT = 1 << 16
 
 
 @dataclass(slots=True)
 class Calls:
-    """The inputs of a function program, and what became of those it has answered.
+    """The inputs of a function program, and its answered calls.
 
     Attributes:
         channel: descriptor of the socket to the program.
-        inputs: descriptor of all inputs, each behind its length.
-        files: descriptors of standard output, standard error and report, which the program has too.
-        kept: descriptor for the answers, which it has not.
-        file_bytes: the largest file that can be written.
-        tidy: whether the working folder is as it was.
-        answered: the answered calls but for the last.
+        inputs: descriptor of all inputs, each after its length.
+        files: descriptors of standard output, standard error and report; the program has them too.
+        kept: descriptor of the stored answers; the program does not have it.
+        file_bytes: the size of the largest file that can be written.
+        tidy: checks whether the working folder is unchanged.
+        answered: the answered calls except the last.
     """
 
     channel: int
@@ -60,11 +60,12 @@ class Calls:
     def open(
         cls, descriptors: Sequence[int], file_bytes: int, tidy: Callable[[], bool]
     ) -> tuple[Calls, int]:
-        """The calls, and the program's end of their channel.
+        """Create the calls, and return them with the program's end of their channel.
 
         Args:
-            descriptors: inputs, standard output, standard error, report, source, kept answers.
-            file_bytes: as the attribute; so ``tidy``.
+            descriptors: inputs, standard output, standard error, report, source, stored answers.
+            file_bytes: see the attribute.
+            tidy: see the attribute.
         """
         inputs, output, errors, report, _, kept = descriptors
         ours, theirs = socket.socketpair()
@@ -73,39 +74,39 @@ class Calls:
         return cls(ours.detach(), inputs, files, kept, file_bytes, tidy), theirs.detach()
 
     def events(self) -> int:
-        """What to wait for: the program's word, or room for the rest of an input."""
+        """Return the event to wait for: a word from the program, or space for more of an input."""
         return select.POLLIN if self._position == self._end else select.POLLOUT
 
     def send(self) -> None:
-        """Gives as much of the input as the program takes now."""
+        """Send as much of the input as the socket accepts without blocking."""
         try:
             self._position += os.sendfile(
                 self.channel, self.inputs, self._position, self._end - self._position
             )
         except BlockingIOError:
             pass
-        except OSError:  # the program closed its end, and must see to its own
+        except OSError:  # the program closed its end of the socket, so nothing more can be sent
             self._position = self._end
 
     def heard(self) -> bytes | None:
-        """The program's word that a call is answered; None if it closed its end."""
+        """Read the program's word that a call is answered; None if it closed its end."""
         with contextlib.suppress(OSError):
             return os.read(self.channel, 1) or None
         return None
 
     def give(self) -> None:
-        """Gives the next input."""
+        """Start to send the next input."""
         length = int.from_bytes(os.pread(self.inputs, LENGTH_BYTES, self._end), "little")
         self._end += LENGTH_BYTES + length
         self.send()
 
     def give_next(self, word: bytes, spent: Spent) -> bool:
-        """Gives the next input, if there is one and this process is good for it.
+        """Send the next input if there is one and this process may take a further call.
 
-        What the program has written until now is its answer, whatever it writes later.
+        The data that the program has written so far is its answer; later data does not change it.
 
         Returns:
-            Whether there is a next call; if not, the answer stays in ``files``.
+            Whether a next call was sent; if not, the answer stays in ``files``.
         """
         sizes = [os.fstat(file).st_size for file in self.files]
         room = min(_MOST_KEPT, self.file_bytes) - os.lseek(self.kept, 0, os.SEEK_CUR)
@@ -124,7 +125,7 @@ class Calls:
         return True
 
     def _keep(self, file: int, start: int, end: int) -> int:
-        """Copies a part of a file; less of it if the program shortens it. Returns the bytes."""
+        """Store a part of a file, less if the program truncates it; return the number of bytes."""
         position = start
         while position < end and (copied := os.sendfile(self.kept, file, position, end - position)):
             position += copied
@@ -132,15 +133,15 @@ class Calls:
 
 
 class Watch:
-    """A program's process, from its fork to its end.
+    """Watch a program's process from its fork to its end.
 
     Args:
         child: its process id.
-        cpu_s: CPU limit of a test.
-        wall_s: wall limit of a test.
-        control: descriptor of the harness: a word from there, and all is given up.
-        crowd: what else bears on it.
-        calls: the calls of a function program.
+        cpu_s: CPU limit of a test in seconds.
+        wall_s: wall limit of a test in seconds.
+        control: descriptor of the socket to the harness; any event on it ends the worker.
+        crowd: measures the delay by other processes.
+        calls: the calls of a function program; None for a stdin program.
     """
 
     def __init__(
@@ -170,15 +171,15 @@ class Watch:
         self._given = False
 
     def wait(self) -> tuple[int, Spent, Sequence[Answered]]:
-        """Waits for the end, or brings it about.
+        """Wait until the process ends, or stop it.
 
         Returns:
-            Of the last test, the exit status (0 if its call was answered) and what it took; the
-            calls that were answered before.
+            The exit status of the last test (0 if its call was answered), the time it used, and the
+            calls answered before it.
         """
         before = self._calls.answered if self._calls is not None else ()
         spent = self._until_over()
-        os.kill(self._child, signal.SIGKILL)  # it is there, if only as a zombie, until waited for
+        os.kill(self._child, signal.SIGKILL)  # the id stays valid until wait4, even for a zombie
         _, status, usage = os.wait4(self._child, 0)
         os.close(self._end)
         if spent is None:
@@ -189,9 +190,9 @@ class Watch:
         return os.waitstatus_to_exitcode(status), spent, before
 
     def _until_over(self) -> Spent | None:
-        """What the last test took if it was answered or stopped; None if the process ended."""
+        """Return the last test's time if it was answered or stopped; None if the process ended."""
         clock = ~self._child << 3 | 2  # the CPU clock of all its threads
-        excused = 0.0  # of the wall time: what it ran, or had to wait for a CPU
+        excused = 0.0  # the wall time in which it ran or had to wait for a CPU
         looked = self._since
         while True:
             left = self._wall_s + excused - (time.monotonic() - self._since)
@@ -199,7 +200,7 @@ class Watch:
             if self._crowd.counts_threads:
                 wait = min(wait, _COUNT_EVERY)
             events = dict(self._poll.poll(max(2.0, 1000 * wait)))
-            if self._control in events:  # the harness is gone, or gave up
+            if self._control in events:  # the harness ended or closed the socket
                 os.kill(self._child, signal.SIGKILL)
                 os._exit(1)
             try:
@@ -227,7 +228,7 @@ class Watch:
         return Spent(cpu, wall, "cpu" if cpu >= self._cpu_s else "")
 
     def _hear(self, calls: Calls, spent: Spent, ended: bool) -> bool:
-        """Hears the program. Returns whether it has answered the last call of this process."""
+        """Handle an event on the channel; return whether this process's last call is answered."""
         if calls.events() == select.POLLOUT:
             calls.send()
         elif (word := calls.heard()) is None:

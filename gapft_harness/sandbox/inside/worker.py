@@ -1,7 +1,8 @@
-"""The worker: a warm, confined interpreter that forks for every test and watches the fork.
+"""The worker: a preloaded, confined interpreter that forks for every test and watches the fork.
 
-It runs inside the sandbox's namespaces, trusted, and is the parent of untrusted programs. Programs
-and inputs pass it as descriptors, so that its memory, which every fork inherits, never holds them.
+The worker is trusted code inside the sandbox's namespaces, and the parent of untrusted programs. It
+receives programs and inputs only as descriptors, so that its memory, which every fork inherits,
+never contains them.
 """
 
 from __future__ import annotations
@@ -39,26 +40,27 @@ from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_what_site_ad
 from gapft_harness.sandbox.inside.watch import Calls, Watch
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
-#: Descriptors of an unreachable interpreter's folders start here; a fork closes what is below.
+#: The first descriptor for folders of an unreachable interpreter; a fork closes those below it.
 FOLDERS_FROM = 200
 _THREAD_STACK = 8 << 20
-#: The first word of a program's process; what follows it is the program's stage.
+#: The first word that a program's process writes to ``STAGE``; the program's stage follows.
 _CONFINED = b"ok"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the harness tells a worker at its start.
+    """The settings that the harness passes to a worker at its start.
 
     Attributes:
         tier: ``namespaces`` or ``landlock``.
         control: descriptor of the socket to the harness.
-        high_id: for root, the user id to become; None for an ordinary user.
-        memory_bytes: see ``Limits``; so ``output_bytes``, ``disk_bytes``, ``files``, ``threads``.
-        preload: modules to import besides the usual ones.
-        path: the harness's import path, for those.
-        share: workers a usable core, at least 1.
-        prelude: whose names programs know without import; see ``Sandbox``.
+        high_id: for root, the user id to switch to; None for an ordinary user.
+        memory_bytes: see ``Limits``; also ``output_bytes``, ``disk_bytes``, ``files``,
+            ``threads``.
+        preload: modules to import in addition to the usual ones.
+        path: the harness's import path, to import them from.
+        share: the number of workers per usable core, at least 1.
+        prelude: the names that programs have without import; see ``Sandbox``.
     """
 
     tier: str
@@ -76,12 +78,12 @@ class Settings:
 
 
 def start(settings: dict[str, Any]) -> Worker:
-    """Confines this process. It then serves until the harness closes the socket."""
+    """Confine this process and return its worker, whose ``serve`` runs the tests."""
     wanted = Settings(**settings)
     if widen_stack(wanted.memory_bytes):
         os.execve(sys.executable, sys.orig_argv, os.environ)
     _usual_signals()
-    threading.stack_size(_THREAD_STACK)  # else a thread would take as much as the main stack
+    threading.stack_size(_THREAD_STACK)  # the default is the size of the large main stack
     control = socket.socket(fileno=fcntl.fcntl(wanted.control, fcntl.F_DUPFD_CLOEXEC, 6))
     os.close(wanted.control)
     _occupy_low_descriptors()
@@ -96,7 +98,7 @@ def start(settings: dict[str, Any]) -> Worker:
 
 
 class Worker:
-    """Its confinement, and the loop over tests."""
+    """The confinement of a worker process, and its loop over tests."""
 
     def __init__(self, settings: Settings, control: socket.socket) -> None:
         self._control = control
@@ -136,15 +138,15 @@ class Worker:
             for name in settings.preload:
                 importlib.import_module(name)
             if "numpy" in sys.modules:
-                importlib.import_module("numpy.random")  # which it else does at the first use
+                importlib.import_module("numpy.random")  # numpy would load it at the first use
         finally:
             sys.path[:] = own
         open_by_name()
         add_what_site_adds()
         self._prelude, self._names_always = Prelude(), settings.prelude == "lcb"
         disk = settings.disk_bytes if settings.tier == "namespaces" else 0
-        # Counted per user. An ordinary user's other processes count too where no namespace keeps
-        # them apart: there the worker counts a program's threads itself.
+        # The kernel counts tasks per user. Without a user namespace, an ordinary user's other
+        # processes count too; in that case the worker counts a program's threads itself.
         alone = settings.tier == "namespaces" or settings.high_id is not None
         self._crowd = Crowd(settings.share, None if alone else settings.threads)
         self._limits = ProcessLimits(
@@ -174,9 +176,9 @@ class Worker:
             folders.use_descriptors_for_unreachable(kept)
 
     def serve(self) -> None:
-        """Runs one test after another. Returns in each fork, which then runs the program.
+        """Run tests one by one. In each fork it returns, and the caller runs the program.
 
-        So a program stands beneath no frame that holds another's outcome.
+        So no stack frame above the program contains the outcome of a different program.
         """
         while self._serve_one():
             pass
@@ -193,12 +195,12 @@ class Worker:
         if ending is None:
             return False
         self._control.send(pack_ending(ending))
-        if self._work is not None:  # while the harness judges
+        if self._work is not None:  # the harness judges in the meantime
             self._work.clean()
         return True
 
     def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> Ending | None:
-        """Runs a program until it ends or is stopped. Returns what became; None in the fork."""
+        """Run a program until it ends or is stopped; return its ending, or None in the fork."""
         taken = time.monotonic()
         self._cpu.hold()
         if self._work is not None:
@@ -245,10 +247,11 @@ class Worker:
             os._exit(1)
 
     def _confine(self, descriptors: list[int], begin: int, seconds: tuple[int, int]) -> None:
-        """Leaves descriptors 0 to 4 (input, output, errors, report, source) and 5 (stage).
+        """Confine a program's process; keep descriptors 0 to 5 only.
 
-        Every call here is paid by every test, in copied pages: what can be done once is done in
-        the worker.
+        They are input, output, errors, report, source (0 to 4) and stage (5). Every call in this
+        method costs every test copied memory pages, so work that can be done once is done in the
+        worker.
         """
         for number, descriptor in enumerate((*descriptors, begin)):
             os.dup2(descriptor, number)
@@ -260,16 +263,16 @@ class Worker:
             os.closerange(6, 1 << 16)
             namespaces.drop_all()
         self._cpu.release()
-        # What ``signal.signal`` wraps: its enumerations lie in many pages.
+        # The C function directly: the enumerations of ``signal.signal`` would copy many pages.
         set_handler(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_CPU, seconds)
         self._filter.install(os.getpid())
 
 
 def _usual_signals() -> None:
-    """Signals as an interpreter has them, whatever the harness inherited (``nohup``, a mask).
+    """Reset signals to an interpreter's defaults, whatever was inherited (``nohup``, a mask).
 
-    But for Ctrl-C, which is the harness's business: only a test's fork has Python's own way.
+    Ctrl-C is ignored, since the harness handles it; only a test's fork has Python's own handler.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
@@ -279,13 +282,13 @@ def _usual_signals() -> None:
 
 
 def _occupy_low_descriptors() -> None:
-    """Takes 3, 4 and 5, so that what arrives never has a number that it is to be moved to."""
+    """Occupy descriptors 3, 4 and 5, so that no received descriptor has its target's number."""
     while (descriptor := os.open("/dev/null", os.O_RDONLY)) < 6:
         pass
     os.close(descriptor)
 
 
 def _forget_ourselves() -> None:
-    """Programs find no module of the harness to import."""
+    """Remove the harness's modules from ``sys.modules``, so that programs cannot import them."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "gapft_harness"]:
         del sys.modules[name]
