@@ -306,9 +306,9 @@ def test_several_workers_search_it_alone(folder: Path) -> None:
         ),
         (
             "audits.x={limit: 3}",
-            "'x' lacks what it is of: expected `task`, or `of` with `items` or `task`",
+            "'x' has no problems: expected `task`, or `of` with `items` or `task`",
         ),
-        ("audits.x={of: y, items: [a]}", "'x' is of 'y', which is no audit; known: audit"),
+        ("audits.x={of: y, items: [a]}", "'x': unknown audit 'y' in `of`; known: audit"),
     ],
 )
 def test_what_cannot_be_an_audit_is_refused_by_its_key(setting: str, said: str) -> None:

@@ -130,20 +130,20 @@ def test_a_verifier_without_verify_and_one_that_cannot_be_closed(tmp_path: Path)
 
 
 ANSWERS = {
-    "None": "gave no list for 2 requests",
-    "[]": "gave 0 answers for 2 requests",
+    "None": "not a list for 2 requests",
+    "[]": "0 answers for 2 requests",
     "[1, 2]": "answered problem p with 1; expected gapft_harness.api.Generated",
     "[Generated((1,), ())] * 2": "0 responses; expected 1",
-    "[Generated((1,), None)] * 2": "no tuple of responses",
-    "[Generated((0.5,), ())] * 2": "a prompt of token ids that are no tuple of integers",
+    "[Generated((1,), None)] * 2": "not a tuple; expected 1",
+    "[Generated((0.5,), ())] * 2": "prompt_ids: token ids that are not a tuple of integers",
     "[Generated((), ('text',))] * 2": "expected gapft_harness.api.Generation",
-    "[Generated((), (Generation(None, (), 'stop'),))] * 2": "a text that is none (None)",
+    "[Generated((), (Generation(None, (), 'stop'),))] * 2": "a text that is not a string (None)",
     "[Generated((), (Generation('\\ud800', (), 'stop'),))] * 2": "surrogate",
     "[Generated((), (Generation('a', (), 'eos'),))] * 2": "finish_reason 'eos'; expected one of",
     "[Generated((), (Generation('a', (), 'stop', 'guess'),))] * 2": "tokens_from 'guess'",
-    "[Generated((), (Generation('a', (-1,), 'stop'),))] * 2": "a token id that is none (-1)",
-    "[Generated((), (Generation('a', (2**31,), 'stop'),))] * 2": "is none (2147483648)",
-    "[Generated((), (Generation('a', (True,), 'stop'),))] * 2": "no tuple of integers",
+    "[Generated((), (Generation('a', (-1,), 'stop'),))] * 2": "out of range (-1)",
+    "[Generated((), (Generation('a', (2**31,), 'stop'),))] * 2": "out of range (2147483648)",
+    "[Generated((), (Generation('a', (True,), 'stop'),))] * 2": "not a tuple of integers",
     "1 / 0": "ZeroDivisionError",
     "exit()": "SystemExit",
 }
@@ -286,7 +286,7 @@ def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
     tracking = Tracking({"mine": lambda step: Leaves()})
     with tracking.opened(1):
         tracking.log(1, {})
-    assert "could not take step 1 (SystemExit: 3)" in tracking.warnings[0]
+    assert "could not log step 1 (SystemExit: 3)" in tracking.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
     [
         ("register_verifiers", "register('a', len, rejudge='no')", "rejudge='no'; expected bool"),
         ("register_selectors", "register('a', len, repeats=None)", "repeats=None; expected bool"),
-        ("register_trackers", "register('a', len, needs='wandb')", "expected a list of texts"),
-        ("register_trackers", "register('a', len, needs=[3])", "expected a list of texts"),
+        ("register_trackers", "register('a', len, needs='wandb')", "expected a list of strings"),
+        ("register_trackers", "register('a', len, needs=[3])", "expected a list of strings"),
         ("register_verifiers", "exit(0)", "register_verifiers failed: SystemExit: 0; at "),
     ],
 )
@@ -311,7 +311,7 @@ def test_what_a_hook_registers(tmp_path: Path, hook: str, registration: str, exp
 def test_a_hook_with_another_argument_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}@hookimpl\ndef register_verifiers(registry):\n    pass\n")
-    with pytest.raises(PluginError, match=r"mine\.py: .*registry.* takes one argument, register"):
+    with pytest.raises(PluginError, match=r"mine\.py: .*registry.* one parameter, register"):
         load_plugins([str(path)])
 
 

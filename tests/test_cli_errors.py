@@ -49,7 +49,7 @@ CASES = {
         "EMPTY",
     ),
     "an unknown model argument": (TINY, ["--set", "model.args.dtyp=float32"], "dtyp"),
-    "a plugin that is not there": (TINY, ["--plugin", "none.py"], "none.py: there is no such file"),
+    "a plugin that is not there": (TINY, ["--plugin", "none.py"], "none.py: no such file"),
     "a recipe that is no YAML": ("name: [", [], "is not valid YAML"),
 }
 
@@ -84,7 +84,7 @@ def test_the_corrected_command_may_use_the_same_run_dir(tmp_path: Path) -> None:
 def test_an_unknown_recipe_names_the_nearest_bundled_one(tmp_path: Path) -> None:
     done = gapft("run", "dmo", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no recipe 'dmo'" in done.stderr
+    assert "unknown recipe 'dmo'" in done.stderr
     assert "did you mean 'demo'?" in done.stderr
 
 

@@ -70,9 +70,9 @@ def test_plain_names_are_dumped_as_ever_and_others_by_what_was_said() -> None:
     ("conditions", "expected"),
     [
         ([], "key 'conditions': expected a list, e.g. .gapft, uniform"),
-        ([1], "key 'conditions': expected names, or of a condition one key with its settings"),
-        ([{"a": {}, "b": {}}], "expected names, or of a condition one key"),
-        (["a", {"a": HALF}], "key 'conditions': names one thing twice"),
+        ([1], "key 'conditions': expected names, or a mapping"),
+        ([{"a": {}, "b": {}}], "expected names, or a mapping"),
+        (["a", {"a": HALF}], "key 'conditions': contains a duplicate"),
         ({"a": {"parms": {}}}, "unknown key 'conditions.a.parms'; did you mean .*a.params'"),
         ([{"a": {"parms": {}}}], "unknown key 'conditions.a.parms'"),
         ({"a": "uniform"}, "key 'conditions.a': expected a section with keys such as selector"),

@@ -138,7 +138,7 @@ def test_what_is_shared_can_be_kept_and_is_counted_everywhere(given_files: Path)
     assert said in done
     both = gapft(*asked, "--set", "data.drop_shared=true", cwd=given_files)
     assert both.returncode == 2
-    assert "cannot be true where data.drop_shared is" in both.stderr
+    assert "cannot be true together with data.drop_shared" in both.stderr
 
 
 @pytest.fixture

@@ -201,7 +201,7 @@ FUSED = ["training.kernels=fused", "training.dtype=bfloat16"]
 
 @pytest.mark.skipif(cuda.is_available(), reason="fused kernels may be had here")
 def test_kernels_that_cannot_be_had_are_told_and_refused_before_the_search(tmp_path: Path) -> None:
-    expected = "training.kernels: fused needs a CUDA device, and this training is on cpu"
+    expected = "training.kernels: fused needs a CUDA device, but this training runs on cpu"
     said = describe(Options("demo", overrides=FUSED), "r")
     assert expected in said.partition("# missing here\n")[2]
     for run in (

@@ -73,7 +73,7 @@ def test_a_broken_plugin_is_an_error_that_names_it(
 
 
 def test_a_missing_plugin_file_is_named() -> None:
-    with pytest.raises(PluginError, match=r"nowhere\.py: there is no such file"):
+    with pytest.raises(PluginError, match=r"nowhere\.py: no such file"):
         load_plugins(["nowhere.py"])
 
 
@@ -84,7 +84,7 @@ def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
 
 
 def test_an_unknown_verifier_parameter_is_the_users_mistake() -> None:
-    with pytest.raises(UserError, match="verifier 'option_letter' does not take"):
+    with pytest.raises(UserError, match=r"verifier 'option_letter' .*'rulle'"):
         load_plugins().verifier("option_letter", {"rulle": "x"})
 
 

@@ -63,10 +63,10 @@ def test_defaults_are_the_papers_logic_settings() -> None:
         ({"seeds": "9-3"}, "key 'seeds'"),
         ({"seeds": "3-"}, "key 'seeds': expected a list, e.g. [13, 21, 73]; found '3-'"),
         ({"search": {"k": 0}}, "key 'search.k': input should be greater than or equal to 1"),
-        ({"model": {"args": {"dtype": "float32"}}}, "key 'model.args': needs `pretrained`"),
-        ({"seeds": [13, 13]}, "key 'seeds': names one thing twice"),
-        ({"conditions": ["gapft", "a@b"]}, "key 'conditions': 'a@b' has @, and files are named"),
-        ({"conditions": ["a/b"]}, "key 'conditions': 'a/b' has /, and files are named"),
+        ({"model": {"args": {"dtype": "float32"}}}, "key 'model.args': `pretrained` is missing"),
+        ({"seeds": [13, 13]}, "key 'seeds': contains a duplicate"),
+        ({"conditions": ["gapft", "a@b"]}, "key 'conditions': 'a@b' contains @"),
+        ({"conditions": ["a/b"]}, "key 'conditions': 'a/b' contains /"),
         ({"conditions": []}, "key 'conditions'"),
         ({"budget": {"n": 0}}, "must be at least 1, `recovered` or `verified`"),
         ({"name": "a/b"}, "key 'name'"),
@@ -87,7 +87,7 @@ def test_a_mistake_names_the_key_and_what_was_expected(
     [
         ("- a\n- b\n", "expected a mapping of keys, found list"),
         ("a: [1\n", "is not valid YAML: line 2, column 1: "),
-        ("seeds: [1]\nseeds: [2]\n", "line 2, column 1: the key 'seeds' stands twice"),
+        ("seeds: [1]\nseeds: [2]\n", "line 2, column 1: duplicate key 'seeds'"),
         ("", "expected a mapping of keys, found NoneType"),
     ],
 )
@@ -165,7 +165,7 @@ def test_options_of_their_own_are_blamed_by_their_names(tmp_path: Path) -> None:
     for choice, expected in (
         (
             Options(str(path), seeds=[3, 3]),
-            "--seed 3 --seed 3: key 'seeds': names one thing twice",
+            "--seed 3 --seed 3: key 'seeds': contains a duplicate",
         ),
         (
             Options(str(path), conditions=["a", "a"]),

@@ -198,7 +198,7 @@ def test_the_training_prompt_alone_may_have_another_number(
         cwd=folder,
     )  # fmt: skip
     assert refused.returncode == 2
-    assert "key 'training': start_tokens is 1, and nothing says" in " ".join(refused.stderr.split())
+    assert "key 'training': start_tokens is 1" in " ".join(refused.stderr.split())
 
 
 @given(st.lists(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
@@ -303,7 +303,7 @@ def test_a_model_without_a_start_token_is_refused_by_name(folder: Path, tmp_path
     "backend", ["dummy", "sglang", "sglang-generate", "local-chat-completions"]
 )
 def test_a_backend_that_sends_text_is_refused_before_anything(folder: Path, backend: str) -> None:
-    message = rf"start_tokens is 2, but the backend '{backend}' cannot .* or use hf, .*vllm"
+    message = rf"start_tokens: found 2, .* backend '{backend}' .* or use hf, .*vllm"
     with pytest.raises(UserError, match=message):
         load_plugins().sampler(replace(settings(folder, 2), backend=backend), None)
     refused = gapft(
@@ -311,4 +311,4 @@ def test_a_backend_that_sends_text_is_refused_before_anything(folder: Path, back
         "model.start_tokens=2", "--set", f"model.backend={backend}", cwd=folder,
     )  # fmt: skip
     assert refused.returncode == 2
-    assert "cannot set it" in " ".join(refused.stderr.split())
+    assert "model.start_tokens" in " ".join(refused.stderr.split())

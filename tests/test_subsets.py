@@ -245,9 +245,9 @@ def test_the_audit_of_a_subset_is_compared_where_its_ids_are_not_here(
     [
         ("audits.a/b={of: audit, items: [x]}", "'a/b' cannot name an audit"),
         ("audits.states={of: audit, items: [x]}", "'states' cannot name an audit"),
-        ("audits.x={of: pool, items: [x]}", "'x' is of 'pool', which is no audit; known: audit"),
-        ("audits.x={of: audit, items: []}", "names no problem"),
-        ("audits.x={of: audit, items: [y, y]}", "names 'y' twice"),
+        ("audits.x={of: pool, items: [x]}", "'x': unknown audit 'pool' in `of`; known: audit"),
+        ("audits.x={of: audit, items: []}", "is empty"),
+        ("audits.x={of: audit, items: [y, y]}", "contains 'y' twice"),
         ("audits.x={of: audit, item: [y]}", "did you mean 'audits.x.items'?"),
         ("audits.x={of: audit}", "'x' is a subset: expected `of` with either `items` or `task`"),
     ],

@@ -279,8 +279,8 @@ def unselected(run: str) -> None:
     ("change", "settings", "expected"),
     [
         (forged, [], "slot 1, problem .*: is not the evidence that the states table keeps; differ"),
-        (None, ["budget.n=3"], f"has {N} examples, and there are 3 slots"),
-        (None, ["budget.replay=1"], f"has {N} examples, and there are {N + 1} slots"),
+        (None, ["budget.n=3"], f"has {N} examples, but there are 3 slots"),
+        (None, ["budget.replay=1"], f"has {N} examples, but there are {N + 1} slots"),
         (
             None,
             ["conditions.theirs.params.condition=all_verified", "conditions.theirs.n=9"],

@@ -1,1 +1,1 @@
-"""The plugin contract: hooks, what plugins implement and receive, and how they are found."""
+"""Plugin contract: hooks, the protocols that plugins implement, and plugin discovery."""

@@ -1,4 +1,4 @@
-"""Finds plugins (bundled, installed, single files) and lets each register what it offers."""
+"""Find plugins (bundled, installed, single files) and collect what each registers."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ ENTRY_POINT_GROUP = hookspecs.PROJECT
 
 _BUNDLED = "gapft_harness."
 
-#: A file that has this line registers something; others in these folders are what it imports.
+#: Files with this line register something; other files in these folders are only imported.
 _HOOKED = re.compile(r"^@(api\.)?hookimpl$", re.MULTILINE)
 
-#: What imports a plugin.
+#: A function that imports a plugin.
 Loader = Callable[[], Any]
 
 
 def find_plugins(files: Sequence[str]) -> list[tuple[str, Loader]]:
-    """The name of every plugin, and what imports it."""
+    """Return the name of every plugin with the function that imports it."""
     return [*_bundled(), *_installed(), *((file, partial(_from_file, file)) for file in files)]
 
 
 def registrations(name: str, plugin: Any) -> list[Registered]:
-    """Lets one plugin register what it offers.
+    """Collect what one plugin registers.
 
     Raises:
-        PluginError: it has a misspelt hook, offers nothing, or fails.
+        PluginError: it has an unknown hook, implements none, or fails.
     """
-    manager = pluggy.PluginManager(hookspecs.PROJECT)  # its own: what is broken stays in it
+    manager = pluggy.PluginManager(hookspecs.PROJECT)  # one each, to isolate broken plugins
     manager.add_hookspecs(hookspecs)
     try:
         manager.register(plugin, name=name)
@@ -65,7 +65,7 @@ def registrations(name: str, plugin: Any) -> list[Registered]:
                 f"plugin {name} implements an unknown hook {hook!r}; {did_you_mean(hook, KINDS)}"
             ) from error
         raise PluginError(
-            f"plugin {name}: {' '.join(str(error).split())}; a hook takes one argument, register"
+            f"plugin {name}: {' '.join(str(error).split())}; a hook has one parameter, register"
         ) from error
     callers = manager.get_hookcallers(plugin)
     if not callers:
@@ -95,7 +95,10 @@ def registrations(name: str, plugin: Any) -> list[Registered]:
 def _registrar(
     registered: list[Registered], kind: str, plugin: str, home: str, module: str | None
 ) -> Callable[..., None]:
-    """The ``register`` function one plugin gets for one hook. A bundled one has no ``module``."""
+    """Build the ``register`` function that one plugin gets for one hook.
+
+    A bundled plugin has no ``module``.
+    """
 
     def register(name: str, value: Callable[..., Any], **options: Any) -> None:
         if not isinstance(name, str) or not name or any(c in name for c in "/\\ \n"):
@@ -113,12 +116,12 @@ def _registrar(
 
 
 def _code_hash(value: Any, module: str) -> str:
-    """Hash the file that registers a plugin's part, the one that defines it, and their imports.
+    """Hash the file that registers a component, the file that defines it, and their imports.
 
-    Of what these files import, Python's own modules and installed packages are left out.
+    Python's own modules and installed packages that these files import are not hashed.
 
     Returns:
-        SHA-256 in hex, of one file that of its bytes; empty if there is no file.
+        SHA-256 in hex (of a single file: of its bytes); empty if there is no file.
     """
     defining = value.__module__ if isinstance(value, type | FunctionType) else module
     own = [name for name in dict.fromkeys([module, defining]) if not name.startswith(_BUNDLED)]
@@ -133,13 +136,13 @@ def _code_hash(value: Any, module: str) -> str:
 
 
 def _traits(kind: str, options: Mapping[str, Any], who: str) -> Traits:
-    """What a plugin declares, held to the types of its kind's declarations."""
+    """Build the declared traits and check them against the types of the kind's class."""
     of = TRAITS.get(kind, Traits)
     types = get_type_hints(of)
     for option, given in options.items():
         if option not in types:
             raise PluginError(
-                f"{who} is registered with the unknown option {option!r}; "
+                f"{who} is registered with an unknown option {option!r}; "
                 f"{did_you_mean(option, types)}"
             )
         if expected := _declaration_fault(types[option], given):
@@ -148,7 +151,7 @@ def _traits(kind: str, options: Mapping[str, Any], who: str) -> Traits:
 
 
 def _declaration_fault(declared: Any, given: Any) -> str:
-    """What was expected in place of a declared value, or ``""``."""
+    """Describe the expected type of a declared value; return ``""`` if the value fits."""
     if declared is bool:
         return "" if isinstance(given, bool) else "bool"
     if get_origin(declared) is Literal:
@@ -156,12 +159,12 @@ def _declaration_fault(declared: Any, given: Any) -> str:
         return "" if given in known else " or ".join(map(repr, known))
     if get_origin(declared) is tuple:
         texts = isinstance(given, list | tuple) and all(isinstance(word, str) for word in given)
-        return "" if texts else "a list of texts"
+        return "" if texts else "a list of strings"
     return "" if given is None or callable(given) else "a function"
 
 
 def bundled(package: Path = Path(__file__).parents[1]) -> list[str]:
-    """The plugins that ship, by their modules' names within the package's folder."""
+    """List the bundled plugins by their module names within the package."""
     places = ("plugins/*/*.py", "importing/*.py", "experiments/*.py", "experiments/*/__init__.py")
     files = [file for place in places for file in sorted(package.glob(place))]
     hooked = [file for file in files if _HOOKED.search(file.read_text("utf-8"))]
@@ -175,7 +178,7 @@ def _bundled() -> list[tuple[str, Loader]]:
 
 
 def _installed() -> list[tuple[str, Loader]]:
-    """Plugins that installed packages offer by the entry-point group."""
+    """Find plugins that installed packages offer through the entry-point group."""
     points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
     return [(f"{p.name} (package {_package(p)})", partial(_from_package, p)) for p in points]
 
@@ -195,7 +198,7 @@ def _from_package(point: EntryPoint) -> Any:
 
 
 def _line_within(error: BaseException, module: str) -> str:
-    """The last line of a traceback that is of a module's package, which may not be loaded."""
+    """Describe the last traceback line in a module's package, which may not be loaded."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -205,15 +208,15 @@ def _line_within(error: BaseException, module: str) -> str:
 
 
 def _from_file(file: str) -> ModuleType:
-    """Imports a single-file plugin under a name of its own."""
+    """Import a single-file plugin under a unique module name."""
     path = Path(file)
     if not os.path.isfile(file):
-        raise PluginError(f"--plugin {file}: there is no such file")
+        raise PluginError(f"--plugin {file}: no such file")
     try:
         digest = sha256(path)
     except OSError as error:
         raise PluginError(f"--plugin {unreadable(path, error)}") from error
-    # Files of one name are different modules, and a file has one name in all processes.
+    # Two files of the same name become two modules; all processes use the same module name.
     name = f"gapft_plugin_{path.stem}_{digest[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

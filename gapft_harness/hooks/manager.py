@@ -1,4 +1,4 @@
-"""Finds plugins, lets each register what it offers, and answers look-ups by name."""
+"""Load plugins and look up what they registered by kind and name."""
 
 from __future__ import annotations
 
@@ -26,25 +26,34 @@ from gapft_harness.hooks.protocols import (
     Selector,
     Verifier,
 )
-from gapft_harness.hooks.registered import KINDS as KINDS
 from gapft_harness.hooks.registered import (
+    KINDS,
     LogReaderTraits,
     Owned,
+    Registered,
     SamplerTraits,
     SelectorTraits,
     VerifierTraits,
     setting_fault,
 )
-from gapft_harness.hooks.registered import Registered as Registered
 from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
+
+__all__ = [
+    "KINDS",
+    "OtherVerifier",
+    "Plugins",
+    "Registered",
+    "examine_plugins",
+    "load_plugins",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class OtherVerifier:
-    """A verifier that reads the same golds by a rule that takes more forms of answers, or fewer.
+    """A verifier that reads the same golds but accepts more, or fewer, forms of answers.
 
     Attributes:
-        permissive: whether it takes more; else it takes fewer.
+        permissive: True if it accepts more forms; False if it accepts fewer.
     """
 
     permissive: bool
@@ -53,7 +62,7 @@ class OtherVerifier:
 
 
 class Plugins:
-    """All that the loaded plugins registered, by kind and name."""
+    """All registrations of the loaded plugins, by kind and name."""
 
     def __init__(self, registered: Sequence[Registered]) -> None:
         self._by_kind: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS.values()}
@@ -67,7 +76,7 @@ class Plugins:
             names[entry.name] = entry
 
     def all(self) -> list[Registered]:
-        """Everything registered, by kind and then by name."""
+        """Return every registration, by kind and then by name."""
         return [
             names[name]
             for kind in KINDS.values()
@@ -76,10 +85,10 @@ class Plugins:
         ]
 
     def get(self, kind: str, name: str) -> Registered:
-        """Looks one up.
+        """Return one registration.
 
         Raises:
-            UnknownPluginError: nothing of that kind has that name.
+            UnknownPluginError: the kind has no registration of that name.
         """
         names = self._by_kind[kind]
         if name not in names:
@@ -87,19 +96,19 @@ class Plugins:
         return names[name]
 
     def has(self, kind: str, name: str) -> bool:
-        """Whether there is one of that name."""
+        """Return whether a kind has a registration of that name."""
         return name in self._by_kind[kind]
 
     def code(self, kind: str, name: str) -> str | None:
-        """Hash the file of what has a name; None if nothing has, empty if it is bundled."""
+        """Return the code hash of a registration; None if it is unknown, empty if it is bundled."""
         found = self._by_kind[kind].get(name)
         return None if found is None else found.code
 
     def origins(self) -> dict[str, dict[str, str]]:
-        """By kind and name, where what is not bundled comes from.
+        """Describe the origin of each registration that is not bundled, by kind and name.
 
         Returns:
-            Of each ``from``, the file or the package; of a file its ``sha256`` too.
+            Per registration ``from``, the file or package; for a file also its ``sha256``.
         """
         found = {}
         for entry in self.all():
@@ -110,17 +119,15 @@ class Plugins:
         return found
 
     def verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
-        """Make a verifier that messages can name by its plugin and that sees no thoughts.
+        """Create a verifier that gets responses without thoughts, with its owner for messages.
 
         Raises:
             UserError: a parameter is unknown.
-            PluginError: the plugin failed, or made something that does not judge.
+            PluginError: the plugin failed, or its object has no ``verify``.
         """
         entry = self.get("verifier", name)
         if fault := setting_fault(entry.value, params):
-            raise UserError(
-                f"verifier {name!r} does not take these parameters: {dict(params)}; {fault}"
-            )
+            raise UserError(f"verifier {name!r} cannot take the parameters {dict(params)}: {fault}")
         with entry.blamed():
             made: Verifier = entry.value(**params)
         require_methods(entry, made, "verify")
@@ -128,15 +135,15 @@ class Plugins:
         return cast(Verifier, shown(made, entry))
 
     def rejudges(self, name: str) -> bool:
-        """Whether ``gapft verify`` asks a verifier again."""
+        """Return whether ``gapft verify`` runs a verifier again."""
         return self.get("verifier", name).declared(VerifierTraits).rejudge
 
     def other_rule(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
-        """The rule that a verifier's verdicts are held against: the permissive one, or the strict.
+        """Find the permissive or strict rule that a verifier's verdicts are compared with.
 
         Raises:
-            UserError: the verifier it declares does not exist.
-            PluginError: its declaration failed, or is none.
+            UserError: the declared verifier does not exist.
+            PluginError: its declaration failed, or has the wrong type.
         """
         entry = self.get("verifier", name)
         traits = entry.declared(VerifierTraits)
@@ -149,7 +156,7 @@ class Plugins:
                 continue
             if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
                 raise entry.broke(
-                    f"gave {short(found)} as its {kind} rule; expected a verifier's name and its "
+                    f"returned {short(found)} as its {kind} rule; expected a verifier's name and "
                     "parameters, or None",
                     declared,
                 )
@@ -158,20 +165,20 @@ class Plugins:
         return None
 
     def selector(self, name: str) -> tuple[Selector, Registered]:
-        """The selector and its declarations (budget, repeats, gold)."""
+        """Return a selector with its registration (budget, repeats, check_gold)."""
         entry = self.get("selector", name)
         return entry.value, entry
 
     def selector_traits(self, name: str) -> SelectorTraits:
-        """Return what a selector declares of itself; the defaults if it is not loaded."""
+        """Return the traits that a selector declares; the defaults if it is not loaded."""
         loaded = self.has("selector", name)
         return self.get("selector", name).declared(SelectorTraits) if loaded else SelectorTraits()
 
     def sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-        """Makes a sampler with the model loaded.
+        """Create a sampler with the model loaded.
 
         Raises:
-            UserError: start tokens are set, and it cannot set them.
+            UserError: start tokens are set, but the backend does not support them.
         """
         self.require_start_tokens(settings.backend, settings.start_tokens)
         with self.get("sampler", settings.backend).blamed() as entry:
@@ -179,20 +186,20 @@ class Plugins:
         return CheckedSampler(entry, made)
 
     def default_chat_template(self, settings: SamplerSettings) -> bool:
-        """Find whether a backend renders chats where the recipe does not say; loads no weights.
+        """Return whether a backend renders chats by default; no weights are loaded.
 
         Raises:
-            UserError: the tokenizer that decides it cannot be loaded.
+            UserError: the tokenizer, which decides it, cannot be loaded.
         """
         with self.get("sampler", settings.backend).blamed() as entry:
             decide = entry.declared(SamplerTraits).chat_template
             return decide is not None and bool(decide(settings))
 
     def require_start_tokens(self, backend: str, count: int | None) -> None:
-        """Stops a number of start tokens for a sampler that cannot set it.
+        """Check that the backend supports a fixed number of start tokens.
 
         Raises:
-            UserError: it cannot; the message names those that can.
+            UserError: it does not; the message names the backends that do.
         """
         if count is None or self.get("sampler", backend).declared(SamplerTraits).start_tokens:
             return
@@ -202,21 +209,23 @@ class Plugins:
             if entry.declared(SamplerTraits).start_tokens
         ]
         raise UserError(
-            f"model.start_tokens is {count}, but the backend {backend!r} cannot set it: it does "
-            f"not send a prompt's token ids; leave the key out, or use {', '.join(able)}"
+            f"model.start_tokens: found {count}, but the backend {backend!r} does not send token "
+            f"ids and cannot set it; remove the key, or use {', '.join(able)}"
         )
 
     def executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
-        """Makes the executor the recipe names."""
+        """Create the executor that the recipe names."""
         with self.get("executor", settings["name"]).blamed() as entry:
             made: Executor = entry.value(settings, files)
         return made
 
     def log_reader(self, path: Path) -> Registered | None:
-        """Who reads a file or folder of logged responses: a plugin before what ships, or nobody.
+        """Find the reader of a file or folder of logged responses; None if no reader fits.
+
+        A plugin's reader comes before a bundled one.
 
         Raises:
-            UserError: two plugins recognise it.
+            UserError: two plugins recognise the path.
             PluginError: a plugin failed.
         """
         found = []
@@ -228,25 +237,25 @@ class Plugins:
         own = [entry for entry in found if entry.code]
         if len(own) > 1:
             raise UserError(
-                f"{path}: recognised by {own[0].who} and by {own[1].who}; leave one out"
+                f"{path}: recognised by {own[0].who} and by {own[1].who}; load only one of them"
             )
         return next(iter([*own, *found]), None)
 
     def report_sections(self) -> list[tuple[str, Callable[[Mapping[str, Any]], str]]]:
-        """Plugins' report sections, by name."""
+        """List the plugins' report sections with checked renderers, by name."""
         names = self._by_kind["report section"]
         return [(name, checked_section(names[name])) for name in sorted(names)]
 
 
 def load_plugins(files: Sequence[str] = ()) -> Plugins:
-    """Loads bundled plugins, installed ones (entry points) and ``files``.
+    """Load bundled plugins, installed plugins (entry points) and ``files``.
 
     Args:
         files: paths of single-file plugins, as given by ``--plugin``.
 
     Raises:
-        PluginError: a plugin fails to load, has a misspelt hook, offers nothing, or takes a name
-            that is taken. The message names the plugin and the hook.
+        PluginError: a plugin fails to load, has an unknown hook, implements none, or registers a
+            name that is in use. The message names the plugin and the hook.
     """
     return _load(tuple(dict.fromkeys(str(Path(file).resolve()) for file in files)))
 
@@ -260,9 +269,10 @@ def _load(files: tuple[str, ...]) -> Plugins:
 
 
 def examine_plugins(files: Sequence[str] = ()) -> tuple[Plugins, list[str]]:
-    """Loads all plugins that can be loaded, and says of each other one what is wrong with it.
+    """Load all plugins that can be loaded, and describe the fault of each of the others.
 
-    No run may go on without a plugin that is there: ``load_plugins`` raises for these.
+    For diagnosis only: a run must not continue without one of its plugins, so ``load_plugins``
+    raises instead.
     """
     plugins, faults = Plugins([]), []
     for name, load in find_plugins(files):

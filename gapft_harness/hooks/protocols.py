@@ -1,6 +1,6 @@
-"""What plugins implement and receive: the contracts behind the hooks, as typing protocols.
+"""Protocols and records that plugins implement and receive.
 
-Trackers' are in ``tracking.py``.
+The protocols of trackers are in ``tracking.py``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One unit of work. Made with ``Job.of``, so that types see the function's arguments.
+    """One unit of work. Create it with ``Job.of``, which checks the argument types.
 
     Attributes:
-        label: what people see.
-        function: ``module:name``, by which a worker's process finds it.
-        arguments: what it is called with, JSON values.
-        own_process: no process that did this job is there any more when ``Executor.run`` returns.
+        label: shown to the user.
+        function: ``module:name``, which a worker process imports.
+        arguments: its keyword arguments, JSON values.
+        own_process: the process that ran this job must have ended when ``Executor.run`` returns.
     """
 
     label: str
@@ -59,15 +59,15 @@ class Job:
         *positional: P.args,
         **arguments: P.kwargs,
     ) -> Job:
-        """A call of a function that stands at the top of a module, its arguments by name.
+        """Build the job of calling a module-level function with keyword arguments.
 
-        The function may be a ``partial`` with some of them. The worker adds ``progress`` (a
-        ``ReportProgress``). A module given by ``--plugin`` is found where ``plugin_files`` is among
-        the arguments.
+        The function may be a ``partial`` that binds some arguments. The worker adds ``progress`` (a
+        ``ReportProgress``). A module loaded with ``--plugin`` is found only if ``plugin_files`` is
+        among the arguments.
 
         Raises:
-            PluginError: another process cannot find the function by its name.
-            TypeError: an argument is given without its name.
+            PluginError: another process cannot import the function by its name.
+            TypeError: an argument is positional.
         """
         if positional:
             raise TypeError(f"job {label!r}: expected all arguments by name, found {positional}")
@@ -78,14 +78,14 @@ class Job:
         module, name = called.__module__, called.__qualname__
         if module == "__main__" or not name.isidentifier():
             raise PluginError(
-                f"job {label!r}: no other process finds the function {module}.{name}; expected one "
-                "at the top of a module that can be imported"
+                f"job {label!r}: other processes cannot import the function {module}.{name}; "
+                "expected a function at the top level of an importable module"
             )
         return cls(label, f"{module}:{name}", given)
 
 
 class Progress(Protocol):
-    """Called by an executor with what its jobs report; see ``ReportProgress``."""
+    """Callback of an executor for the progress of its jobs; see ``ReportProgress``."""
 
     def __call__(
         self, label: str, done: int, total: int, /, tokens: int = 0, note: str = ""
@@ -93,9 +93,9 @@ class Progress(Protocol):
 
 
 class ReportProgress(Protocol):
-    """Called by a job with how much is done, and of how much (0: nobody knows yet).
+    """Callback of a job: the work done so far and the total (0: not known yet).
 
-    ``tokens`` are those generated so far; a ``note`` is a sentence that people should see now.
+    ``tokens`` counts the tokens generated so far; ``note`` is a message to show the user now.
     """
 
     def __call__(self, done: int, total: int, /, tokens: int = 0, note: str = "") -> None: ...
@@ -105,7 +105,7 @@ def report_nothing(done: int, total: int, tokens: int = 0, note: str = "") -> No
     """Report no progress: the default of jobs, for direct calls.
 
     Args:
-        done: ignored, as all that follow.
+        done: ignored, like all other arguments.
         total: see ``ReportProgress``.
         tokens: see ``ReportProgress``.
         note: see ``ReportProgress``.
@@ -113,14 +113,14 @@ def report_nothing(done: int, total: int, tokens: int = 0, note: str = "") -> No
 
 
 class Executor(Protocol):
-    """Runs jobs, each in a process of its own kind, and returns their results in order."""
+    """Runs jobs in processes and returns their results in order."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        """Runs all jobs. The first failure stops the rest and is raised."""
+        """Run all jobs. The first failure stops the rest and is raised."""
         ...
 
     def close(self) -> None:
-        """Stops the workers."""
+        """Stop the workers."""
         ...
 
 
@@ -129,17 +129,17 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SamplerSettings:
-    """What a sampler needs to know of the recipe.
+    """The settings of the recipe that a sampler needs.
 
     Attributes:
         backend: the sampler's name (``hf``, ``recorded``, ...).
-        model_args: as lm-eval spells them (``pretrained``, ``dtype``, ``batch_size``, ...).
+        model_args: under lm-eval's names (``pretrained``, ``dtype``, ``batch_size``, ...).
         chat_template: whether prompts are rendered through the tokenizer's chat template.
         system_instruction: the system turn of that template, if any.
         threads: CPU threads for one process.
         processes: processes that share this machine's memory.
-        start_tokens: how many start tokens every prompt has; None: what lm-eval makes of it. Only
-            a sampler that declares ``start_tokens=True`` is given a number.
+        start_tokens: number of start tokens of every prompt; None: as lm-eval adds them. Only a
+            sampler that declares ``start_tokens=True`` gets a number.
     """
 
     backend: str
@@ -155,15 +155,15 @@ class SamplerSettings:
 class Generation:
     """A sampler's answer to one request: one response's text and exact token ids.
 
-    Where the prompt does not fit the model's context beside ``max_gen_toks`` new tokens, the text
-    and ids are empty and ``finish_reason`` is ``CONTEXT``; see ``beyond_context``.
+    If the prompt and ``max_gen_toks`` new tokens do not fit the model's context, the text and ids
+    are empty and ``finish_reason`` is ``CONTEXT``; see ``beyond_context``.
 
     Attributes:
         text: the response, without its stop string.
-        token_ids: the ids that make up ``text``, without an end token; empty without a tokenizer.
+        token_ids: the ids of ``text``, without an end token; empty without a tokenizer.
         finish_reason: one of ``FINISH_REASONS``.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
-        stop_string: where ``finish_reason`` is ``stop_string``, that string; else empty.
+        stop_string: the stop string if ``finish_reason`` is ``stop_string``; else empty.
     """
 
     text: str
@@ -188,19 +188,19 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and the decode indices wanted for it: ``GREEDY``, sample numbers, or both.
+    """One prompt and the decode indices to generate: ``GREEDY``, sample numbers, or both.
 
     Attributes:
         problem_id: the problem.
-        prompt: what the task renders, before any chat template.
-        indices: the decode indices wanted.
-        seeds: for each index the seed of its random stream, below 2^63; 0 for ``GREEDY``. What a
-            sample is may depend on its seed and the prompt, and on nothing else in the call.
-        attempts: in an episode, what has gone before: after the prompt, each attempt is the
-            model's turn and its feedback the user's. A sampler must take them in; one that has no
-            chat template generates on ``text``.
-        turns: the chat that a chat template renders (``Problem.turns``). Where the last turn is
-            the assistant's, the response continues it. Empty: the prompt is the user's only turn.
+        prompt: the task's rendered prompt, before any chat template.
+        indices: the decode indices to generate.
+        seeds: the seed of the random stream of each index, below 2^63; 0 for ``GREEDY``. A sample
+            may depend on its seed and the prompt alone, not on other requests in the call.
+        attempts: in an episode, the earlier attempts: after the prompt, each attempt is a turn of
+            the model and its feedback a turn of the user. A sampler must include them; one without
+            a chat template continues ``text``.
+        turns: the chat that a chat template renders (``Problem.turns``). If the last turn is the
+            assistant's, the response continues it. Empty: the prompt is the only turn, the user's.
     """
 
     problem_id: str
@@ -212,7 +212,7 @@ class Request:
 
     @property
     def text(self) -> str:
-        """The whole conversation as plain text, for models without a chat template."""
+        """The complete conversation as plain text, for models without a chat template."""
         return self.prompt + "".join(f"{a.text}\n\n{a.feedback}\n\n" for a in self.attempts)
 
 
@@ -220,16 +220,16 @@ def beyond_context(request: Request) -> Generated:
     """Return the answer to a prompt that does not fit: no ids, and empty responses.
 
     Args:
-        request: the prompt and the responses wanted for it.
+        request: the prompt and the decode indices to answer.
     """
     return Generated((), tuple(Generation("", (), CONTEXT) for _ in request.indices))
 
 
 class ReportGeneration(Protocol):
-    """Called while a sampler generates, as often as there is progress.
+    """Callback of a sampler, called as often as there is progress.
 
-    With the responses of this call that are finished, the tokens generated for it so far (0 where
-    the sampler does not know), and perhaps a note that people should see now.
+    It gets the finished responses of this call, the tokens generated for it so far (0 if unknown),
+    and optionally a note to show the user now.
     """
 
     def __call__(self, finished: int, tokens: int, /, note: str = "") -> None: ...
@@ -238,56 +238,59 @@ class ReportGeneration(Protocol):
 class Sampler(Protocol):
     """Generates responses with one model and at most one adapter.
 
-    A prompt that does not fit the model's context is no error: ``beyond_context`` answers it.
+    A prompt that does not fit the model's context is not an error: answer it with
+    ``beyond_context``.
     """
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order. The same requests give the same answers.
+        """Answer every request, in order. The same requests give the same answers.
 
         Args:
-            requests: each sample is to be drawn from a random stream of its own, which its seed
-                names (``Request.seeds``).
-            decoding: ``decoding.of(index)`` is that of one response: ``GREEDY`` is decoded
-                greedily among samples too.
+            requests: draw each sample from its own random stream, identified by its seed
+                (``Request.seeds``).
+            decoding: ``decoding.for_index(index)`` applies to one response; ``GREEDY`` is decoded
+                greedily also among samples.
             report: may be called at any time.
         """
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Model identity and versions, for the manifest. JSON values only."""
+        """Return the model's identity and versions for the manifest. JSON values only."""
         ...
 
     def close(self) -> None:
-        """Frees the model."""
+        """Free the model."""
         ...
 
 
 SamplerFactory = Callable[[SamplerSettings, Adapter | None], Sampler]
 
 
-#: From settings and problems to the tokens of each problem's prompt, as the model would see it.
-#: None: there is no tokenizer to ask.
+#: From settings and problems to the number of tokens of each problem's prompt, as the model sees
+#: it. None: there is no tokenizer.
 PromptLengths = Callable[[SamplerSettings, Sequence[Problem]], Sequence[int] | None]
 
 
 class RegisterSampler(Protocol):
     """Registers a sampler under the name a recipe's ``model.backend`` uses.
 
-    ``own_process=True``: an engine, of which ``close`` may leave something behind (memory of a GPU,
-    threads). The processes that it ran in end with the stage. ``generates=False``: it replays what
-    is recorded, and has no other responses to give. ``operational``: the model arguments that only
-    say how the model is asked, or how much memory it may take: they may change between two commands
-    on a run (``recipe/recipe.py`` says what may not).
-    ``check(settings)`` raises ``UserError`` for arguments that cannot be right, or a model that is
-    not there; ``gapft run --dry-run`` asks it. It loads and generates nothing.
-    ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and
-    ``describe`` says their ids as ``start_ids``. ``prompt_lengths(settings, problems)`` counts the
-    tokens of each problem's prompt without loading weights; it is asked before a search.
-    ``chat_template(settings)`` tells whether prompts are rendered through a chat template where
-    the recipe does not say: ``api.has_chat_template`` for a sampler that renders with the
-    tokenizer that ``model_args`` names. Without it the default is false. It loads no weights.
+    * ``own_process=True``: an engine whose ``close`` may leave GPU memory or threads behind. The
+      processes that it ran in end with the stage.
+    * ``generates=False``: it replays recorded responses and cannot generate others.
+    * ``operational``: model arguments that only control how the model is called or how much memory
+      it may use. They may change between two commands on a run (``recipe/recipe.py`` lists what may
+      not).
+    * ``check(settings)``: raises ``UserError`` for invalid arguments or a missing model. Called
+      also by ``gapft run --dry-run``; it loads no weights and generates nothing.
+    * ``start_tokens=True``: its prompts begin with ``settings.start_tokens`` start tokens, and
+      ``describe`` returns their ids as ``start_ids``.
+    * ``prompt_lengths(settings, problems)``: counts the tokens of each problem's prompt, without
+      loading weights; called before a search.
+    * ``chat_template(settings)``: returns whether prompts are rendered through a chat template if
+      the recipe does not decide it. Use ``api.has_chat_template`` for a sampler that renders with
+      the tokenizer that ``model_args`` names. Default: false. It loads no weights.
     """
 
     def __call__(
@@ -307,54 +310,54 @@ class RegisterSampler(Protocol):
 
 # Verifiers
 
-#: From a verifier's parameters to another verifier's name and parameters; None: there is none.
+#: From a verifier's parameters to another verifier's name and parameters, or None.
 OtherRule = Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any]] | None]
 
 
 class Verifier(Protocol):
-    """Judges responses. Must not raise for any text; must not depend on the order of pairs.
+    """Judges responses. It must not raise for any text, nor depend on the order of pairs.
 
-    Responses come without their reasoning blocks (``core/thoughts.py``), to every method, unless
-    the verifier is registered with ``sees_thoughts=True``.
+    Every method gets responses without reasoning blocks (``core/thoughts.py``), unless the verifier
+    is registered with ``sees_thoughts=True``.
 
-    A verifier may have seven more methods:
+    Seven more methods are optional:
 
-    * ``check_gold(gold) -> str``: empty, or what is wrong with a gold answer. It is asked before
-      anything is generated.
-    * ``feedback(responses, golds) -> list[str | None]``: for tasks of episodes. None ends an
-      episode (all public tests pass); a text is what the model sees before its next attempt. It
-      must rest on what a user of the model may see, never on a hidden test.
-    * ``answer(text) -> str | None``: what a response gives as its answer (an option's letter, the
-      last box), sealed beside its verdict; None where it gives none. It must not depend on what
-      is right. Where reading takes what the problem shows, such as its options' texts, it may
-      have a second argument ``gold``.
-    * ``has_answer(text, gold) -> bool``: whether a response gives any answer, right or wrong, for a
-      verifier without ``answer``. Cheap: nothing is run. A search whose first responses give none
-      says so at once.
-    * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: what
-      ``verify`` and ``answer`` give, for a verifier that would otherwise read each text twice.
-    * ``opening(text, gold) -> str | None``: beside ``answer``, what a response opens with as its
-      answer, where its form is none that counts; None if it opens with none.
-    * ``describe() -> dict``: JSON values for the manifest, such as a sandbox's tier.
+    * ``check_gold(gold) -> str``: describes the fault of a gold answer, or returns ``""``. Called
+      before anything is generated.
+    * ``feedback(responses, golds) -> list[str | None]``: for tasks with episodes. None ends an
+      episode (all public tests pass); a text is shown to the model before its next attempt. It must
+      use only information that a user of the model may see, never a hidden test.
+    * ``answer(text) -> str | None``: reads the answer of a response (an option's letter, the last
+      box), which is stored beside its verdict; None if it has no answer. It must not depend on the
+      correct answer. If it needs content that the problem shows, such as the texts of its options,
+      it may have a second argument ``gold``.
+    * ``has_answer(text, gold) -> bool``: whether a response has any answer, right or wrong, for a
+      verifier without ``answer``. It must be cheap: no program is run. A search whose first
+      responses have no answer reports it at once.
+    * ``verify_with_answers(responses, golds) -> list[tuple[Verdict, str | None]]``: the results of
+      ``verify`` and ``answer``, for a verifier that would otherwise read each text twice.
+    * ``opening(text, gold) -> str | None``: in addition to ``answer``: an answer at the start of a
+      response in a form that does not count; None if there is none.
+    * ``describe() -> dict``: returns JSON values for the manifest, such as a sandbox's tier.
     """
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """Judges ``responses[i]`` against ``golds[i]``; as many verdicts as responses."""
+        """Judge ``responses[i]`` against ``golds[i]``; return one verdict per response."""
         ...
 
 
 class RegisterVerifier(Protocol):
     """Registers a verifier under a name.
 
-    ``rejudge=False``: judging again is costly or may come out otherwise (programs that are run, a
-    model that is asked), so ``gapft verify`` takes its verdicts as they are.
-    ``own_workers=True``: it judges many pairs at once in worker processes of its own. Any other one
-    is made in several processes where many responses are judged again.
-    ``sees_thoughts=True``: it gets whole responses, with what stands in ``<think>`` and its kin, as
-    a check of a response's format needs them.
-    ``permissive``: a function from its parameters to ``(name, parameters)`` of a verifier that
-    reads the same golds and also takes answers in other forms, or to None; ``strict`` likewise to
-    one that takes fewer forms. A report says where the two disagree.
+    * ``rejudge=False``: judging again is costly or may give a different verdict (programs that are
+      run, a model that judges), so ``gapft verify`` does not repeat its verdicts.
+    * ``own_workers=True``: it judges many pairs at once in its own worker processes. Any other
+      verifier is created in several processes when many responses are judged again.
+    * ``sees_thoughts=True``: it gets complete responses with their reasoning blocks (``<think>``
+      and similar), for example to check a response's format.
+    * ``permissive``: a function from its parameters to ``(name, parameters)`` of a verifier that
+      reads the same golds and accepts answers in more forms, or to None; ``strict``: likewise for a
+      verifier that accepts fewer forms. The report shows where the two disagree.
     """
 
     def __call__(
@@ -372,8 +375,8 @@ class RegisterVerifier(Protocol):
 
 # Selectors and response rules
 
-#: From a selector's parameters and K to the selector and parameters that choose the same examples
-#: in the same order under every seed; None: none is known.
+#: From a selector's parameters and K to a selector and parameters that choose the same examples in
+#: the same order under every seed; None: none is known.
 SameChoice = Callable[[Mapping[str, Any], int], tuple[str, Mapping[str, Any]] | None]
 
 
@@ -382,20 +385,24 @@ ResponseRule = Callable[[Sequence[Response]], Response]
 
 
 class RegisterSelector(Protocol):
-    """Registers a selector; beyond the pool, n and the stream it takes a condition's parameters.
+    """Registers a selector: a function of the pool, n, the stream and the condition's parameters.
 
-    ``budget="matched"``: must return exactly n examples. ``"own"``: n is the number of verified
-    problems and any non-empty number is accepted, reported as a reference with another budget.
-    ``repeats=True``: may return one problem more than once. ``responses="kept"``: returns problems
-    with the response that is kept for each; ``"verified"``: may return a problem with any of its
-    verified responses (``Evidence.each_verified``); ``"borrowed"``: may besides give a problem,
-    missed ones too, a verified response of another, which is sealed as the example's ``origin``;
-    ``"foreign"``: returns examples of ``Pool.foreign``, the training set that the same seed has in
-    another run, whose folder and condition its parameters ``run`` and ``condition`` name.
-    ``check_gold(gold)`` says what is wrong with a gold answer of the pool, or ``""``; it is asked
-    before anything is generated. ``same_as(params, k)`` names another selector, with parameters,
-    that chooses the same examples; a dry run counts adapters by it. ``files`` names the parameters
-    that are paths: a recipe may give them relative to the folder of the command.
+    * ``budget="matched"``: returns exactly n examples. ``"own"``: n is the number of verified
+      problems, and any positive number of examples is accepted and reported as a reference with its
+      own budget.
+    * ``repeats=True``: may return a problem more than once.
+    * ``responses="kept"``: returns problems with their kept responses. ``"verified"``: may use any
+      verified response of a problem (``Evidence.each_verified``). ``"borrowed"``: may also pair a
+      problem, even a missed one, with a verified response to another problem, recorded as the
+      example's ``origin``. ``"foreign"``: returns examples of ``Pool.foreign``, the training set of
+      the same seed in another run; its parameters ``run`` and ``condition`` name that run's folder
+      and condition.
+    * ``check_gold(gold)``: describes the fault of a gold answer of the pool, or returns ``""``.
+      Called before anything is generated.
+    * ``same_as(params, k)``: names another selector, with parameters, that chooses the same
+      examples. A dry run counts adapters by it.
+    * ``files``: the parameters that are paths. A recipe may give them relative to the command's
+      working directory.
     """
 
     def __call__(
@@ -415,8 +422,8 @@ class RegisterSelector(Protocol):
 class RegisterResponseRule(Protocol):
     """Registers a response rule under a name.
 
-    ``stops_early=True``: its choice rests on the samples up to the first passing one alone, so
-    that search may stop there (``search.stop: first_pass``).
+    ``stops_early=True``: its choice depends only on the samples up to the first passing one, so
+    that the search may stop after it (``search.stop: first_pass``).
     """
 
     def __call__(self, name: str, rule: ResponseRule, *, stops_early: bool = False) -> None: ...
@@ -427,14 +434,14 @@ class RegisterResponseRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskVerifier:
-    """Who judges a task's responses: the verifier that the task's YAML names.
+    """The verifier that a task's YAML names.
 
     Attributes:
         name: its registered name.
         params: the task's parameters.
-        load: makes it, with the task's parameters but for those that are given.
-        permissive: the one that it declares as more permissive; None: it declares none.
-        files: the plugin files that are loaded, for a process of its own that judges.
+        load: creates it with the task's parameters; keyword arguments override them.
+        permissive: its declared permissive verifier; None if it declares none.
+        files: the loaded plugin files, for a separate process that judges.
     """
 
     name: str
@@ -446,16 +453,16 @@ class TaskVerifier:
 
 @dataclass(frozen=True, slots=True)
 class SearchedPool:
-    """What the pool was searched with, for trainers that generate and judge by themselves.
+    """The inputs of the pool's search, for trainers that generate and judge on their own.
 
     Attributes:
-        problems: all problems of the pool with their golds, ordered by id. An arm's own are those
-            that its examples name.
-        prompt_ids: by problem id, the prompt as the model saw it; empty where the sampler has no
-            tokenizer.
-        decoding: how the K samples were drawn.
-        verifier: who judged them.
-        states: by problem id, the source's state.
+        problems: all problems of the pool with their golds, ordered by id. An arm's examples name
+            its problems.
+        prompt_ids: token ids of the prompt as the model saw it, by problem id; empty if the sampler
+            has no tokenizer.
+        decoding: decoding settings of the K samples.
+        verifier: the verifier that judged them.
+        states: the evidence state under the source model, by problem id.
     """
 
     problems: Sequence[Problem]
@@ -471,22 +478,22 @@ class TrainingJob:
 
     Attributes:
         arm: condition and seed.
-        examples: the whole training set in the selection's order, replay at its end.
+        examples: the complete training set in the selection's order, replay at its end.
         settings: the recipe's ``training`` section, resolved (``recipe.Training`` as a dict).
         model_args: the recipe's model arguments; ``pretrained`` names the base.
         output: the folder to write; it does not exist yet.
-        base_sha256: the hash of the weights that were searched (``weights.weights_hash``);
-            None where the sampler did not say.
+        base_sha256: the hash of the searched model's weights (``weights.weights_hash``); None if
+            the sampler did not report it.
         threads: CPU threads.
-        checkpoint_steps: optimizer steps between two states that are kept, so that a killed
-            training goes on from there; None: it starts again.
-        fsdp: whether the processes of a training share the base's weights out among them.
-        progress: call with (steps done, steps in all).
+        checkpoint_steps: optimizer steps between two checkpoints, from which an interrupted
+            training resumes; None: it starts again.
+        fsdp: whether the processes of a training shard the base's weights among them.
+        progress: call with (steps done, total steps).
         tracking: the recipe's trackers; open them before the first step, in the first process.
-        searched: for trainers that are registered with ``needs_problems=True``; else None.
+        searched: set for trainers registered with ``needs_problems=True``; else None.
         chat_template: whether prompts were rendered through the tokenizer's chat template; a
-            response then ends with the token that the template ends an assistant's turn with.
-        stored: the adapter's name in the store; belongs into ``training.json`` and the facts.
+            response then ends with the template's end-of-turn token.
+        stored: the adapter's name in the store; write it into ``training.json`` and the facts.
     """
 
     arm: Arm
@@ -509,20 +516,20 @@ Trainer = Callable[[TrainingJob], dict[str, Any]]
 
 
 class RegisterTrainer(Protocol):
-    """Registers a trainer. It returns facts for the manifest (JSON values only).
+    """Registers a trainer, which returns facts for the manifest (JSON values only).
 
-    A trainer may have one more method, ``together(jobs) -> Iterator[dict]``: it trains several
-    arms of one run one after another, on a base that it loads once, and yields each one's facts.
+    A trainer may have an attribute ``together(jobs) -> Iterator[dict]``: it trains several arms of
+    one run one after another on a base model that it loads once, and yields the facts of each.
 
-    ``as_documented=True``: it trains exactly as docs/training.md says, and keeps a log of every
-    step, so ``gapft verify`` holds its optimizer, its log and its adapter's configuration to that.
-    Of another trainer it holds what the trainer says against the selection and the recipe.
+    ``as_documented=True``: it trains exactly as docs/training.md describes and logs every step, so
+    ``gapft verify`` checks its optimizer, its log and its adapter's configuration. For another
+    trainer, ``gapft verify`` compares the trainer's facts with the selection and the recipe.
 
-    ``needs_problems=True``: it generates and judges responses while it trains, so its jobs hold
-    what the pool was searched with (``TrainingJob.searched``).
+    ``needs_problems=True``: it generates and judges responses during training, so its jobs hold the
+    inputs of the pool's search (``TrainingJob.searched``).
 
-    ``needs``: what it imports, as pip names it (``trl>=1.16``); a run is refused before the search
-    where it is not installed.
+    ``needs``: the packages that it imports, as pip names them (``trl>=1.16``). If one is not
+    installed, the run is rejected before the search.
     """
 
     def __call__(
@@ -542,8 +549,8 @@ class RegisterTrainer(Protocol):
 class RegisterExecutor(Protocol):
     """Registers an executor; ``factory(settings, plugins)`` gets the recipe's section.
 
-    ``by_workers=True``: as many jobs run at once as ``executor.workers`` says, so arms are trained
-    in as many groups, each on a base that is loaded once. Otherwise every arm is a job of its own.
+    ``by_workers=True``: ``executor.workers`` jobs run at once, so arms are trained in that many
+    groups, each on a base model that is loaded once. Otherwise every arm is a separate job.
     """
 
     def __call__(
@@ -559,13 +566,13 @@ class RegisterExecutor(Protocol):
 
 
 class RegisterReportSection(Protocol):
-    """Registers a section: a function from results.json's content to Markdown."""
+    """Registers a section: a function from the content of results.json to Markdown."""
 
     def __call__(self, name: str, render: Callable[[Mapping[str, Any]], str]) -> None: ...
 
 
 class RegisterExperiment(Protocol):
-    """Registers an experiment: ``factory()`` gives an ``api.Experiment`` of the same name."""
+    """Registers an experiment: ``factory()`` returns an ``api.Experiment`` of the same name."""
 
     def __call__(self, name: str, factory: Callable[[], Any]) -> None: ...
 
@@ -574,10 +581,10 @@ class RegisterExperiment(Protocol):
 
 
 class RegisterLogReader(Protocol):
-    """Registers a reader of logged responses: ``rows(log)`` yields an ``api.LogRow`` a document.
+    """Registers a reader of logged responses: ``rows(log)`` yields one ``api.LogRow`` per document.
 
-    ``recognises(path)`` says whether a file or folder is one that it reads. A plugin's is asked
-    before those that ship. ``task(path)`` gives the task's name, where the file tells it.
+    ``recognises(path)`` returns whether it can read a file or folder; readers of plugins are asked
+    before the bundled ones. ``task(path)`` returns the task's name if the file contains it.
     """
 
     def __call__(

@@ -1,4 +1,4 @@
-"""What a plugin registered, and how it is blamed: by plugin, hook and the line of its own code."""
+"""Registrations of plugins, and errors that name the plugin, the hook and its line of code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe,
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.protocols import OtherRule, PromptLengths, SameChoice, SamplerSettings
 
-#: Hook name -> what one registration is called in messages, in the order of specs.py.
+#: Hook name -> name of the kind in messages, in the order of specs.py.
 KINDS = {
     "register_verifiers": "verifier",
     "register_selectors": "selector",
@@ -35,12 +35,12 @@ _BUNDLED = "gapft_harness."
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a registration declares of itself. A kind that declares nothing has this class."""
+    """What a registration declares. Kinds that declare nothing use this class."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierTraits(Traits):
-    """Of a verifier; see ``RegisterVerifier``."""
+    """Traits of a verifier; see ``RegisterVerifier``."""
 
     rejudge: bool = True
     own_workers: bool = False
@@ -51,7 +51,7 @@ class VerifierTraits(Traits):
 
 @dataclass(frozen=True, slots=True)
 class SelectorTraits(Traits):
-    """Of a selector; see ``RegisterSelector``."""
+    """Traits of a selector; see ``RegisterSelector``."""
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
@@ -62,12 +62,12 @@ class SelectorTraits(Traits):
 
     @property
     def own_budget(self) -> bool:
-        """Whether it is a reference with a budget of its own, not a matched condition."""
+        """Whether it is a reference with its own budget, not a matched condition."""
         return self.budget == "own"
 
     @property
     def borrows(self) -> bool:
-        """Whether it may give a problem the verified response of another."""
+        """Whether it may pair a problem with a verified response to another problem."""
         return self.responses == "borrowed"
 
     @property
@@ -77,20 +77,20 @@ class SelectorTraits(Traits):
 
     @property
     def takes_others(self) -> bool:
-        """Whether it may return verified responses that are not kept."""
+        """Whether it may return verified responses other than the kept ones."""
         return self.responses != "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseRuleTraits(Traits):
-    """Of a response rule; see ``RegisterResponseRule``."""
+    """Traits of a response rule; see ``RegisterResponseRule``."""
 
     stops_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerTraits(Traits):
-    """Of a sampler; see ``RegisterSampler``."""
+    """Traits of a sampler; see ``RegisterSampler``."""
 
     own_process: bool = False
     generates: bool = True
@@ -103,7 +103,7 @@ class SamplerTraits(Traits):
 
 @dataclass(frozen=True, slots=True)
 class TrainerTraits(Traits):
-    """Of a trainer; see ``RegisterTrainer``."""
+    """Traits of a trainer; see ``RegisterTrainer``."""
 
     as_documented: bool = False
     needs_problems: bool = False
@@ -112,27 +112,27 @@ class TrainerTraits(Traits):
 
 @dataclass(frozen=True, slots=True)
 class TrackerTraits(Traits):
-    """Of a tracker; see ``RegisterTracker``."""
+    """Traits of a tracker; see ``RegisterTracker``."""
 
     needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTraits(Traits):
-    """Of an executor; see ``RegisterExecutor``."""
+    """Traits of an executor; see ``RegisterExecutor``."""
 
     by_workers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LogReaderTraits(Traits):
-    """Of a log reader; see ``RegisterLogReader``."""
+    """Traits of a log reader; see ``RegisterLogReader``."""
 
     recognises: Callable[[Path], bool] | None = None
     task: Callable[[Path], str] | None = None
 
 
-#: What each kind may declare. Kinds that are not here declare nothing.
+#: The traits class of each kind. A kind that is missing declares nothing.
 TRAITS: Mapping[str, type[Traits]] = {
     "verifier": VerifierTraits,
     "selector": SelectorTraits,
@@ -149,16 +149,16 @@ T = TypeVar("T", bound=Traits)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One thing a plugin registered.
+    """One component that a plugin registered.
 
     Attributes:
         kind: as in ``KINDS``.
-        name: what recipes call it.
+        name: its name in recipes.
         plugin: the plugin's name.
-        value: what was registered.
-        traits: what it declares of itself; of the kind's class in ``TRAITS``.
-        home: the file or folder of the plugin's own code; empty where that is not known.
-        code: the hash of its plugin's file (``loading.py``); empty for what is bundled.
+        value: the registered function or class.
+        traits: what it declares; an instance of the kind's class in ``TRAIT_CLASSES``.
+        source_root: the file or folder of the plugin's own code; empty if unknown.
+        code_hash: the hash of its plugin's file (``loading.py``); empty if it is bundled.
     """
 
     kind: str
@@ -175,10 +175,10 @@ class Registered:
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
 
     def declared(self, traits: type[T]) -> T:
-        """What it declares, as the class of its kind.
+        """Return its traits, typed as the class of its kind.
 
         Raises:
-            TypeError: it is of another kind.
+            TypeError: it has a different kind.
         """
         if not isinstance(self.traits, traits):
             raise TypeError(f"{self.who} declares no {traits.__name__}")
@@ -186,21 +186,21 @@ class Registered:
 
     @property
     def who(self) -> str:
-        """Whom a message names: the thing, its plugin and the hook."""
+        """Its name in messages: kind, name, plugin and hook."""
         hook = next(hook for hook, of in KINDS.items() if of == self.kind)
         return f"{self.kind} {self.name!r} (plugin {self.plugin}, hook {hook})"
 
     def raised(self, error: BaseException) -> PluginError:
-        """The error for what the plugin's code raised, with its own line of the traceback."""
+        """Build the error for an exception of the plugin's code, with its own traceback line."""
         place = own_line(error, self.home) or self._defined(self.value)
         return PluginError(f"{self.who} failed: {describe(error)}{place}")
 
     def broke(self, fault: str, by: object = None) -> PluginError:
-        """The error for a result that is none.
+        """Build the error for a result that breaks the contract.
 
         Args:
-            fault: what it did, and what was expected, as the rest of a sentence.
-            by: the function that gave it; default: what was registered.
+            fault: the fault and the expectation, as the rest of a sentence.
+            function: the function that returned the result; default: the registered value.
         """
         return PluginError(f"{self.who} {fault}{self._defined(self.value if by is None else by)}")
 
@@ -211,12 +211,12 @@ class Registered:
 
     @contextlib.contextmanager
     def blamed(self) -> Iterator[Registered]:
-        """Runs the plugin's code: what it raises becomes an error that names it.
+        """Turn exceptions of the plugin's code into errors that name the plugin.
 
-        Our own errors pass as they are, and so does what bundled plugins raise by mistake.
+        Errors of this package pass unchanged, and so do unexpected exceptions of bundled plugins.
 
         Raises:
-            PluginError: the plugin's code raised something else.
+            PluginError: the plugin's code raised another exception.
         """
         try:
             yield self
@@ -229,7 +229,7 @@ class Registered:
 
 
 class Owned:
-    """What a plugin made, and whose it is, so that messages about it can name the plugin."""
+    """Wraps an object made by a plugin with its registration, which messages name."""
 
     def __init__(self, made: Any, owner: Registered) -> None:
         self._made = made
@@ -246,7 +246,7 @@ class Owned:
 
 
 def owner_of(kind: str, made: object) -> Registered:
-    """Whose it is; of what no plugin made, its class stands for both."""
+    """Return the registration of an object; for an object without one, build it from its class."""
     if isinstance(made, Owned):
         return made.owner
     kept = type(made)
@@ -254,7 +254,7 @@ def owner_of(kind: str, made: object) -> Registered:
 
 
 def home_of(plugin: object) -> str:
-    """The file or folder that a plugin's own code is in: a package's whole, else its file."""
+    """Find the folder (package) or file (single module) of a plugin's own code."""
     module = plugin if isinstance(plugin, ModuleType) else sys.modules.get(type(plugin).__module__)
     if module is None:
         return ""
@@ -266,7 +266,7 @@ def home_of(plugin: object) -> str:
 
 
 def own_line(error: BaseException, home: str) -> str:
-    """The end of a sentence: the last line of a traceback that is of the plugin's own code."""
+    """Describe the last traceback line in the plugin's own code, as the end of a sentence."""
     if not home:
         return ""
     own = [
@@ -278,7 +278,7 @@ def own_line(error: BaseException, home: str) -> str:
 
 
 def _definition(thing: Any) -> str:
-    """Where a function or class is defined; empty for what is not Python's."""
+    """Describe where a function or class is defined; empty if it is not Python code."""
     try:
         thing = inspect.unwrap(thing)
         code = getattr(getattr(thing, "__func__", thing), "__code__", None)
@@ -290,18 +290,18 @@ def _definition(thing: Any) -> str:
         return ""
 
 
-#: A function that takes further names as ``**_`` drops them: they are none of its settings.
+#: A function with ``**_`` ignores further keywords: they are not its settings.
 _DROPPED = "_"
 
 
 def setting_fault(
     function: Callable[..., Any], given: Mapping[str, Any], by_position: int = 0
 ) -> str:
-    """What is wrong with the names of a call ``function(**given)``, or ``""``.
+    """Describe a wrong keyword in a call ``function(**arguments)``; return ``""`` if there is none.
 
     Args:
-        function: what will be called. Of one that takes ``**options`` every name is known.
-        by_position: how many arguments stand before them in the call.
+        function: the function to call. One with ``**options`` accepts every name.
+        positional_count: the number of positional arguments that come first.
     """
     parameters = list(inspect.signature(function).parameters.values())
     ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -1,7 +1,7 @@
-"""Every hook of GapFT Harness. Bundled plugins and strangers' plugins use the same ones.
+"""All hooks of GapFT Harness. Bundled and third-party plugins use the same hooks.
 
-A plugin is a module with functions marked ``@hookimpl`` (of ``gapft_harness.api``). Each hook gets
-a ``register`` function bound to the plugin, and calls it once per thing it offers.
+A plugin is a module with functions marked ``@hookimpl`` (from ``gapft_harness.api``). Each hook
+gets a ``register`` function bound to the plugin, and calls it once per component.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def register_selectors(register: RegisterSelector) -> None:
 
 @hookspec
 def register_response_rules(register: RegisterResponseRule) -> None:
-    """``register(name, rule, stops_early=False)``: ``rule(passing)`` gives the one to keep."""
+    """``register(name, rule, stops_early=False)``: ``rule(passing)`` -> response to keep."""
 
 
 @hookspec
 def register_samplers(register: RegisterSampler) -> None:
-    """``register(name, factory, ...)``: ``factory(settings, adapter)`` gives a ``Sampler``."""
+    """``register(name, factory, ...)``: ``factory(settings, adapter)`` -> ``Sampler``."""
 
 
 @hookspec
@@ -53,24 +53,24 @@ def register_trainers(register: RegisterTrainer) -> None:
 
 @hookspec
 def register_trackers(register: RegisterTracker) -> None:
-    """``register(name, factory, needs=())``: ``factory(arm)`` gives a ``Tracker``."""
+    """``register(name, factory, needs=())``: ``factory(arm)`` returns a ``Tracker``."""
 
 
 @hookspec
 def register_executors(register: RegisterExecutor) -> None:
-    """``register(name, factory, ...)``: ``factory(settings, files)`` gives an ``Executor``."""
+    """``register(name, factory, ...)``: ``factory(settings, files)`` -> ``Executor``."""
 
 
 @hookspec
 def register_report_sections(register: RegisterReportSection) -> None:
-    """``register(name, render)``: ``render(results)`` gives Markdown for the report's end."""
+    """``register(name, render)``: ``render(results)`` -> Markdown at the end of the report."""
 
 
 @hookspec
 def register_experiments(register: RegisterExperiment) -> None:
-    """``register(name, factory)``: ``factory()`` gives an ``Experiment`` of that name."""
+    """``register(name, factory)``: ``factory()`` returns an ``Experiment`` of that name."""
 
 
 @hookspec
 def register_log_readers(register: RegisterLogReader) -> None:
-    """``register(name, rows, recognises=, task=)``: ``rows(log)`` yields a row a document."""
+    """``register(name, rows, recognises=, task=)``: ``rows(log)`` yields one row per document."""

@@ -1,4 +1,4 @@
-"""Shows every verifier its responses without reasoning blocks, whichever plugin it is from."""
+"""Remove reasoning blocks from responses before any verifier sees them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _OF_ONE = ("answer", "opening", "has_answer")
 
 
 class VerifierWithoutThoughts(Owned):
-    """A verifier whose methods get responses without what the model thought.
+    """A verifier whose methods get responses without reasoning blocks.
 
-    Methods that the verifier lacks are lacking here too. Its description says by which edition of
-    ``core.thoughts`` responses are read.
+    Methods that the verifier lacks are missing in the wrapper too. Its description records the
+    version of the rules in ``core.thoughts``.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -33,7 +33,7 @@ class VerifierWithoutThoughts(Owned):
 
 
 def _hide_thoughts(method: Callable[..., Any], *, batch: bool) -> Callable[..., Any]:
-    """Wrap a method so that its first argument has no thoughts."""
+    """Wrap a method so that reasoning blocks are removed from its first argument."""
 
     @functools.wraps(method)
     def call(responses: Any, *rest: Any, **named: Any) -> Any:
@@ -44,7 +44,7 @@ def _hide_thoughts(method: Callable[..., Any], *, batch: bool) -> Callable[..., 
 
 
 def _describe_rules(describe: Any) -> Callable[[], Any]:
-    """Wrap a verifier's ``describe``, if it has one, so that it names the edition of the rules."""
+    """Wrap a verifier's ``describe``, if it has one, to add the version of the rules."""
     if not callable(describe):
         return lambda: {"thought_rules": THOUGHT_RULES}
 

@@ -1,4 +1,4 @@
-"""Trackers: what follows a training from outside. Nothing that a run keeps depends on them."""
+"""Trackers: external logs of a training. A run's own files never depend on them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gapft_harness.core.records import Arm
 
 @dataclass(frozen=True, slots=True)
 class TrackedArm:
-    """What a tracker is told of one arm's training before its first step.
+    """What a tracker receives about one arm before the first training step.
 
     Attributes:
         project: the recipe's name.
         run: the run directory's name.
         arm: condition and seed.
-        folder: ``tracking/`` of the run directory, for trackers that write files; it may not exist.
-        first_step: the step that is logged first: 1, or a later one where a killed training goes
-            on from a kept state.
-        settings: the arm's condition, seed, base model, budget and training section, flat: text,
-            numbers and truth values only.
+        folder: ``tracking/`` in the run directory, for trackers that write files; it may not exist.
+        first_step: the first step to be logged: 1, or a later one where an interrupted training
+            resumes from a checkpoint.
+        settings: the arm's condition, seed, base model, budget and training section, flattened:
+            strings, numbers and booleans only.
     """
 
     project: str
@@ -36,19 +36,19 @@ class TrackedArm:
 
     @property
     def name(self) -> str:
-        """What the tracker's own run is to be called: run and arm."""
+        """Name for the tracker's own run: run and arm."""
         return f"{self.run}/{self.arm.name}"
 
 
 class Tracker(Protocol):
-    """Follows one arm's training. accelerate's trackers, once started, are such objects."""
+    """Follows the training of one arm. A started accelerate tracker is one."""
 
     def log(self, values: dict[str, Any], step: int) -> None:
-        """Takes one optimizer step's figures, numbers by name. See docs/training.md."""
+        """Record the figures of one optimizer step, numbers by name. See docs/training.md."""
         ...
 
     def finish(self) -> None:
-        """Ends the tracker's run, also where training failed."""
+        """End the tracker's run; called also when training failed."""
         ...
 
 
@@ -58,19 +58,19 @@ TrackerFactory = Callable[[TrackedArm], Tracker]
 class RegisterTracker(Protocol):
     """Registers a tracker; ``needs`` are the packages that it imports, as pip names them.
 
-    A recipe that names the tracker is refused before search where one of them is not installed.
+    If one of them is not installed, a recipe that names the tracker is rejected before the search.
     """
 
     def __call__(self, name: str, factory: TrackerFactory, *, needs: Sequence[str] = ()) -> None:
-        """Called once for each tracker that a plugin offers."""
+        """Register one tracker; a plugin may call this several times."""
         ...
 
 
 class Tracking:
-    """One arm's trackers as its trainer sees them.
+    """The trackers of one arm, as its trainer sees them.
 
     Args:
-        openers: by tracker name, what opens it, given the first step that will be logged.
+        openers: by tracker name, a function from the first step to be logged to an open tracker.
 
     Attributes:
         warnings: a sentence for each tracker that failed after it was opened.
@@ -87,12 +87,12 @@ class Tracking:
 
     @contextlib.contextmanager
     def opened(self, first_step: int) -> Iterator[None]:
-        """Opens the trackers, and ends them however the training ends.
+        """Open the trackers, and end them however the training ends.
 
-        Only the first process of several enters this.
+        With several processes, only the first one may enter this.
 
         Raises:
-            GapftError: a tracker cannot be opened; nothing of the arm has been trained by then.
+            GapftError: a tracker cannot be opened; the training of the arm has not started.
         """
         self._opened = True
         try:
@@ -105,25 +105,27 @@ class Tracking:
                 self._open.pop(name, None)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Tells the open trackers of a step. One that fails is left out from then on."""
+        """Log one step to the open trackers. One that fails is closed and gets no more steps."""
         for name in list(self._open):
-            self._call(name, f"take step {step}", lambda tracker: tracker.log(dict(values), step))
+            self._call(name, f"log step {step}", lambda tracker: tracker.log(dict(values), step))
 
     def unused(self, trainer: str) -> list[str]:
-        """What to say of a trainer that asked for no tracking where the recipe has trackers."""
+        """Return a warning if the recipe has trackers but the trainer did not open them."""
         if not self or self._opened:
             return []
-        return [f"trainer {trainer!r} does not track; {', '.join(self._openers)} got nothing"]
+        return [
+            f"trainer {trainer!r} uses no trackers; nothing logged to {', '.join(self._openers)}"
+        ]
 
     def _call(self, name: str, verb: str, call: Callable[[Tracker], None]) -> None:
-        """A tracker must not end a training, so whatever it raises becomes a warning."""
+        """Call a tracker; turn any exception into a warning, because training must go on."""
         try:
             call(self._open[name])
         except FAULTS as error:
             tracker = self._open.pop(name)
             self.warnings.append(
-                f"tracker {name!r} could not {verb} ({describe(error)}) and was left "
-                "out from there on; training_log.jsonl has every step"
+                f"tracker {name!r} could not {verb} ({describe(error)}) and gets no more "
+                "steps; training_log.jsonl has all of them"
             )
             if verb != "end":
                 with contextlib.suppress(*FAULTS):

@@ -1,1 +1,1 @@
-"""One YAML file that says everything a run depends on."""
+"""The recipe: one YAML file with everything that a run depends on."""

@@ -1,4 +1,4 @@
-"""Where recipes lie: those that ship, by name, and files of the user's."""
+"""Find recipes: bundled ones by name, and the user's files."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ _CELLS = re.compile(r"^cells:", flags=re.MULTILINE)
 
 
 def bundled_recipes() -> dict[str, Path]:
-    """The recipes of runs that ship, by name: the path below recipes/ without its ending."""
+    """Map names of bundled recipes (path below recipes/ without suffix) to files."""
     return {name: path for name, path in _shipped().items() if not _of_study(path)}
 
 
 def bundled_studies() -> dict[str, Path]:
-    """The recipes of studies that ship, by name."""
+    """Map the names of bundled studies to files."""
     return {name: path for name, path in _shipped().items() if _of_study(path)}
 
 
 def find_recipe(name: str) -> Path:
-    """The file of a run's recipe given as a path or as a bundled name.
+    """Return the file of a run's recipe given as a path or a bundled name.
 
     Raises:
-        UserError: there is none; the message has the nearest bundled name.
+        UserError: neither a file nor a bundled name; the message has the nearest bundled name.
     """
     path = _find(name, bundled_recipes(), "recipe")
     if _of_study(path):
-        raise UserError(f"recipe {path}: is a study, which names cells; run it with gapft study")
+        raise UserError(f"recipe {path}: is a study (it has cells); run it with gapft study")
     return path
 
 
 def find_study(name: str) -> Path:
-    """The file of a study's recipe given as a path or as a bundled name.
+    """Return the file of a study's recipe given as a path or a bundled name.
 
     Raises:
-        UserError: there is none; the message has the nearest bundled name.
+        UserError: neither a file nor a bundled name; the message has the nearest bundled name.
     """
     return _find(name, bundled_studies(), "study")
 
@@ -68,9 +68,9 @@ def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     if not name:
         raise UserError(f"{kind} '': expected a file or a bundled name")
     path, shipped = Path(name), _shipped()
-    if os.path.isfile(path):  # False too where no file can have such a name
+    if os.path.isfile(path):  # False also for impossible file names
         return path
-    if path.name:  # "." and "/" have none
+    if path.name:  # "." and "/" have no name
         shown = path.with_suffix("").as_posix().removeprefix("recipes/")
         if shown in shipped and not path.is_absolute():
             return shipped[shown]
@@ -82,18 +82,18 @@ def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     if is_file:
         raise UserError(f"{kind} {plain(name)}: no such file{hint}")
     hint = hint or "; see gapft list recipes"
-    raise UserError(f"no {kind} {name!r}: neither a file nor bundled{hint}")
+    raise UserError(f"unknown {kind} {name!r}: neither a file nor bundled{hint}")
 
 
 def _folder(path: Path, kind: str) -> str:
-    """What a folder is that stands where a recipe's file was expected, and what to give instead."""
+    """Describe a folder given in place of a recipe's file, and the command to use instead."""
     for file, what, command in (
         ("recipe.yaml", "a run directory", "run"),
         ("study.yaml", "a study's folder", "study"),
     ):
         if os.path.isfile(path / file):
             return (
-                f"{what}, where the {kind}'s file was expected; to go on with it: "
+                f"{what}; expected a {kind}'s file; to continue it: "
                 f"gapft {command} {shlex.quote(str(path / file))} --run-dir "
                 f"{shlex.quote(str(path))}"
             )

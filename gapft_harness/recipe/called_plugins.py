@@ -1,4 +1,4 @@
-"""The plugins that a recipe names, looked up before anything expensive starts."""
+"""Look up the plugins that a recipe names before anything expensive starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits, setting_fault
 from gapft_harness.recipe.recipe import Recipe
 
-#: What an experiment's own stage may call.
+#: Kinds that the stage of an experiment may call.
 _GENERATES = ("sampler", "verifier")
 
-#: The kinds of plugins that a stage calls by the names in the recipe.
+#: Kinds of plugins that each stage calls by their names in the recipe.
 _CALLED: dict[str, tuple[str, ...]] = {
     "search": ("sampler", "verifier", "response rule"),
     "states": ("response rule",),
@@ -24,7 +24,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "report": (),
 }
 
-#: The pool, n and the random stream.
+#: Positional arguments of a selector: the pool, n and the random stream.
 _SELECTS_FROM = 3
 
 
@@ -34,14 +34,15 @@ def check_names(
     stages: Sequence[str] = tuple(_CALLED),
     selected: Collection[str] = (),
 ) -> None:
-    """Looks up every plugin that stages call, before anything expensive starts.
+    """Look up every plugin that the stages call, before anything expensive starts.
 
     Args:
-        selected: conditions whose training sets are all sealed: no selector has to choose them.
+        selected_conditions: conditions whose training sets are all complete; their selectors are
+            not called.
 
     Raises:
-        UserError: a name is unknown, a selector does not take its parameters, or a plugin cannot
-            do what the recipe asks for.
+        UserError: a name is unknown, a selector does not take its parameters, or a plugin lacks a
+            feature that the recipe needs.
     """
     plugins.get("executor", recipe.executor.name)
     named: dict[str, Sequence[str | None]] = {
@@ -69,17 +70,17 @@ def _check_generates(recipe: Recipe, plugins: Plugins) -> None:
     backend = recipe.model.backend
     if not plugins.get("sampler", backend).declared(SamplerTraits).generates:
         raise UserError(
-            f"recipe {recipe.name}: key 'experiments.scaling': needs a backend that generates: the "
-            f"responses of {backend!r} are of each arm's adapter as it was trained, "
-            "and of no other scale"
+            f"recipe {recipe.name}: key 'experiments.scaling': needs a backend that generates, but "
+            f"{backend!r} replays responses of each arm's adapter as it was trained, which has no "
+            "other scale; use another backend, or remove the experiment"
         )
 
 
 def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Selector, Registered]:
-    """The selector of a condition, which has its parameters, and what was registered.
+    """Return the selector of a condition, bound to its parameters, and its registration.
 
     Raises:
-        UserError: there is none of that name, or it does not take these parameters, or no n or k.
+        UserError: the selector is unknown, or does not take these parameters, or an own n or k.
     """
     chosen = recipe.conditions[condition]
     select, entry = plugins.selector(chosen.selector)
@@ -93,16 +94,16 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
         value = chosen.params.get(key, None if key in required else "")
         if not isinstance(value, str):
             raise UserError(
-                f"key {f'conditions.{condition}.params.{key}'!r}: expected a text, found {value!r}"
+                f"key {f'conditions.{condition}.params.{key}'!r}: expected text, found {value!r}"
             )
     if chosen.k is not None and traits.foreign:
         raise UserError(
-            f"key {f'conditions.{condition}.k'!r}: selector {chosen.selector!r} gives the training "
-            "set of another run, which has a K of its own; leave k out"
+            f"key {f'conditions.{condition}.k'!r}: selector {chosen.selector!r} returns the "
+            "training set of another run, which has its own K; remove k"
         )
     if chosen.n is not None and traits.own_budget:
         raise UserError(
-            f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has a budget of "
-            "its own; leave n out"
+            f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has its own "
+            "budget; remove n"
         )
     return partial(select, **chosen.params) if chosen.params else select, entry

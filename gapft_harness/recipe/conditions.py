@@ -1,4 +1,4 @@
-"""A recipe's conditions: each a name, and the selector that its training sets are of."""
+"""The conditions of a recipe: each has a name and a selector of its training sets."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from pydantic_core import PydanticKnownError
 from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.sections import RecipeSection, Slots
 
-#: Files are named after conditions. (A name that is its selector's was never held to this.)
+#: Conditions name files. (Not checked for conditions named after their selector.)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class Condition(RecipeSection):
     """How one condition's training sets are chosen."""
 
-    selector: str = Field(description="the selector; default: the one of the condition's name")
+    selector: str = Field(description="the selector; default: the one with the condition's name")
     params: dict[str, Any] = Field(
         default_factory=dict, description="arguments of the selector, by name"
     )
     n: Slots | None = Field(
         None,
-        description="the condition's own number of example slots, written as `budget.n`; budgets "
-        "are matched among conditions of the same n; default: `budget.n`",
+        description="the condition's own number of example slots, in the form of `budget.n`; "
+        "budgets are matched among conditions with the same n; default: `budget.n`",
     )
     k: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="the condition's own K: its pool's states and evidence are those of the first "
-        "K samples of the search; default: `search.k`",
+        description="the condition's own K: states and evidence of its pool use the first K "
+        "samples of the search; default: `search.k`",
     )
     training: dict[str, Any] = Field(
         default_factory=dict,
-        description="keys of `training` that are the condition's own, `trainer` and `start_tokens` "
-        "among them; default: the section's",
+        description="keys that override the section `training`, including `trainer` and "
+        "`start_tokens`; default: the section's values",
     )
     replicate: Annotated[int, Field(ge=0)] = Field(
         0,
-        description="a whole number that names a replicate: two conditions that differ in it alone "
-        "have the same training sets and seeds, and each is trained; default: 0",
+        description="number of a replicate: two conditions that differ only in it have the same "
+        "training sets and seeds, and each is trained; default: 0",
     )
 
     def with_whole_paths(self, files: Collection[str]) -> Condition:
@@ -60,7 +60,7 @@ class Condition(RecipeSection):
         return self.model_copy(update={"params": {**self.params, **whole}})
 
     def said(self, name: str) -> dict[str, Any]:
-        """What a recipe has to say of it under a name: nothing, if the name says it all."""
+        """Return the settings that a recipe must state under this name, without defaults."""
         found = self.model_dump(mode="json", exclude_defaults=True)
         if self.selector == name:
             del found["selector"]
@@ -68,12 +68,12 @@ class Condition(RecipeSection):
 
 
 def named(name: str, said: Mapping[str, Any]) -> Condition:
-    """The inverse of ``Condition.said``."""
+    """Build a condition from its name and settings; inverse of ``Condition.dump_settings``."""
     return Condition.model_validate({"selector": name, **said})
 
 
 def as_mapping(value: Any) -> Any:
-    """A list of names and one-key mappings as one mapping; anything else as it is."""
+    """Convert a list of names and one-key mappings to a mapping; return others unchanged."""
     if not isinstance(value, list | tuple):
         return value
     found: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
     """Return the conditions of a recipe by name, in its order.
 
     Args:
-        recipe: as a manifest has it.
+        recipe: the recipe in a manifest.
     """
     said = as_mapping(recipe["conditions"])
     return {name: named(name, of or {}) for name, of in said.items()}
@@ -98,18 +98,18 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
 def own_settings(
     recipe: Mapping[str, Any], taken: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """What each condition has of its own in place of the run's settings.
+    """Return each condition's own settings that differ from the run's.
 
-    Conditions that differ here are never called matched, whatever their budgets are.
+    Conditions with different own settings are never called matched, whatever their budgets.
 
     Args:
-        recipe: as a manifest has it.
-        taken: by condition whose sets are another run's, what ``budgets`` says of that run; before
-            selection its K and replay are not known.
+        recipe: the recipe in a manifest.
+        shared_sets: for conditions with training sets of another run, by name, the facts of that
+            run in ``budgets``; before selection its K and replay are not known.
 
     Returns:
-        By condition, by dotted key (``k``, ``replay``, ``training.learning_rate``), its value; what
-        it says as the run does is left out.
+        Values by condition and dotted key (``k``, ``replay``, ``training.learning_rate``); values
+        equal to the run's are omitted.
     """
     run = {"k": recipe["search"]["k"], "replay": recipe["budget"]["replay"]}
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
@@ -123,14 +123,14 @@ def own_settings(
 
 
 def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Map each condition that repeats the training of another one to that condition.
+    """Map each condition that repeats another's training to that condition.
 
-    Conditions that differ in ``replicate`` alone are trained on the same sets, by the same settings
-    and under the same seeds. Of these the one with the lowest number, and of several the first of
-    the recipe, is what the others repeat.
+    Conditions that differ only in ``replicate`` are trained on the same sets, with the same
+    settings and seeds. The others repeat the one with the lowest number, or the first of the recipe
+    among several.
 
     Args:
-        recipe: as a manifest has it.
+        recipe: the recipe in a manifest.
     """
     conditions, own = conditions_of(recipe), own_settings(recipe)
     first: dict[str, str] = {}
@@ -148,7 +148,7 @@ def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def picked(value: Any, names: Sequence[str]) -> list[Any]:
-    """Some conditions of a recipe's content; a name that it lacks is a selector's."""
+    """Select conditions from a recipe's content; treat a missing name as a selector."""
     known = as_mapping(value)
     known = known if isinstance(known, Mapping) else {}
     return [{name: known[name]} if known.get(name) else name for name in names]
@@ -160,8 +160,8 @@ def _read(value: Any) -> Mapping[str, Condition]:
         if not all(
             isinstance(item, str) or (isinstance(item, dict) and len(item) == 1) for item in given
         ):
-            raise ValueError("expected names, or of a condition one key with its settings")
-        raise ValueError(f"names one thing twice: {list(given)}")
+            raise ValueError("expected names, or a mapping from one name to its settings")
+        raise ValueError(f"contains a duplicate: {list(given)}")
     if not isinstance(given, Mapping):
         raise PydanticKnownError("list_type")
     if not given:
@@ -178,18 +178,18 @@ def _read(value: Any) -> Mapping[str, Condition]:
         if condition.said(name) and (not _NAME.fullmatch(name) or name == SOURCE):
             raise ValueError(
                 f"{name!r} cannot name a condition; expected letters, digits, '.', '_' and '-', "
-                f"and not {SOURCE!r}, which is the model before training"
+                f"but not {SOURCE!r}, the model before training"
             )
     return found
 
 
 def _write(conditions: Mapping[str, Condition]) -> list[str] | dict[str, Any]:
-    """Names alone as a list, as ever."""
+    """Serialize conditions; names without settings become a list."""
     said = {name: condition.said(name) for name, condition in conditions.items()}
     return said if any(said.values()) else list(said)
 
 
 _CONDITIONS = TypeAdapter(dict[str, Condition])
 
-#: By name, in the recipe's order.
+#: Conditions by name, in the recipe's order.
 Conditions = Annotated[Mapping[str, Condition], PlainValidator(_read), PlainSerializer(_write)]

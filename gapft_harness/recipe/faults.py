@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, for people: whose mistake, the key, what was found and expected."""
+"""Error messages for a recipe: origin of the value, key, value found, value expected."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def explain(
     options: Mapping[str, str],
     under: Sequence[str] = (),
 ) -> UserError:
-    """The message for pydantic's complaints, a line for each key.
+    """Build the error for pydantic's complaints, one line per key.
 
     Args:
-        source: where the content comes from, such as ``recipe x.yaml``.
-        options: dotted key -> the option of the command line that set it, such as
-            ``--set search.kk=3``: it is blamed for its key, not the source.
-        under: the key that the content stands at, if it is a part of a recipe.
+        source: origin of the content, such as ``recipe x.yaml``.
+        options: dotted key -> the command-line option that set it, such as ``--set search.kk=3``,
+            which replaces the source in the message.
+        prefix: the key of the content if it is a part of a recipe.
     """
     said: dict[tuple[str, str], dict[str, Any]] = {}
     faults = error.errors()
@@ -37,7 +37,7 @@ def explain(
         place = problem["loc"]
         within = any(other[: len(place)] == place != other for other in places)
         if problem["type"] == "too_short" and within:
-            continue  # only because of what is said of its parts
+            continue  # follows from the faults of its parts
         location = _location(place, content)
         key = ".".join((*under, *location))
         whose = _whose(key, source, options, of_several=problem["type"] == "value_error")
@@ -56,7 +56,7 @@ def explain(
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
-    """Every dotted key that holds a value, in order."""
+    """Yield every dotted key that holds a value, in order."""
     for name, info in model.model_fields.items():
         inner = _section(info)
         if inner is None:
@@ -66,7 +66,7 @@ def keys_of(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def _location(keys: Sequence[int | str], content: Mapping[str, Any]) -> list[str]:
-    """The parts of a key; pydantic adds names of the types that a value may have."""
+    """Return the parts of a key, without the type names that pydantic adds."""
     location: list[str] = []
     value: Any = content
     for part in keys:
@@ -81,14 +81,14 @@ def _location(keys: Sequence[int | str], content: Mapping[str, Any]) -> list[str
 
 
 def _whose(key: str, source: str, options: Mapping[str, str], of_several: bool) -> str:
-    """Who is to blame for a key: the option that set it or all of it, else the source."""
+    """Find the origin of a key: the option that set it or a section around it, else the source."""
     within = [k for k in options if key == k or key.startswith(f"{k}.")]
     if within:
         return options[max(within, key=len)]
     beneath = [options[k] for k in options if k.startswith(f"{key}.")]
     if beneath and not of_several:
         return beneath[0]
-    # Several keys do not agree: which of them, the message says.
+    # Several keys contradict each other; the message names them.
     others = list(dict.fromkeys(options.values())) if of_several else []
     return " with ".join(filter(None, (source, " ".join(others))))
 
@@ -114,7 +114,7 @@ def _complaint(
 
 
 def _nearest(location: Sequence[str], model: type[BaseModel], under: Sequence[str]) -> str:
-    """The nearest key of the section, or the key of another section that has this name."""
+    """Suggest the nearest key of the section, or a key of this name in another section."""
     *section, last = location
     inner = _at(section, model)
     known = list(inner.model_fields) if inner else []
@@ -137,9 +137,9 @@ def _example(location: Sequence[str], model: type[BaseModel]) -> str:
 
 
 def _at(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | None:
-    """The section at a key; None where there is none."""
+    """Return the section at a key; None if it is not a section."""
     found: type[BaseModel] | None = model
-    each: type[BaseModel] | None = None  # what any name stands for here
+    each: type[BaseModel] | None = None  # section under any name of a mapping
     for part in location:
         info = found.model_fields.get(part) if found else None
         found, each = each or (_section(info) if info else None), _each(info) if info else None
@@ -147,13 +147,13 @@ def _at(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | No
 
 
 def _section(info: FieldInfo) -> type[BaseModel] | None:
-    """The section that a key holds, also one that may be left out; None for a value."""
+    """Return the section that a field holds, optional ones included; None for a value."""
     several = get_origin(info.annotation) in (Union, UnionType)
     return _first(get_args(info.annotation) if several else (info.annotation,))
 
 
 def _each(info: FieldInfo) -> type[BaseModel] | None:
-    """The section that each name of a mapping holds; None where the key holds no such mapping."""
+    """Return the section under each name of a mapping; None if the field is no such mapping."""
     mapping = get_origin(info.annotation) is Mapping
     return _first(get_args(info.annotation) if mapping else ())
 

@@ -1,4 +1,4 @@
-"""Recipe files: reading YAML, overrides from the command line, and messages for mistakes."""
+"""Read recipe files: YAML, overrides from the command line, and errors that name the key."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from gapft_harness.recipe.sections import Training
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people write it: ``1e-4`` is a number, as in YAML 1.2, and no key stands twice."""
+    """YAML loader in which ``1e-4`` is a number, as in YAML 1.2, and duplicate keys are errors."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
                 )
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
@@ -46,7 +46,7 @@ _Loader.add_implicit_resolver(
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads and checks a recipe file.
+    """Read and check a recipe file.
 
     Args:
         overrides: ``key.path=value`` strings; values are YAML.
@@ -64,7 +64,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """Read the raw content of a recipe's YAML file.
 
     Raises:
-        UserError: the file cannot be read, or is no YAML mapping.
+        UserError: the file cannot be read, or is not a YAML mapping.
     """
     try:
         found = path.read_bytes()
@@ -95,10 +95,10 @@ class Setting:
 
 
 def parse_override(text: str) -> Setting:
-    """Splits ``key.path=value``; the value is YAML.
+    """Split ``key.path=value``; the value is YAML.
 
     Raises:
-        UserError: it has no such form.
+        UserError: the text does not have this form.
     """
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
@@ -107,10 +107,10 @@ def parse_override(text: str) -> Setting:
 
 
 def parse_value(text: str, option: str) -> Any:
-    """Reads a value that the command line gives, which is YAML.
+    """Parse a YAML value from the command line.
 
     Raises:
-        UserError: it is none; the message begins with ``option``.
+        UserError: it is not YAML; the message begins with ``option``.
     """
     try:
         return yaml.load(text, _Loader)
@@ -119,7 +119,7 @@ def parse_value(text: str, option: str) -> Any:
 
 
 def set_key(content: dict[str, Any], setting: Setting) -> None:
-    """Writes one value at a dotted key into a recipe's raw content.
+    """Write a value at a dotted key into a recipe's raw content.
 
     Raises:
         UserError: a part of the key is a value, not a section.
@@ -137,16 +137,16 @@ def set_key(content: dict[str, Any], setting: Setting) -> None:
 
 
 def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Setting] = ()) -> Recipe:
-    """Validates a recipe's content.
+    """Validate a recipe's content.
 
-    Types are strict (``k: true`` and ``k: "8"`` are no numbers); lists stand for tuples, as in
-    JSON. Keys of servers are refused before anything else could repeat them.
+    Types are strict (``k: true`` and ``k: "8"`` are not numbers); tuples are written as lists, as
+    in JSON. API keys are rejected first, so that no message can repeat them.
 
     Args:
-        content: the recipe's own; what is set is written into it.
-        source: where it comes from; begins the messages on what is its mistake.
-        settings: what the command line sets, later ones over earlier ones; each is to blame for
-            its own keys.
+        content: the recipe's content; settings are written into it.
+        source: its origin, with which messages about it begin.
+        settings: keys set by the command line; later ones override earlier ones. Messages about
+            such a key name its option.
 
     Raises:
         UserError: a key or value is wrong.
@@ -186,20 +186,20 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
 
 
 def _at(content: Any, key: Sequence[str]) -> Any:
-    """The value at a key of a recipe's raw content."""
+    """Return the value at a key of a recipe's raw content."""
     for part in key:
         content = content.get(part) if isinstance(content, dict) else None
     return content
 
 
 def _name_conditions(content: dict[str, Any]) -> None:
-    """Lets every condition have a key, so that it can be set and blamed by it."""
+    """Convert conditions to a mapping, so that each has a key for overrides and messages."""
     if "conditions" in content:
         content["conditions"] = as_mapping(content["conditions"])
 
 
 def recipe_keys() -> dict[str, FieldInfo]:
-    """Every key of a recipe as it is declared, in order: the source of docs/recipe-keys.md."""
+    """Return every key of a recipe with its field, in order: the source of docs/recipe-keys.md."""
     return dict(keys_of(Recipe))
 
 

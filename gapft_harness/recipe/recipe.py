@@ -1,4 +1,4 @@
-"""The recipe: one YAML file that says everything a run depends on. A typo is an error."""
+"""The recipe: one YAML file with everything that a run depends on. Unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from gapft_harness.recipe.sections import (
 
 
 def binding(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
-    """The model arguments that a run is bound to; all of them where no sampler has that name.
+    """Select the model arguments that are fixed for a run; all if the sampler is unknown.
 
-    A sampler declares which ones only say how a model is asked, or how much memory it may take.
-    Those that decide which responses are computed side by side (``batch_size``, ``max_num_seqs``)
-    are bound: a batch's shape decides rounding, and of two nearly tied tokens rounding decides
-    which is drawn.
+    A sampler declares the operational arguments, which only control how the model is called or how
+    much memory it may use. Arguments that decide which responses are computed together
+    (``batch_size``, ``max_num_seqs``) are fixed: the shape of a batch affects rounding, and
+    rounding can decide between two nearly tied tokens.
     """
     if not plugins.has("sampler", backend):
         return dict(args)
@@ -45,17 +45,17 @@ def binding(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str
     return {key: value for key, value in args.items() if key not in free}
 
 
-#: On a section's field: what of a run is made again after a change. Nothing where a field does not
-#: say; conditions are compared by their arms, audits by their names (``run_directory/binding.py``).
-_SEARCH, _ADAPTER = "all of it", "what was selected, and what came of that"
+#: Marks on a section's field: which results depend on it. Fields without a mark affect none;
+#: conditions are compared by arm and audits by name (``run_directory/binding.py``).
+_SEARCH, _ADAPTER = "search input", "adapter input"
 
-#: Files are named after audits, and a variant of an arm's name has no dot.
+#: Audits name files, where a dot would look like a variant of an arm's name.
 _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
-#: Between two conditions, in the name of a figure of their difference.
+#: Separates two conditions in the name of a figure for their difference.
 MINUS = " minus "
 
-#: A figure of ``paper``: of the search by its split, else a condition's or of a difference.
+#: Figure names under ``paper``: of the search by split, of a condition, or of a difference.
 _FIGURE = re.compile(
     r"(pool|audit)\.(solved|(recovered|missed|verified)@[1-9]\d*)"
     r"|audit\.(greedy|pass@[1-9]\d*)"
@@ -64,7 +64,7 @@ _FIGURE = re.compile(
     r"|(?!.* minus ).+\.(n|exposures|tokens|supervised_tokens|steps)"
 )
 
-#: Names that mean something else where an audit's name stands.
+#: Names that have another meaning in the place of an audit's name.
 _NO_AUDIT = ("audit", "calibration", "pool", "states")
 
 #: The paper's main comparison.
@@ -72,12 +72,12 @@ _CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
 
 
 class Recipe(RecipeSection):
-    """A whole experiment. docs/recipe-keys.md has every key."""
+    """A complete experiment. docs/recipe-keys.md lists every key."""
 
     name: Annotated[str, _SEARCH] = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run"
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the run"
     )
-    description: str = Field("", description="one paragraph for people")
+    description: str = Field("", description="one paragraph for readers")
     data: Annotated[Data, _SEARCH]
     model: Annotated[Model, _SEARCH]
     verifier: Annotated[VerifierChoice, _SEARCH] = Field(default_factory=VerifierChoice)
@@ -86,8 +86,8 @@ class Recipe(RecipeSection):
     evidence: Annotated[EvidenceChoice, _ADAPTER] = Field(default_factory=EvidenceChoice)
     conditions: Conditions = Field(
         {name: Condition(selector=name) for name in _CONDITIONS},
-        description="what is compared, one trained condition each: names of selectors, or names "
-        "with [settings](recipes.md#conditions)",
+        description="the conditions to train and compare: names of selectors, or names with "
+        "[settings](recipes.md#conditions)",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
@@ -96,7 +96,7 @@ class Recipe(RecipeSection):
     training: Annotated[Training, _ADAPTER] = Field(default_factory=Training)
     audits: Mapping[str, AuditChoice] = Field(
         default_factory=dict,
-        description="further audits, and named subsets of an audit, each reported by itself; see "
+        description="further audits, and named subsets of an audit, each reported separately; see "
         "[its section](recipes.md#several-audits)",
         examples=[{"name": {"of": "audit", "items": "ids.txt"}}],
     )
@@ -108,14 +108,14 @@ class Recipe(RecipeSection):
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
     trackers: tuple[str, ...] = Field(
         (),
-        description="what logs every training: tensorboard, wandb, trackio, or a plugin's",
+        description="trackers that log every training: tensorboard, wandb, trackio, or a plugin's",
         examples=[["tensorboard"]],
     )
     statistics: Statistics = Field(default_factory=Statistics)
     paper: Mapping[str, Mapping[str, float]] = Field(
         default_factory=dict,
-        description="figures that a paper prints for this run, by its tables; a search is held "
-        "against them before anything is trained: see "
+        description="figures that a paper prints for this run, by its tables; the search is "
+        "compared with them before anything is trained: see "
         "[its section](recipes.md#figures-that-a-paper-prints)",
         examples=[{"Table 1": {"pool.recovered@8": 3190, "gapft.pass_at_1": 62.59}}],
     )
@@ -127,18 +127,18 @@ class Recipe(RecipeSection):
     @classmethod
     def _distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
-            raise ValueError(f"names one thing twice: {list(values)}")
+            raise ValueError(f"contains a duplicate: {list(values)}")
         return values
 
     @field_validator("conditions")
     @classmethod
     def _name_files(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
-        """Files are named after them; see ``run_directory/layout.py``."""
+        """Check the names of conditions, which name files; see ``run_directory/layout.py``."""
         for name in conditions:
             if found := {*"@/"}.intersection(name):
                 raise ValueError(
-                    f"{name!r} has {' and '.join(sorted(found))}, and files are named after "
-                    "conditions, where @ begins a variant's name and / a folder; register the "
+                    f"{name!r} contains {' and '.join(sorted(found))}, but conditions name files, "
+                    "where @ begins the name of a variant and / separates folders; register the "
                     "selector under another name"
                 )
         return conditions
@@ -146,19 +146,19 @@ class Recipe(RecipeSection):
     @field_validator("audits")
     @classmethod
     def _name_folders(cls, wanted: Mapping[str, AuditChoice]) -> Mapping[str, AuditChoice]:
-        """Folders and files are named after them; see ``run_directory/layout.py``."""
+        """Check the audits and their names, which name folders (``run_directory/layout.py``)."""
         known = ["audit", *(name for name, choice in wanted.items() if choice.of is None)]
         for name, choice in wanted.items():
             if not _AUDIT_NAME.fullmatch(name) or name in _NO_AUDIT:
                 raise ValueError(
-                    f"{name!r} cannot name an audit; expected letters, digits, '_' and '-', and "
-                    f"none of {', '.join(_NO_AUDIT)}"
+                    f"{name!r} cannot name an audit; expected letters, digits, '_' and '-', but "
+                    f"not {', '.join(_NO_AUDIT)}"
                 )
             if fault := choice.fault():
                 raise ValueError(f"{name!r} {fault}")
             if choice.of is not None and choice.of not in known:
                 raise ValueError(
-                    f"{name!r} is of {choice.of!r}, which is no audit; known: {', '.join(known)}"
+                    f"{name!r}: unknown audit {choice.of!r} in `of`; known: {', '.join(known)}"
                 )
         return wanted
 
@@ -171,31 +171,31 @@ class Recipe(RecipeSection):
         for name in names:
             if not _FIGURE.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} is no figure; expected one such as pool.solved, pool.recovered@8, "
+                    f"unknown figure {name!r}; expected one such as pool.solved, pool.recovered@8, "
                     "audit.greedy, audit.pass@4, gapft.pass_at_1, gapft.kappa_S, gapft.steps, "
                     f"gapft{MINUS}uniform.delta"
                 )
             if names.count(name) > 1:
-                raise ValueError(f"{name!r} is given twice; a figure has one source")
+                raise ValueError(f"{name!r} is given twice; expected one value per figure")
         return wanted
 
     @property
     def calibration(self) -> int | Literal["validation"] | None:
-        """What the calibration split is made of; None: there is none."""
+        """Source of the calibration split; None: there is none."""
         return self.experiments.get("scaling", {}).get("calibration")
 
     @property
     def further(self) -> tuple[str, ...]:
-        """The names of the further audits."""
+        """Name of the further audits."""
         return tuple(name for name, choice in self.audits.items() if choice.of is None)
 
     @property
     def subsets(self) -> dict[str, AuditChoice]:
-        """The named subsets."""
+        """Named subsets of audits."""
         return {name: choice for name, choice in self.audits.items() if choice.of is not None}
 
     def on(self, audit: str) -> Recipe:
-        """This recipe with the task, limit and verifier that an audit names as its own."""
+        """Return this recipe with the task, limit and verifier of one audit."""
         if not audit:
             return self
         choice = self.audits[audit]
@@ -203,7 +203,7 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"data": data, "verifier": choice.verifier})
 
     def searched_as(self, other: Recipe) -> Recipe:
-        """This recipe with the calibration and the audits of another, which may come later."""
+        """Return this recipe with another's calibration and audits, which may be added later."""
         kept = self.without("scaling").experiments
         kept |= {name: of for name, of in other.experiments.items() if name == "scaling"}
         return self.model_copy(update={"experiments": kept, "audits": other.audits})
@@ -212,8 +212,8 @@ class Recipe(RecipeSection):
         """Make the paths of id files and those among selectors' parameters absolute.
 
         Args:
-            plugins: selectors that declare which parameters are paths (``files``); None: those
-                that ship or are installed.
+            plugins: their selectors declare which parameters are paths (``files``); None: the
+                bundled and installed plugins.
         """
         plugins = plugins or load_plugins()
         audits = {
@@ -229,19 +229,19 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"audits": audits, "conditions": conditions})
 
     def without(self, name: str) -> Recipe:
-        """This recipe, and nothing of an experiment."""
+        """Return this recipe without one experiment."""
         kept = {key: of for key, of in self.experiments.items() if key != name}
         return self.model_copy(update={"experiments": kept})
 
     def identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
-        """All that a run's search is made by.
+        """Return every setting that determines a run's search.
 
-        Of the experiments only what scaling takes out of the pool; of the model's arguments those
-        that do not only say how it is asked (``binding``).
+        Of the experiments, only the calibration problems that scaling removes from the pool; of the
+        model's arguments, only those that are fixed (``select_bound_args``).
 
         Args:
-            plugins: those that are loaded: the model's sampler declares these arguments. None:
-                what ships or is installed.
+            plugins: the model's sampler declares its operational arguments; None: the bundled and
+                installed plugins.
         """
         found = self._bound(_SEARCH)
         found["model"]["args"] = binding(
@@ -252,19 +252,19 @@ class Recipe(RecipeSection):
         return {**found, "experiments": bound}
 
     def trained_by(self) -> dict[str, Any]:
-        """What a run's training sets and adapters are made by besides, but for its conditions."""
+        """Return the other settings that determine training sets and adapters."""
         found = self._bound(_ADAPTER)
         del found["budget"]["token_tolerance"]  # only checked
         return found
 
     def _bound(self, since: str) -> dict[str, Any]:
-        """The sections of that kind."""
+        """Return the sections with that mark."""
         fields = type(self).model_fields.items()
         bound = {name for name, field in fields if since in field.metadata}
         return self.model_dump(mode="json", include=bound)
 
     def own_faults(self) -> dict[tuple[str, ...], str]:
-        """What of the conditions' settings cannot be, by key; it is known before any search."""
+        """Find contradictions in the conditions' settings, by key, before any search."""
         found: dict[tuple[str, ...], str] = {}
         for name, of in self.conditions.items():
             key = ("conditions", name, "training") if of.training else ("training",)
@@ -272,7 +272,7 @@ class Recipe(RecipeSection):
                 found.setdefault(key, fault)
             if of.k is not None and of.k > self.search.k:
                 found["conditions", name, "k"] = (
-                    f"must be among the samples of the one search, and search.k is {self.search.k}"
+                    f"must be at most search.k, which is {self.search.k}"
                 )
         return found
 
@@ -280,8 +280,8 @@ class Recipe(RecipeSection):
         settings, n = self.training_of(condition), self.slots(condition)
         if settings.start_tokens is not None and self.model.start_tokens is None:
             return (
-                f"start_tokens is {settings.start_tokens}, and nothing says what the generator "
-                "sees; set model.start_tokens too"
+                f"start_tokens is {settings.start_tokens}, but model.start_tokens, which sets the "
+                "generator's prompts, is missing; set it too"
             )
         groups = settings.update_groups
         if groups is None or not isinstance(n, int):
@@ -291,56 +291,56 @@ class Recipe(RecipeSection):
             return ""
         return (
             f"update_groups is {groups}, but (budget.n + budget.replay) x training.repetitions is "
-            f"only {exposures}, less than one exposure a step"
+            f"only {exposures}, less than one exposure per step"
         )
 
     def training_of(self, condition: str | None) -> Training:
-        """How a condition is trained: the section ``training`` with the keys of its own.
+        """Return the training settings of a condition: section ``training`` with its own keys.
 
         Raises:
-            ValidationError: a key of its own is unknown or its value wrong; none of a recipe that
-                was read.
+            ValidationError: one of its own keys is unknown or has a wrong value; never raised for a
+                recipe that was loaded from a file.
         """
         of = self.conditions.get(condition or "")
         return _trained(self.training, of.training if of else {})
 
     def trainers(self) -> list[str]:
-        """The names of the trainers that its conditions are trained by."""
+        """Return the names of the trainers of all conditions."""
         return list(dict.fromkeys(self.training_of(name).trainer for name in self.conditions))
 
     def k(self, condition: str) -> int:
-        """K of a condition: the samples of the search that its evidence is of."""
+        """Return K of a condition: how many samples of the search define its evidence."""
         return self.conditions[condition].k or self.search.k
 
     def windows(self) -> list[int]:
-        """The K below that of the search that conditions have, ascending."""
+        """Return every K of a condition that is below the search's, ascending."""
         return sorted({self.k(name) for name in self.conditions} - {self.search.k})
 
     def settled(self, condition: Condition) -> dict[str, Any]:
-        """All that a condition's training sets and adapters are made by, defaults among it."""
+        """Return all settings of a condition's training sets and adapters, with defaults."""
         training = _trained(self.training, condition.training).model_dump(mode="json")
         said = condition.model_dump(mode="json")
         return said | {"k": condition.k or self.search.k, "training": training}
 
     def slots(self, condition: str) -> int | str:
-        """The slots of a matched condition: a number, ``recovered`` or ``verified``."""
+        """Return the slots of a matched condition: a number, ``recovered`` or ``verified``."""
         return self.conditions[condition].n or self.budget.n
 
     def selectors(self) -> list[str]:
-        """The names of the selectors that its conditions call."""
+        """Return the names of the selectors of all conditions."""
         return list(dict.fromkeys(of.selector for of in self.conditions.values()))
 
     def replicates(self) -> dict[str, str]:
-        """Map each condition that repeats the training of another one to that condition."""
+        """Map each condition that repeats another's training to that condition."""
         return find_replicates(self.model_dump(mode="json"))
 
     def run_as(self, other: Recipe) -> Recipe:
-        """This recipe, with jobs run and the model asked as another of the same identity says."""
+        """Return this recipe with the model and executor sections of one of the same identity."""
         return self.model_copy(update={"model": other.model, "executor": other.executor})
 
 
 def _trained(settings: Training, own: Mapping[str, Any]) -> Training:
-    """The section ``training`` with some keys of its own."""
+    """Override keys of the section ``training``."""
     if not own:
         return settings
     said = settings.model_dump(mode="json")
@@ -354,7 +354,7 @@ _PREFIX = "bundled:"
 
 
 def resolve_model(name: str) -> str:
-    """Gives the folder of a bundled model; any other name comes back as it is.
+    """Return the folder of a bundled model; return any other name unchanged.
 
     Raises:
         UserError: no such model is bundled.
@@ -371,12 +371,12 @@ def resolve_model(name: str) -> str:
 
 
 def model_args(recipe: Recipe) -> dict[str, Any]:
-    """The recipe's model arguments with ``pretrained`` resolved."""
+    """Return the recipe's model arguments with ``pretrained`` resolved."""
     return {**recipe.model.args, "pretrained": resolve_model(recipe.model.args["pretrained"])}
 
 
 def sampler_settings(recipe: Recipe) -> SamplerSettings:
-    """What the recipe says of generation, for the sampler."""
+    """Build the sampler's settings from the recipe."""
     return SamplerSettings(
         backend=recipe.model.backend,
         model_args=model_args(recipe),

@@ -1,4 +1,4 @@
-"""The sections of a recipe: every key with its default, its bounds and what it means."""
+"""The sections of a recipe: every key with its type, default, bounds and description."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gapft_harness.core.cgroups import threads_per_process, usable_cores
 
 
 class RecipeSection(BaseModel):
-    """Base class of a section of a recipe, a pydantic model.
+    """Base class of the sections of a recipe, a pydantic model.
 
     Each key is a field with type, bounds, default and description. Unknown keys are errors; values
-    are read strictly and do not change.
+    are validated strictly and are immutable.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
@@ -33,32 +33,34 @@ Normalization = Literal["token_mean", "sequence_mean", "token_sum"]
 
 
 class Grpo(RecipeSection):
-    """Online training by TRL's GRPOTrainer; what no paper says has TRL's default."""
+    """Online training by TRL's GRPOTrainer; keys that no paper states have TRL's defaults."""
 
     prompts_per_update: int = Field(4, ge=1, description="prompts of one optimizer step")
     group_size: int = Field(8, ge=2, description="responses drawn for each prompt")
     mask_flat: bool = Field(
         False,
-        description="leave groups whose rewards are all equal out of the loss, after they are "
-        "drawn; nothing is drawn in their place",
+        description="exclude groups whose rewards are all equal from the loss after they are "
+        "drawn; they are not replaced",
     )
     reward: Literal["task", "permissive"] = Field(
         "task",
-        description="1 for a response that passes the task's verifier, or the more permissive one "
-        "that it declares; else 0",
+        description="1 for a response that passes the task's verifier, or the more permissive "
+        "verifier that it declares; else 0",
     )
     reward_seconds: float = Field(
-        10.0, gt=0, description="seconds for a group's rewards, and then for each response's"
+        10.0,
+        gt=0,
+        description="time limit in s for the rewards of a group, then for each response alone",
     )
     max_unjudged: float = Field(
         0.05,
         ge=0,
         le=1,
-        description="share of an arm's responses without a reward above which it ends with an "
-        "error",
+        description="largest share of an arm's responses that may lack a reward; above it the arm "
+        "fails",
     )
     max_tokens: int | None = Field(
-        None, ge=1, description="maximum of new tokens in a response; default: the search's"
+        None, ge=1, description="maximum number of new tokens per response; default: the search's"
     )
     micro_batch: int | None = Field(
         None, ge=1, description="responses per forward pass; default: all of an update"
@@ -73,20 +75,20 @@ class Grpo(RecipeSection):
         "each response's own, or a constant",
     )
     scale_rewards: Literal["group", "batch", "none"] = Field(
-        "group", description="advantages are divided by the deviation of these rewards"
+        "group", description="advantages are divided by the standard deviation of these rewards"
     )
 
     @model_validator(mode="after")
     def _fits(self) -> Grpo:
         if self.update % self.forward:
             raise ValueError(
-                f"micro_batch is {self.forward}, and an update has {self.update} responses "
-                "(prompts_per_update x group_size); take a divisor"
+                f"micro_batch is {self.forward}, but must divide the {self.update} responses of an "
+                "update (prompts_per_update x group_size)"
             )
         if self.mask_flat and self.loss in ("grpo", "dr_grpo") and self.beta == 0:
             raise ValueError(
-                f"mask_flat changes nothing with loss: {self.loss} and beta: 0, as flat groups "
-                "have advantage 0 and no say in the divisor; take loss: dapo or bnpo"
+                f"mask_flat has no effect with loss: {self.loss} and beta: 0, because flat groups "
+                "have advantage 0 and do not change the divisor; set loss: dapo or bnpo"
             )
         return self
 
@@ -112,27 +114,29 @@ class Training(RecipeSection):
         ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
         description="modules that get adapters",
     )
-    learning_rate: float = Field(5e-5, gt=0, description="AdamW learning rate, the highest")
+    learning_rate: float = Field(5e-5, gt=0, description="highest learning rate of AdamW")
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="course of the learning rate after the warm-up"
+        "constant", description="learning rate schedule after the warm-up"
     )
     warmup_steps: int = Field(
         0, ge=0, description="optimizer steps over which the learning rate rises from 0"
     )
     weight_decay: float = Field(0.01, ge=0, description="AdamW weight decay")
-    clip_norm: float = Field(1.0, gt=0, description="gradient norm is clipped to this")
+    clip_norm: float = Field(
+        1.0, gt=0, description="maximum gradient norm; larger gradients are clipped to it"
+    )
     micro_batch: int = Field(2, ge=1, description="sequences per forward pass")
     accumulation: int = Field(8, ge=1, description="forward passes per optimizer step")
     padding_free: bool = Field(
         False,
         description="concatenate a step's sequences in one forward pass instead of padding them; "
-        "`micro_batch` then only counts for the size of a step",
+        "`micro_batch` then only affects the size of a step",
     )
     max_tokens: int | None = Field(
         None,
         ge=2,
-        description="maximum of tokens in one forward pass without padding; default: 16,384, on a "
-        "CPU 1,024 (a longer sequence is a pass alone)",
+        description="maximum number of tokens in one forward pass without padding; default: "
+        "16,384, on a CPU 1,024 (a longer sequence gets its own pass)",
     )
     update_groups: int | None = Field(
         None,
@@ -145,12 +149,13 @@ class Training(RecipeSection):
         None,
         ge=1,
         le=2,
-        description="start tokens of the training prompt alone, 1 or 2, where `model.start_tokens` "
-        "says what the generator saw; default: as many as there",
+        description="start tokens of the training prompt alone, 1 or 2; needs "
+        "`model.start_tokens`, which sets the generator's prompts and is the default",
     )
-    max_length: int = Field(2048, ge=2, description="longest sequence in tokens")
+    max_length: int = Field(2048, ge=2, description="maximum length of a sequence in tokens")
     too_long: Literal["refuse", "truncate"] = Field(
-        "refuse", description="a longer sequence is an error, or loses its end (counted)"
+        "refuse",
+        description="a longer sequence is an error, or is truncated at its end (and counted)",
     )
     normalization: Normalization = Field(
         "token_mean",
@@ -165,20 +170,20 @@ class Training(RecipeSection):
     )
     quantize: Literal["8bit", "4bit"] | None = Field(
         None,
-        description="store the frozen base's linear layers in 8 or 4 bits (bitsandbytes); training "
-        "then uses another base than the search",
+        description="store the frozen base's linear layers in 8 or 4 bits (bitsandbytes); the base "
+        "of training then differs from that of the search",
     )
     kernels: Literal["plain", "fused"] = Field(
         "plain",
         description="`fused`: LoRA layers that compute in the base's 16 bits, and Liger's kernels; "
-        "a CUDA device only: refused elsewhere, before the search",
+        "needs a CUDA device, which is checked before the search",
     )
-    gradient_checkpointing: bool = Field(False, description="trade speed for memory")
+    gradient_checkpointing: bool = Field(False, description="use less memory, at lower speed")
     grpo: Grpo = Field(default_factory=Grpo)
 
     @model_serializer(mode="wrap")
     def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As it always was where nothing is said of GRPO: adapters are compared by this."""
+        """Omit GRPO defaults, so that adapters without GRPO keys compare equal."""
         said: dict[str, Any] = dump(self)
         if said.get("grpo") == Grpo().model_dump(mode="json"):
             del said["grpo"]
@@ -188,59 +193,62 @@ class Training(RecipeSection):
     def _one_fits(self) -> Training:
         if self.padding_free and self.max_tokens and self.max_tokens < self.max_length:
             raise ValueError(
-                f"max_tokens is {self.max_tokens}, but a sequence may have max_length "
-                f"{self.max_length} tokens; raise max_tokens or lower max_length"
+                f"max_tokens is {self.max_tokens}, but must be at least max_length "
+                f"({self.max_length}); raise max_tokens or lower max_length"
             )
         if self.kernels == "fused" and (self.dtype == "float32" or self.quantize is not None):
             raise ValueError(
-                "kernels: fused is for a base of 16 bits; set dtype: bfloat16 and leave quantize "
-                "out, or set kernels: plain"
+                "kernels: fused needs a base in 16 bits; set dtype: bfloat16 and remove quantize, "
+                "or set kernels: plain"
             )
         if self.padding_free and self.quantize == "8bit":
             raise ValueError(
-                "quantize: 8bit looks for outliers over a whole forward pass, so sequences laid "
-                "end to end would have a say in each other; take 4bit, or padding_free: false"
+                "quantize: 8bit detects outliers over a complete forward pass, so concatenated "
+                "sequences would affect each other; set quantize: 4bit, or padding_free: false"
             )
         return self
 
 
 class Data(RecipeSection):
-    """Which problems: an lm-eval task's training split is the pool, its test split the audit."""
+    """The problems: an lm-eval task's training split is the pool, its test split the audit."""
 
     task: str = Field(description="lm-eval task whose splits are used, e.g. gapft_logiqa")
     pool_limit: int | None = Field(
-        None, ge=1, description="use this many pool problems, drawn by a frozen hash of their ids"
+        None, ge=1, description="number of pool problems to use, drawn by a fixed hash of their ids"
     )
     audit_limit: int | None = Field(
-        None, ge=1, description="use this many audit problems, drawn by a frozen hash of their ids"
+        None,
+        ge=1,
+        description="number of audit problems to use, drawn by a fixed hash of their ids",
     )
     limit_takes: Literal["hash", "first"] = Field(
         "hash",
-        description="which problems a limit takes: `hash`, as above, or `first`, the first of the "
-        "split, as lm_eval's --limit",
+        description="problems that a limit selects: `hash`, as above, or `first`, the first of the "
+        "split, like lm_eval's --limit",
     )
     deduplicate: bool = Field(
-        False, description="drop problems whose content repeats an earlier one of the same split"
+        False, description="drop problems with the same content as an earlier one of the same split"
     )
     drop_shared: bool = Field(
-        False, description="drop pool problems that are also in the audit; else they are an error"
+        False,
+        description="drop pool problems that are also in the audit; otherwise they are an error",
     )
     keep_shared: bool = Field(
         False,
-        description="keep pool problems that are also in the audit, and count them: for the "
-        "paper's older protocol alone",
+        description="keep pool problems that are also in the audit, and count them; only for the "
+        "paper's older protocol",
     )
 
     @field_validator("keep_shared")
     @classmethod
     def _not_both(cls, keep: bool, info: ValidationInfo) -> bool:
         if keep and info.data.get("drop_shared"):
-            raise ValueError("cannot be true where data.drop_shared is; expected one of them")
+            raise ValueError("cannot be true together with data.drop_shared; remove one of them")
         return keep
 
 
 class Model(RecipeSection):
-    """The source policy and how it is run, spelled as lm-eval's --model and --model_args."""
+    """The source policy and its backend, in the terms of lm-eval's --model and --model_args."""
 
     backend: str = Field("hf", description="sampler: hf, recorded, or a plugin's")
     args: dict[str, Any] = Field(
@@ -248,8 +256,8 @@ class Model(RecipeSection):
     )
     chat_template: bool | None = Field(
         None,
-        description="render prompts through the chat template; default: whether the tokenizer has "
-        "one, as `gapft run` and `gapft gap` then say",
+        description="render prompts through the chat template; default: true if the tokenizer has "
+        "one, as `gapft run` and `gapft gap` report",
     )
     system_instruction: str | None = Field(None, description="system turn of the chat template")
     fewshot_as_multiturn: bool = Field(
@@ -261,8 +269,8 @@ class Model(RecipeSection):
         None,
         ge=1,
         le=2,
-        description="start tokens before every prompt, 1 or 2, in search, audit and, where "
-        "`training.start_tokens` says nothing else, training; default: what lm-eval makes of it",
+        description="start tokens before every prompt, 1 or 2, in search, audit and training (see "
+        "`training.start_tokens`); default: as lm-eval adds them",
     )
 
     @field_validator("args")
@@ -270,65 +278,68 @@ class Model(RecipeSection):
     def _has_pretrained(cls, args: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(args.get("pretrained"), str):
             raise ValueError(
-                "needs `pretrained`, a model folder or a hub name: --model-args pretrained=MODEL"
+                "`pretrained` is missing; expected a model folder or a hub name: --model-args "
+                "pretrained=MODEL"
             )
         return args
 
 
 class VerifierChoice(RecipeSection):
-    """Overrides the task's verifier or its rule for this model. Empty: as the task says."""
+    """Overrides the task's verifier or its parameters. Empty: as the task declares."""
 
-    name: str | None = Field(None, description="verifier to use instead of the task's own")
+    name: str | None = Field(None, description="verifier that replaces the task's own")
     params: dict[str, Any] = Field(
-        default_factory=dict, description="parameters that replace the task's, e.g. rule"
+        default_factory=dict, description="parameters that override the task's, e.g. rule"
     )
 
 
 class Search(RecipeSection):
     """One greedy decode and K samples per problem, on the pool and on the audit."""
 
-    k: int = Field(8, ge=1, description="K, samples per problem")
+    k: int = Field(8, ge=1, description="K, the number of samples per problem")
     temperature: float = Field(0.7, gt=0, description="sampling temperature")
     top_p: float = Field(0.95, gt=0, le=1, description="nucleus mass")
     top_k: int = Field(0, ge=0, description="top-k cut; 0 means none")
     max_gen_toks: int | None = Field(
-        None, ge=1, description="maximum of new tokens in a response; default: the task's"
+        None, ge=1, description="maximum number of new tokens per response; default: the task's"
     )
     seed: int = Field(0, ge=0, description="seed of all samples of the run")
     chunk: int = Field(
         16,
         ge=1,
         description="problems per stored chunk, the unit of resumption; eight times as many "
-        "where each gets a single response",
+        "if each problem gets a single response",
     )
     stop: Literal["never", "first_pass"] = Field(
         "never",
-        description="first_pass: a pool problem that is solved gets no further samples; the audit "
-        "always gets all K",
+        description="first_pass: a solved pool problem gets no further samples; the audit always "
+        "gets all K",
     )
     round: int = Field(
-        1, ge=1, description="samples per problem that are drawn before `stop` checks them"
+        1, ge=1, description="samples per problem drawn between two checks of `stop`"
     )
 
     @field_validator("round")
     @classmethod
     def _needs_stop(cls, size: int, info: ValidationInfo) -> int:
         if size > 1 and info.data.get("stop") == "never":
-            raise ValueError("has a meaning only with search.stop: first_pass")
+            raise ValueError(
+                "has an effect only with search.stop: first_pass; remove it, or set search.stop"
+            )
         return size
 
 
 class EpisodeChoice(RecipeSection):
-    """Overrides how a task's episodes go: attempts with feedback in between. Empty: as it says."""
+    """Overrides a task's episodes (attempts with feedback in between). Empty: the task's values."""
 
     attempts: int | None = Field(
-        None, ge=1, description="maximum of attempts in one decode; default: the task's, 1 for most"
+        None, ge=1, description="maximum attempts in one decode; default: the task's, mostly 1"
     )
     executions: int | None = Field(
         None,
         ge=1,
-        description="times that a greedy episode's programs are run, an odd number; its label is "
-        "the majority's; default: the task's, 1 for most",
+        description="how often the programs of a greedy episode are run, an odd number; the "
+        "majority decides its label; default: the task's, mostly 1",
     )
 
     @field_validator("executions")
@@ -347,8 +358,8 @@ class EvidenceChoice(RecipeSection):
     )
     context: Literal["conversation", "problem"] = Field(
         "conversation",
-        description="what an episode's final attempt is trained on: the whole conversation that it "
-        "answered, or the problem's prompt alone",
+        description="training prompt of an episode's final attempt: the complete conversation "
+        "before it, or the problem's prompt alone",
     )
 
 
@@ -358,7 +369,7 @@ def _positive(n: int | str) -> int | str:
     return n
 
 
-#: How many example slots a condition has: a number, or what is known after search.
+#: Number of example slots of a condition: a number, or a count known after the search.
 Slots = Annotated[int | Literal["recovered", "verified"], AfterValidator(_positive)]
 
 
@@ -374,15 +385,15 @@ class BudgetChoice(RecipeSection):
     replay: int = Field(
         0,
         ge=0,
-        description="further slots that hold the same draw of solved problems in every matched "
+        description="additional slots with the same draw of solved problems in every matched "
         "condition of a seed",
     )
     token_tolerance: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="most that supervised tokens may differ between matched conditions of a seed, "
-        "as a share of the larger; default: reported only",
+        description="largest difference of supervised tokens between matched conditions of a seed, "
+        "as a share of the larger; default: no limit, only reported",
     )
 
 
@@ -393,7 +404,7 @@ class ExecutorChoice(RecipeSection):
     workers: int = Field(
         1,
         ge=1,
-        description="processes that run jobs in parallel, and into how many jobs the searches are "
+        description="processes that run jobs in parallel, and jobs into which each search is "
         "divided, which changes no sample; a cluster runs as many jobs at once as it can",
     )
     threads: int | None = Field(
@@ -404,10 +415,10 @@ class ExecutorChoice(RecipeSection):
     )
     address: str | None = Field(
         None,
-        description="ray: the cluster, `auto` or host:port; default: a Ray of its own here",
+        description="ray: the cluster, `auto` or host:port; default: a new Ray on this machine",
     )
     gpus: float | None = Field(
-        None, ge=0, description="ray: GPUs of each job; default: 1 where there are any"
+        None, ge=0, description="ray: GPUs of each job; default: 1 if there are any"
     )
     memory_gb: float | None = Field(
         None, gt=0, description="ray: memory that each job reserves, in GB; default: none"
@@ -417,14 +428,14 @@ class ExecutorChoice(RecipeSection):
     )
     fsdp: bool = Field(
         False,
-        description="split the frozen base's weights among the processes of a training (FSDP), for "
+        description="shard the frozen base's weights among the processes of a training (FSDP), for "
         "bases that do not fit one device; needs several processes",
     )
     checkpoint_steps: int | None = Field(
         None,
         ge=1,
-        description="optimizer steps between two checkpoints of a training; default: none, a "
-        "training that was killed starts its arm again",
+        description="optimizer steps between two checkpoints of a training; default: none, an "
+        "interrupted training starts again",
     )
 
     @property
@@ -439,7 +450,7 @@ class ExecutorChoice(RecipeSection):
         return {**self.model_dump(), "threads": self.threads_each}
 
     def describe_processes(self) -> str:
-        """Say how many processes and threads compute."""
+        """Describe how many processes and threads compute."""
         threads = f"{self.threads_each} CPU thread{'s' if self.threads_each > 1 else ''}"
         if self.address is not None:
             return f"each job has {threads}"
@@ -448,23 +459,23 @@ class ExecutorChoice(RecipeSection):
 
     @property
     def sharing(self) -> int:
-        """Worker processes that share a machine's memory, as far as is known."""
+        """Worker processes known to share one machine's memory."""
         return self.workers if self.address is None else 1
 
 
 class AuditChoice(RecipeSection):
-    """A further audit, of another task; or a named subset of an audit, which decodes nothing."""
+    """A further audit of another task, or a named subset of an audit, which decodes nothing."""
 
     task: str | None = Field(
         None,
-        description="a further audit: the lm-eval task whose audit problems are searched by the "
-        "source and decoded by every adapter, too; with `of`: a subset of those that are also in "
-        "that task's audit",
+        description="a further audit: the lm-eval task whose audit problems are also searched with "
+        "the source and decoded by every adapter; with `of`: the subset of problems that are also "
+        "in that task's audit",
     )
     limit: int | None = Field(
         None,
         ge=1,
-        description="with `task`: use this many of its problems, drawn by a frozen hash of their "
+        description="with `task`: number of its problems to use, drawn by a fixed hash of their "
         "ids",
     )
     verifier: VerifierChoice = Field(
@@ -474,35 +485,35 @@ class AuditChoice(RecipeSection):
     )
     of: str | None = Field(
         None,
-        description="a named subset: the audit whose problems it takes, `audit` or the name of a "
-        "further one",
+        description="a named subset: the audit that it is a subset of, `audit` or the name of a "
+        "further audit",
     )
     items: str | tuple[str, ...] | None = Field(
         None,
         description="with `of`: the problems' ids, a list or the path of a text file with one id "
-        "a line",
+        "per line",
     )
 
     @field_validator("items")
     @classmethod
     def _some(cls, items: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         if items is not None and not items:
-            raise ValueError("names no problem; expected a file, or ids")
+            raise ValueError("is empty; expected the path of a file, or ids")
         if isinstance(items, tuple) and (twice := [i for i in items if items.count(i) > 1]):
-            raise ValueError(f"names {twice[0]!r} twice")
+            raise ValueError(f"contains {twice[0]!r} twice")
         return items
 
     def fault(self) -> str:
-        """What of it does not belong together; empty if all does."""
+        """Describe keys that contradict each other; return ``""`` if there are none."""
         of_task = self.limit is not None or self.verifier != VerifierChoice()
         if self.of is None and (self.task is None or self.items is not None):
-            return "lacks what it is of: expected `task`, or `of` with `items` or `task`"
+            return "has no problems: expected `task`, or `of` with `items` or `task`"
         if self.of is not None and (of_task or (self.task is None) == (self.items is None)):
-            return "is a subset: expected `of` with either `items` or `task`, and nothing else"
+            return "is a subset: expected `of` with either `items` or `task`, and no other key"
         return ""
 
     def said(self) -> dict[str, Any]:
-        """What it says, without defaults."""
+        """Return the keys that differ from their defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -512,7 +523,8 @@ class Statistics(RecipeSection):
     replicates: int = Field(2000, ge=1, description="bootstrap replicates")
     items: Literal["crossed", "nested"] = Field(
         "crossed",
-        description="a replicate's audit problems: drawn once for all its seeds, or for each seed "
-        "that it drew again, which understates the spread (intervals of conditions and contrasts)",
+        description="audit problems of a replicate: drawn once for all its seeds (crossed), or "
+        "again for each drawn seed (nested), which understates the spread of conditions and "
+        "contrasts",
     )
     seed: int = Field(0, ge=0, description="seed of the replicates")

@@ -1,1 +1,1 @@
-"""Training: the plan and the budget (pure Python), the objective, the LoRA loop."""
+"""Training: the plan and the budget (without torch), the objective, the LoRA and GRPO loops."""

@@ -1,6 +1,6 @@
-"""``torchrun --nproc-per-node N -m gapft_harness.training RUN``: the name that users type.
+"""Entry point of ``torchrun --nproc-per-node N -m gapft_harness.training RUN``.
 
-The command is the train stage's (``stages/train/processes.py``), which stands above this room.
+The command belongs to the train stage (``stages/train/processes.py``), a layer above this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapters on disk: their folders, whole or absent, with a model card; and at another scale."""
+"""Adapters on disk: complete or absent folders with a model card; and scaled adapters."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from gapft_harness.recipe.sections import Training
 
 @contextlib.contextmanager
 def whole_folder(output: Path) -> Iterator[Path]:
-    """Gives an empty neighbour of ``output`` to fill, which takes its place at the end.
+    """Yield an empty folder beside ``output`` to fill, and rename it to ``output`` at the end.
 
     Args:
         output: the folder; it does not exist yet.
 
     Raises:
-        GapftError: it cannot be written; nothing is left then.
+        GapftError: the folder cannot be written; nothing is left behind.
     """
     partial = output.with_name(f".{output.name}.partial")
     try:
-        if partial.exists():  # of a command that was killed
+        if partial.exists():  # left by an interrupted command
             shutil.rmtree(partial)
         partial.mkdir(parents=True)
         yield partial
@@ -42,7 +42,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
         sync_folder(output.parent)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        # safetensors has an error of its own for a full disk
+        # safetensors has its own error for a full disk
         if isinstance(error, OSError | SafetensorError):
             raise unwritable(output, error) from error
         raise
@@ -81,7 +81,7 @@ settings, the budget and the hashes that arms of one comparison can be checked b
 
 
 def model_card(facts: Mapping[str, Any]) -> str:
-    """The README.md of an adapter folder, from the trainer's facts."""
+    """Return the README.md of an adapter folder, from the trainer's facts."""
     return _CARD.format(
         **{**facts["settings"], **facts["budget"], **_top(facts)}, batch=_batch(facts)
     )
@@ -93,7 +93,7 @@ def _top(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _base_argument(facts: Mapping[str, Any]) -> str:
-    """Write the base as an argument of lm-eval: with its commit, if it came from the hub."""
+    """Format the base as an argument of lm-eval: with its commit, if it came from the hub."""
     revision = facts.get("base_revision")
     return f"{facts['base_model']}{f',revision={revision}' if revision else ''}"
 
@@ -110,18 +110,18 @@ def _batch(facts: Mapping[str, Any]) -> str:
 def save_adapter(
     output: Path, model: Any, facts: Mapping[str, Any], files: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Writes a standard PEFT folder with its facts, and texts such as its log and a model card.
+    """Write a standard PEFT folder with its facts, and texts such as its log and a model card.
 
     Args:
         output: the folder; it does not exist yet.
-        facts: of ``training.json``.
-        files: further texts by their names.
+        facts: content of ``training.json``.
+        files: further texts by file name.
 
     Returns:
-        The facts as written: with ``adapter_sha256``, the hash of the weight files.
+        The written facts, with ``adapter_sha256``, the hash of the weight files.
 
     Raises:
-        GapftError: the folder cannot be written; nothing is left then.
+        GapftError: the folder cannot be written; nothing is left behind.
     """
     with whole_folder(output) as partial:
         model.save_pretrained(partial)
@@ -134,7 +134,7 @@ def save_adapter(
 
 
 def saved_config(settings: Training) -> dict[str, Any]:
-    """What ``adapter_config.json`` of an adapter under these settings holds, its base left out."""
+    """Build ``adapter_config.json`` of an adapter with these settings, without its base."""
     from gapft_harness.training.model import lora_config
 
     config = lora_config(settings)
@@ -143,7 +143,7 @@ def saved_config(settings: Training) -> dict[str, Any]:
 
 
 def default_config() -> dict[str, Any]:
-    """What PEFT takes where an ``adapter_config.json`` does not say a key."""
+    """Return PEFT's defaults for missing keys of an ``adapter_config.json``."""
     from peft import LoraConfig
 
     return _as_saved(LoraConfig(target_modules=[]))
@@ -159,7 +159,7 @@ def _as_saved(config: Any) -> dict[str, Any]:
 
 
 def _deterministic_config(path: Path) -> None:
-    """PEFT writes ``target_modules`` from a set; sorted, the file's bytes repeat."""
+    """Sort ``target_modules``, which PEFT writes from a set, so that the bytes are reproducible."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -176,7 +176,7 @@ tags: [gapft-harness, lora]
 The LoRA adapter of `{condition}`, seed {seed}, with its update multiplied by {scale:g}. No weight
 was trained again. The scale is the largest of 0.25, 0.5, 0.75 and 1 at which, and at every smaller
 one, an upper bound on the share of solved problems that are lost is at most {tolerance:g}; 0, the
-source itself, where there is none. `scaling.json` has the counts and bounds that it was chosen by.
+source itself, if there is none. `scaling.json` has the counts and bounds that it was chosen by.
 
 Load it with lm-eval:
 
@@ -184,7 +184,8 @@ Load it with lm-eval:
 """
 
 
-#: Settings under which an adapter's update is its lora_B times its lora_A; the first is PEFT's own.
+#: Settings under which an adapter's update is lora_B times lora_A; the first value is PEFT's
+#: default.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "use_dora": (False, None),
@@ -195,10 +196,10 @@ _A, _B = ("lora_A", "lora_embedding_A"), ("lora_B", "lora_embedding_B")
 
 
 def _check_scalable(folder: Path) -> None:
-    """Stops if an adapter's update is no multiple of its lora_B.
+    """Check that scaling lora_B scales an adapter's complete update.
 
     Raises:
-        UserError: it is no plain LoRA adapter; the message names the key of its configuration.
+        UserError: it is not a plain LoRA adapter; the message names the key of its configuration.
     """
     path = folder / "adapter_config.json"
     try:
@@ -209,25 +210,25 @@ def _check_scalable(folder: Path) -> None:
         if config.get(key, allowed[0]) not in allowed:
             raise UserError(
                 f"{path}: {key} is {config[key]!r}, so multiplying lora_B does not scale the "
-                f"whole update; expected {allowed[0]!r}"
+                f"complete update; expected {allowed[0]!r}"
             )
 
 
 def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, Any]) -> None:
-    """Writes a PEFT folder whose update is ``scale`` times another's.
+    """Write a PEFT folder whose update is ``scale`` times another adapter's.
 
-    The same input gives the same bytes.
+    The output's bytes depend only on the inputs.
 
     Args:
-        folder: the adapter, as PEFT writes it.
-        output: the folder to make; it does not exist yet, and is there whole or not at all.
-        scale: α; at 0 the model is the source.
-        facts: of ``scaling.json``; with the key ``base_model`` a model card is written too.
-            ``adapter_sha256``, the hash of the weights that are written, is added.
+        folder: the adapter, a PEFT folder.
+        output: the folder to write, complete or not at all; it must not exist.
+        scale: α; 0 gives the source model.
+        facts: content of ``scaling.json``; with the key ``base_model``, a model card is also
+            written. ``adapter_sha256``, the hash of the written weights, is added.
 
     Raises:
-        UserError: ``folder`` is no plain LoRA adapter.
-        GapftError: the folder cannot be written; nothing is left then.
+        UserError: ``folder`` is not a plain LoRA adapter.
+        GapftError: the folder cannot be written; nothing is left behind.
     """
     from peft import load_peft_weights
     from safetensors.torch import save_file
@@ -252,11 +253,11 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
 
 
 def _is_b(name: str, folder: Path) -> bool:
-    """Whether a weight is a lora_B, of a linear layer or of an embedding; else it is a lora_A."""
+    """Return whether a weight is a lora_B (linear layer or embedding); else it is a lora_A."""
     parts = name.split(".")
     if not any(part in parts for part in _A + _B):
         raise UserError(
-            f"{folder}: holds the weight {name}, so multiplying lora_B does not scale the whole "
-            "update; expected lora_A and lora_B alone"
+            f"{folder}: contains the weight {name}, so multiplying lora_B does not scale the "
+            "complete update; expected only lora_A and lora_B"
         )
     return any(part in parts for part in _B)

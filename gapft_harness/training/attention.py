@@ -1,8 +1,8 @@
-"""Attention over several sequences laid end to end: each sees itself alone, and no padding exists.
+"""Attention over concatenated sequences: each sequence attends to itself alone, without padding.
 
-Registered with transformers as an attention of its own (``AttentionInterface``), so that every
-architecture that takes its attention from there can use it. The ends of the sequences arrive as
-``cu_seq_lens_q``, the name that models pass on to flash attention.
+It is registered with transformers (``AttentionInterface``), so that every architecture that uses
+this interface can use it. The boundaries of the sequences arrive as ``cu_seq_lens_q``, the name
+that models pass on to flash attention.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import torch
 
 from gapft_harness.core.errors import UserError
 
-#: The name that a model is loaded with (``attn_implementation``).
+#: Value of ``attn_implementation`` with which a model is loaded.
 SEGMENTS = "gapft_segments"
 
-#: Torch's kernels that it computes with: over all sequences of a pass at once, or one by one.
+#: Torch's kernels: for all sequences of a pass at once, or one by one.
 PACKED, BY_SEQUENCE = "varlen_attn", "scaled_dot_product_attention"
-#: On a CPU the latter's backward pass is slow in 16 bits. Sequences up to this length are computed
-#: by plain products instead, 2.5 to 6 times faster, and keep a matrix of weights each.
+#: On a CPU, the latter's backward pass is slow in 16 bits. Sequences up to this length are computed
+#: by plain products instead, 2.5 to 6 times faster, and each saves a matrix of attention weights.
 DENSE_LENGTH = 512
 DENSE = f"products up to {DENSE_LENGTH} tokens, {BY_SEQUENCE} beyond"
 
 _OFF = "set training.padding_free: false"
 
-#: What some architectures ask of an attention and this one does not have.
+#: Options of some architectures that this attention does not support.
 _UNKNOWN = ("softcap", "s_aux", "position_bias")
 
 
 def register_segments() -> None:
-    """Makes the attention known to transformers. Doing so twice is no error."""
+    """Register the attention with transformers; may be called repeatedly."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(SEGMENTS, attend)
@@ -52,42 +52,46 @@ def attend(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention within each sequence.
+    """Compute causal attention within each sequence.
 
     Args:
         module: the attention layer.
         query: (1, heads, T, width); ``key`` and ``value`` may have fewer heads.
         key: see query.
         value: see query.
-        attention_mask: none is built for this attention.
-        scaling: of the scores; None: 1 / sqrt(width).
-        dropout: of the attention's weights.
-        cu_seq_lens_q: where sequences end, from 0 to T.
-        sliding_window: how far back a token sees; refused where a sequence is longer.
-        others: what else the architecture passes on.
+        attention_mask: must be None; none is built for this attention.
+        scaling: factor of the scores; None: 1 / sqrt(width).
+        dropout: dropout of the attention weights.
+        cu_seq_lens_q: boundaries of the sequences, from 0 to T.
+        sliding_window: number of tokens that a token attends back to; no sequence may be longer.
+        others: further options of the architecture.
 
     Returns:
-        (1, T, heads, width), and no weights.
+        Output of shape (1, T, heads, width), and None for the weights.
 
     Raises:
-        UserError: the architecture asks for what this attention does not have.
+        UserError: the architecture needs an option that this attention does not support.
     """
     name = type(module).__name__
     if cu_seq_lens_q is None or attention_mask is not None:
-        raise UserError(f"{name}: does not pass on where sequences end; {_OFF}")
+        raise UserError(f"{name}: does not pass on the ends of sequences; {_OFF}")
     if asked := [key for key in _UNKNOWN if others.get(key) is not None]:
-        raise UserError(f"{name}: needs {asked[0]}, which training without padding lacks; {_OFF}")
+        raise UserError(
+            f"{name}: needs {asked[0]}, which padding-free training does not support; {_OFF}"
+        )
     lengths = [end - start for start, end in pairwise(cu_seq_lens_q)]
     if sliding_window is not None and max(lengths) > sliding_window:
-        raise UserError(f"{name}: sees back {sliding_window} tokens, a sequence is longer; {_OFF}")
+        raise UserError(
+            f"{name}: attends back {sliding_window} tokens, but a sequence is longer; {_OFF}"
+        )
     kernel = packed_kernel(query, value) if dropout == 0 else None
     by_sequence = DENSE if is_dense(0, query.dtype, query.device) else BY_SEQUENCE
     module.gapft_kernel = by_sequence if kernel is None else PACKED  # type: ignore[assignment]
     if kernel is not None:
         return _packed(kernel, query, key, value, tuple(cu_seq_lens_q), scaling), None
-    # neighbours of one length are one batch
+    # neighbours of equal length form one batch
     batches = [(len(list(alike)), length) for length, alike in groupby(lengths)]
-    # split, not sliced one by one: a slice's backward pass writes a tensor of the whole length
+    # split, not slices: a slice's backward pass writes a tensor of the complete length
     sizes = [rows * length for rows, length in batches]
     whole = (torch.split(t[0], sizes, dim=1) for t in (query, key, value))
     parts = []
@@ -123,13 +127,13 @@ def _dense(
         query: (rows, heads, length, width); ``key`` and ``value`` may have fewer heads.
         key: see query.
         value: see query.
-        scaling: of the scores; None: 1 / sqrt(width).
+        scaling: factor of the scores; None: 1 / sqrt(width).
 
     Returns:
         (rows, heads, length, width of the values).
     """
     rows, heads, length, width = query.shape
-    shared = key.shape[1]  # queries of several heads are rows of one product
+    shared = key.shape[1]  # query heads with the same key head are rows of one product
     of_shared = query.reshape(rows, shared, -1, width) * (scaling or width**-0.5)
     scores = (of_shared @ key.transpose(2, 3)).view(rows, shared, -1, length, length)
     future = torch.full((length, length), -torch.inf, dtype=query.dtype).triu(1)
@@ -138,11 +142,11 @@ def _dense(
 
 
 def attention_of(model: Any) -> dict[str, str]:
-    """What computed a trained model's attention.
+    """Describe the attention implementation of a trained model.
 
     Returns:
-        ``implementation`` as transformers calls it; of ``SEGMENTS`` the ``kernel`` too, as its
-        layers' last passes had it.
+        ``implementation`` in transformers' terms; for ``SEGMENTS`` also the ``kernel`` of its
+        layers' last passes.
     """
     found = {"implementation": str(model.config._attn_implementation)}
     if kernels := {of.gapft_kernel for of in model.modules() if hasattr(of, "gapft_kernel")}:
@@ -151,10 +155,10 @@ def attention_of(model: Any) -> dict[str, str]:
 
 
 def packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | None:
-    """Torch's kernel for all sequences of a pass at once; None where it does not compute this.
+    """Return torch's kernel for all sequences of a pass at once; None if it does not fit.
 
-    It is for 16 bits on a GPU and heads of one width, a multiple of 8 up to 256. It came with
-    torch 2.10.
+    It supports 16 bits on a GPU, and heads of one width that is a multiple of 8 up to 256. It was
+    added in torch 2.10.
     """
     width = query.shape[-1]
     if not query.is_cuda or query.dtype.itemsize != 2:
@@ -165,7 +169,7 @@ def packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | No
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    known = signature(varlen_attn).parameters  # they differ between versions of torch
+    known = signature(varlen_attn).parameters  # parameters differ between versions of torch
     if "scale" not in known:
         return None
     chosen: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in known else {}
@@ -192,18 +196,18 @@ def _packed(
 
 @lru_cache(maxsize=2)
 def _on_device(ends: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """Every layer of a pass asks for the same: a copy for each would make the device wait."""
+    """Copy the boundaries to the device once per pass, not once per layer."""
     return torch.tensor(ends, dtype=torch.int32, device=device)
 
 
 def check_apart(model: Any, device: torch.device) -> None:
-    """Checks that of two sequences laid end to end the second sees nothing of the first.
+    """Check that the second of two concatenated sequences is independent of the first.
 
-    Some layers that are no attention (convolutions, state-space layers) mix neighbours whatever
-    they are told. The first sequence is changed; the second's logits must not be.
+    Some layers that are not attention (convolutions, state-space layers) mix neighbouring positions
+    in any case. The check changes the first sequence; the logits of the second must stay equal.
 
     Raises:
-        UserError: they are.
+        UserError: the logits change.
     """
     from gapft_harness.training.objective import Batch, forward_logits
 
@@ -217,7 +221,7 @@ def check_apart(model: Any, device: torch.device) -> None:
     model.eval()
     for module in model.modules():
         if hasattr(module, "quant_state"):
-            # else bitsandbytes packs its weights for inference on a CPU, and its gradients are lost
+            # otherwise bitsandbytes packs its weights for CPU inference and loses gradients
             module.train()
     with torch.no_grad():
         one, two = (
@@ -227,6 +231,6 @@ def check_apart(model: Any, device: torch.device) -> None:
     model.train(training)
     if not torch.allclose(one, two, rtol=1e-3, atol=1e-3 * float(one.abs().max())):
         raise UserError(
-            "the model mixes sequences that are laid end to end, so it cannot be trained without "
-            f"padding; {_OFF}"
+            f"the model mixes concatenated sequences, so it cannot be trained without padding; "
+            f"{_OFF}"
         )

@@ -1,4 +1,4 @@
-"""The processes that share one training: who does what, and the sum of their gradients."""
+"""The processes that share one training: their devices, and the sum of their gradients."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gapft_harness.recipe.sections import Training
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """This process among those of one training; one for most.
+    """This process and the others of one training; usually it is the only one.
 
     Attributes:
-        accelerator: where the process group and the device come from, whoever launched.
-        device: what this process computes on.
-        share: this process's number, from 0.
-        shares: how many there are.
-        sharded: whether they share the base's weights out among them (FSDP).
+        accelerator: source of the process group and the device, for any launcher.
+        device: device of this process.
+        rank: number of this process, from 0.
+        process_count: number of processes.
+        is_sharded: whether they shard the base's weights (FSDP).
     """
 
     accelerator: Any
@@ -37,11 +37,11 @@ class Devices:
 
     @classmethod
     def of(cls, job: TrainingJob) -> Devices:
-        """Those that a launcher's environment names, or this process alone.
+        """Build the processes from a launcher's environment, or this process alone.
 
         Raises:
-            UserError: a ``device`` of the model's arguments that is none or is not here, more
-                processes than GPUs, or one process that is to share the base's weights out.
+            UserError: the ``device`` in the model's arguments is unknown or missing on this
+                machine, there are more processes than GPUs, or FSDP is set with one process.
         """
         asked = asked_device(job.model_args.get("device"))
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -52,20 +52,20 @@ class Devices:
         shares = accelerator.num_processes
         if job.fsdp and shares == 1:
             raise UserError(
-                "executor.fsdp: there is one process, so no other to share the base's weights "
-                "with; set executor.processes to 2 or more, or executor.fsdp: false"
+                "executor.fsdp: needs several processes to shard the base's weights, found one; "
+                "set executor.processes to 2 or more, or executor.fsdp: false"
             )
         device = accelerator.device
         if device.type == "cuda" and asked.index is not None:
-            torch.cuda.set_device(asked)  # for what asks for no device of its own
+            torch.cuda.set_device(asked)  # for code that uses the default device
             device = asked
         return cls(accelerator, device, accelerator.process_index, shares, job.fsdp)
 
     def check(self, settings: Training) -> None:
-        """Checks that the device and the sharing are able to do what the recipe asks.
+        """Check that the device and the processes support the recipe's settings.
 
         Raises:
-            UserError: they are not.
+            UserError: a setting is not supported.
         """
         if (
             settings.dtype == "bfloat16"
@@ -80,20 +80,20 @@ class Devices:
         if self.sharded and settings.quantize is not None:
             raise UserError(
                 f"executor.fsdp: a base in {settings.quantize} (training.quantize) cannot be "
-                "shared out; leave one of the two out"
+                "sharded; remove one of the two"
             )
 
     def place(self, model: Any) -> Any:
-        """The frozen base on this process's device: whole, or this process's part of it.
+        """Place the frozen base on this process's device: complete, or this process's shard.
 
-        With FSDP a layer's weights are together only while it computes; adapters are added later
-        and stay whole on every process, so that gradients, clipping, optimizer, kept states and
-        saving are those of unshared weights.
+        With FSDP, a layer's weights are gathered only while it computes; adapters are added later
+        and are complete on every process, so that gradients, clipping, optimizer, checkpoints and
+        saving work as without FSDP.
 
         Raises:
-            UserError: transformers does not say which modules of the model are its layers.
+            UserError: transformers does not declare which modules of the model are its layers.
         """
-        if getattr(model, "is_quantized", False):  # loaded to where it belongs
+        if getattr(model, "is_quantized", False):  # already on its device
             return model
         if not self.sharded:
             return model.to(self.device)
@@ -105,7 +105,7 @@ class Devices:
         if not layers:
             raise UserError(
                 f"executor.fsdp: {type(model).__name__} does not name its layers "
-                "(_no_split_modules), so its weights cannot be shared out; set it to false"
+                "(_no_split_modules), so its weights cannot be sharded; set executor.fsdp: false"
             )
         model.requires_grad_(False)
         mesh = init_device_mesh(self.device.type, (self.shares,))
@@ -114,14 +114,14 @@ class Devices:
         return fully_shard(model, mesh=mesh)
 
     def total(self, loss: torch.Tensor, trainable: Sequence[torch.nn.Parameter]) -> torch.Tensor:
-        """Sums loss and gradients over all processes; every process then has the sums.
+        """Sum loss and gradients over all processes; every process then has the sums.
 
-        The weights of a step are fixed before it is dealt out, so a plain sum is the step's loss.
+        A step's loss weights are fixed before it is divided, so a plain sum is the step's loss.
         """
         if self.shares == 1:
             return loss
         for parameter in trainable:
-            if parameter.grad is None:  # this process got nothing of the step
+            if parameter.grad is None:  # this process has no member of the step
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in trainable]
         flat = torch.cat(
@@ -138,39 +138,39 @@ class Devices:
         return total
 
     def gather(self, value: Any) -> list[Any]:
-        """Every process's value, in the order of their shares."""
+        """Return every process's value, in the order of their ranks."""
         from accelerate.utils import gather_object
 
         return list(gather_object([value])) if self.shares > 1 else [value]
 
     @property
     def on_this_memory(self) -> int:
-        """How many of the processes use the memory that this one does."""
+        """Number of processes that share the memory of this process's device."""
         return self.on_this_machine if self.device.type == "cpu" else 1
 
     @property
     def on_this_machine(self) -> int:
-        """How many of the processes run on this machine."""
+        """Number of processes on this machine."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.shares)) if self.shares > 1 else 1
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process is the one that writes files."""
         return self.share == 0
 
     def wait(self) -> None:
-        """Until all processes have come this far."""
+        """Wait until all processes have reached this point."""
         if self.shares > 1:
             self.accelerator.wait_for_everyone()
 
 
 def asked_device(name: object) -> torch.device:
-    """Return the device that trains: the one that the model's arguments name, or a GPU if any.
+    """Return the training device: the one in the model's arguments, or a GPU if any.
 
-    Training runs on CUDA and on CPUs; where the arguments name another kind, on the CPU.
+    Training runs on CUDA or CPUs; for any other kind of device, on the CPU.
 
     Raises:
-        UserError: the name is none of torch's, or a GPU that is not here.
+        UserError: torch does not know the name, or the GPU is missing on this machine.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -178,19 +178,22 @@ def asked_device(name: object) -> torch.device:
         device = torch.device(str(name))
     except RuntimeError as error:
         raise UserError(
-            f"model.args.device: {name!r} is no device; write cpu, cuda, or cuda:1 for the second "
-            "GPU"
+            f"model.args.device: unknown device {name!r}; expected cpu, cuda, or cuda:1 for the "
+            "second GPU"
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(
-            f"model.args.device: {name}, but torch finds no GPU here; set it to cpu, or leave it "
-            "out"
+            f"model.args.device: found {name}, but torch finds no GPU on this machine; set it to "
+            "cpu, or remove it"
         )
     return device if device.type == "cuda" else torch.device("cpu")
 
 
 def _accelerator(cpu: bool, processes: int) -> Accelerator:
-    """One for this job: Accelerate keeps the first one's device for as long as a process lives."""
+    """Create the job's Accelerator; reset Accelerate if it keeps another kind of device.
+
+    Accelerate keeps the first Accelerator's device for as long as a process lives.
+    """
     known = PartialState._shared_state.get("device")
     if processes == 1 and known is not None and (known.type == "cpu") != cpu:
         AcceleratorState._reset_state(reset_partial_state=True)
@@ -198,19 +201,19 @@ def _accelerator(cpu: bool, processes: int) -> Accelerator:
 
 
 def _check_gpus(asked: torch.device, processes: int) -> None:
-    """Every process needs a GPU of its own; accelerate would let two meet on one."""
+    """Check that every process has its own GPU; accelerate would let two share one."""
     found = torch.cuda.device_count()
     if asked.index is not None and processes > 1:
         raise UserError(
-            f"model.args.device: {asked} names one GPU, and {processes} processes need one each; "
-            "write cuda, and choose GPUs by the environment variable CUDA_VISIBLE_DEVICES"
+            f"model.args.device: {asked} names one GPU, but {processes} processes need one each; "
+            "write cuda, and choose GPUs with the environment variable CUDA_VISIBLE_DEVICES"
         )
     if asked.index is not None and asked.index >= found:
         raise UserError(
-            f"model.args.device: there is no {asked}; this process sees {found} GPUs, from cuda:0"
+            f"model.args.device: no GPU {asked}; this process sees {found} GPUs, from cuda:0"
         )
     if processes > found:
         raise UserError(
-            f"executor.processes: {processes} processes of one training need a GPU each, and this "
+            f"executor.processes: {processes} processes of one training need a GPU each, but this "
             f"job sees {found}; lower it, or with executor.name: ray raise executor.gpus"
         )

@@ -1,7 +1,7 @@
-"""What an online arm drew: its prompts, the groups' rewards, and which were left out of the loss.
+"""Groups of an online arm: prompts, rewards, and which groups are masked in the loss.
 
-No torch here: ``gapft verify`` and the report read what the trainer wrote. A *group* is the
-responses drawn for one prompt at one time; it is flat if its rewards are all equal.
+This module does not import torch: ``gapft verify`` and the report read the trainer's files. A
+*group* is the responses drawn for one prompt at one time; it is flat if its rewards are all equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.sections import Grpo
 
-#: In an adapter's folder, a line for each group in the order of drawing.
+#: File in an adapter's folder with one line per group, in the order of drawing.
 GROUPS = "groups.jsonl"
 
 
@@ -25,12 +25,12 @@ class Group:
     """The responses drawn for one prompt.
 
     Attributes:
-        draw: the update that the responses were drawn for, from 1.
-        problem_id: whose prompt it is.
-        state: the source's on this problem.
-        rewards: of each response; None: the verifier gave none (an error, or out of time).
+        draw: number of the update that the responses were drawn for, from 1.
+        problem_id: problem of the prompt.
+        state: evidence state of the problem under the source.
+        rewards: reward of each response; None if the verifier gave none (an error, or a timeout).
         tokens: new tokens of each response, an end token included.
-        masked: whether it was left out of the loss.
+        masked: whether it was excluded from the loss.
     """
 
     draw: int
@@ -42,7 +42,7 @@ class Group:
 
     @property
     def flat(self) -> bool:
-        """Whether it has no two different rewards; a response without one has no say."""
+        """Whether it has no two different rewards; responses without a reward are ignored."""
         return is_flat(self.rewards)
 
 
@@ -52,12 +52,12 @@ def json_lines(groups: Iterable[Group]) -> str:
 
 
 def is_flat(rewards: Iterable[float | None]) -> bool:
-    """Whether no two rewards differ, by exact comparison: no mean rounds a group flat."""
+    """Return whether no two rewards differ, by exact comparison, without rounding."""
     return len({reward for reward in rewards if reward is not None}) < 2
 
 
 def read_groups(path: Path) -> Iterator[Group]:
-    """Yield the groups that an online trainer drew, in order; nothing where it wrote none.
+    """Yield the groups that an online trainer drew, in order; nothing for other trainers.
 
     Args:
         path: the adapter's folder.
@@ -72,10 +72,10 @@ def read_groups(path: Path) -> Iterator[Group]:
 
 
 def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> list[str]:
-    """Whose prompts are drawn for, in order: passes over all of them, each in an order of its own.
+    """Plan the order of prompts: passes over all of them, each in its own random order.
 
-    No prompt comes again before all have come. A prompt's place in a pass depends on (seed, id,
-    pass) alone.
+    No prompt repeats before all were used. A prompt's place in a pass depends on (seed, id, pass)
+    alone.
 
     Returns:
         ``prompts_per_update`` ids for each update, one update after another.
@@ -90,14 +90,14 @@ def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> 
 
 
 def group_facts(groups: Sequence[Group]) -> dict[str, Any]:
-    """Count what an arm's groups come to, for the manifest.
+    """Count an arm's groups and responses, for the manifest.
 
     Args:
-        groups: all of the arm's.
+        groups: all groups of the arm.
 
     Returns:
-        ``draws``, ``groups``, ``flat`` ones, ``masked`` ones, ``empty_draws`` (all of whose groups
-        are flat), ``responses``, ``unjudged`` ones, ``completion_tokens``.
+        Counts: ``draws``, ``groups``, ``flat`` and ``masked`` groups, ``empty_draws`` (draws with
+            flat groups only), ``responses``, ``unjudged`` responses, ``completion_tokens``.
     """
     by_draw: dict[int, bool] = {}
     for group in groups:
@@ -121,17 +121,17 @@ def group_faults(
     states: Mapping[str, State],
     settings: Grpo,
 ) -> Iterator[str]:
-    """For ``gapft verify``: what in sealed groups is not as plan, states and rewards give it.
+    """Yield differences of sealed groups from plan, states and rewards, for ``gapft verify``.
 
     Args:
-        where: the file.
-        groups: as sealed.
-        plan: see ``prompt_plan``.
-        states: of the pool.
-        settings: which groups are masked, and how large one is.
+        path: the file, for messages.
+        groups: the sealed groups.
+        plan: see ``plan_prompts``.
+        states: states of the pool's problems.
+        settings: masking and group size.
     """
     if len(groups) != len(plan):
-        yield f"{where}: has {len(groups)} groups, the plan {len(plan)}"
+        yield f"{where}: has {len(groups)} groups, but the plan has {len(plan)}"
     for number, (group, id) in enumerate(zip(groups, plan, strict=False)):
         line = f"{where}, line {number + 1}"
         draw = number // settings.prompts_per_update + 1
@@ -141,4 +141,4 @@ def group_faults(
             if getattr(group, key) != value:
                 yield f"{line}: {key} is {getattr(group, key)}, computed again it is {value}"
         if not len(group.rewards) == len(group.tokens) == settings.group_size:
-            yield f"{line}: has not {settings.group_size} rewards, each with its tokens"
+            yield f"{line}: expected {settings.group_size} rewards and as many token counts"

@@ -1,7 +1,7 @@
-"""Trains LoRA adapters online: TRL's ``GRPOTrainer`` on the pool's prompts, flat groups masked.
+"""Train LoRA adapters online: TRL's ``GRPOTrainer`` on the pool's prompts, with flat groups masked.
 
-TRL has no mask for flat groups (huggingface/trl#3708). Ours goes into what its loss is masked and
-divided by, after the responses are drawn, so sampling is the same with it and without.
+TRL has no mask for flat groups (huggingface/trl#3708). This mask changes the mask and divisor of
+TRL's loss after the responses are drawn, so sampling is the same with and without it.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from gapft_harness.training.rewards import Rewards, reward_verifier
 
 
 def train_grpo(job: TrainingJob) -> dict[str, Any]:
-    """Trains one arm for as many updates as its training set has steps under the recipe (J).
+    """Train one arm for as many updates (J) as its training set has steps under the recipe.
 
-    Prompts and the initial adapter depend on the arm's seed alone, as do the samples of the first
-    draw, so that two conditions of a seed begin with the same responses.
+    Prompts, the initial adapter and the samples of the first draw depend on the arm's seed alone,
+    so that two conditions of a seed begin with the same responses.
 
     Args:
-        job: with what the pool was searched with.
+        job: the arm, with ``searched`` set.
 
     Returns:
         Facts for the manifest, also in ``training.json``.
 
     Raises:
-        UserError: settings that GRPO cannot have, or a task that it cannot draw for.
+        UserError: a setting or the task is not supported by GRPO.
         GapftError: too many responses without a reward.
     """
     start = time.monotonic()
@@ -74,8 +74,8 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     found = Digests().of_weights(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
         raise UserError(
-            f"{job.arm.name}: model {job.model_args['pretrained']} is not the one that was "
-            "searched; restore the weights, or start a new run directory"
+            f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one; "
+            "restore the weights, or start a new run directory"
         )
     updates = budget(job.examples, settings).steps
     plan = prompt_plan(sorted(searched.states), updates, settings.grpo, job.arm.seed)
@@ -118,7 +118,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         "stored": job.stored,
     }
     if settings.grpo.beta:
-        model.delete_adapter("ref")  # TRL's copy of the adapter before training
+        model.delete_adapter("ref")  # TRL's copy of the initial adapter
     files = {
         GROUPS: json_lines(trainer.groups),
         "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.told),
@@ -131,11 +131,11 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
 
 
 def _check(job: TrainingJob, settings: Training, searched: SearchedPool) -> None:
-    """What TRL cannot do as search and audit do it."""
+    """Reject settings that TRL cannot match to search and audit."""
     stops = searched.decoding.until
     faults = {
-        f"the task stops responses at {list(stops)}, and TRL draws without stop strings": stops,
-        "the sampler gave no token ids of prompts": not all(searched.prompt_ids.values()),
+        f"stop strings {list(stops)} of the task (TRL has none)": stops,
+        "prompts without token ids from the sampler": not all(searched.prompt_ids.values()),
         "training.kernels: fused": settings.kernels == "fused",
         "training.padding_free": settings.padding_free,
         "training.quantize": settings.quantize is not None,
@@ -143,13 +143,13 @@ def _check(job: TrainingJob, settings: Training, searched: SearchedPool) -> None
     }
     for fault, there in faults.items():
         if there:
-            raise UserError(f"{job.arm.name}: the trainer grpo cannot do this: {fault}")
+            raise UserError(f"{job.arm.name}: the trainer grpo does not support this: {fault}")
 
 
 def _config(
     job: TrainingJob, settings: Training, updates: int, folder: str, devices: Devices
 ) -> Any:
-    """The recipe's settings in TRL's words."""
+    """Convert the recipe's settings to TRL's configuration."""
     if devices.shares > 1:
         raise UserError("the trainer grpo trains on one process; set executor.processes: 1")
     of = settings.grpo
@@ -162,7 +162,7 @@ def _config(
         per_device_train_batch_size=of.forward,
         gradient_accumulation_steps=of.update // of.forward,
         num_generations=of.group_size,
-        num_iterations=1,  # one update a draw: the ratio of its loss is 1, and nothing is clipped
+        num_iterations=1,  # one update per draw: the ratio in the loss is 1, and nothing is clipped
         max_completion_length=of.max_tokens or job.searched.decoding.max_gen_toks,
         temperature=of.temperature,
         top_p=of.top_p,
@@ -181,9 +181,9 @@ def _config(
         adam_epsilon=OPTIMIZER["eps"],
         gradient_checkpointing=settings.gradient_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},
-        bf16=False,  # the base is in the recipe's dtype, the adapter in float32, as lora's are
+        bf16=False,  # base in the recipe's dtype, adapter in float32, as for the trainer lora
         use_cpu=devices.device.type == "cpu",
-        shuffle_dataset=False,  # the plan is the order
+        shuffle_dataset=False,  # the plan fixes the order
         dataloader_pin_memory=devices.device.type == "cuda",
         logging_steps=1,
         save_strategy="no",
@@ -193,11 +193,11 @@ def _config(
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, which draws for prompts by their ids, and whose loss leaves out flat groups.
+    """TRL's trainer, which draws for prompts by problem id and masks flat groups in the loss.
 
     Attributes:
-        groups: what was drawn.
-        told: of each update what TRL logs.
+        groups: the groups drawn so far.
+        update_lines: TRL's log of each update.
         end: the token that ends a response.
     """
 
@@ -223,7 +223,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         self._given: list[list[float | None]] = []
         tokenizer = load_tokenizer(job.model_args, padding_side="left")
         self.end = load_end_token(job.model_args, job.chat_template)
-        # TRL ends responses at these, and at the tokenizer's end of sequence
+        # TRL ends responses at these ids and at the tokenizer's end of sequence
         own = model.generation_config.eos_token_id
         own = own if isinstance(own, list) else [] if own is None else [own]
         model.generation_config.eos_token_id = sorted({self.end.id, *own})
@@ -238,7 +238,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         self.remove_callback(PrinterCallback)
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-        """The ids that the search's sampler gave; a prompt's text is its problem's id here."""
+        """Return the prompt ids of the search's sampler; a prompt's text is its problem id."""
         return [self._ids[id] for id in prompts], None, {}
 
     def _reward(self, prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
@@ -252,7 +252,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         return [reward for group in self._given for reward in group]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's, then the mask: flat groups leave the loss and what it is divided by."""
+        """Call TRL's method, then mask flat groups in the loss and its divisor."""
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         size, searched = self._grpo.group_size, self._job.searched
         assert searched is not None
@@ -283,18 +283,18 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             raise GapftError(
                 f"{self._job.arm.name}: {facts['unjudged']} of {facts['responses']} responses got "
                 f"no reward by draw {facts['draws']}: the verifier raised or took longer than "
-                f"{self._grpo.reward_seconds:g} s; fix it, or raise training.grpo.reward_seconds "
-                "or training.grpo.max_unjudged"
+                f"{self._grpo.reward_seconds:g} s; fix the verifier, or raise "
+                "training.grpo.reward_seconds or training.grpo.max_unjudged"
             )
 
 
 def masked(output: Mapping[str, Any], flat: Sequence[bool], size: int) -> dict[str, Any]:
-    """What masking flat groups changes in what TRL's loss is computed from, and nothing else.
+    """Compute the changes that mask flat groups in the inputs of TRL's loss.
 
     Args:
-        output: TRL's: ``completion_mask`` of shape (responses, tokens).
-        flat: of each group.
-        size: responses of a group.
+        output: TRL's output, with ``completion_mask`` of shape (responses, tokens).
+        flat: whether each group is flat.
+        size: responses per group.
 
     Returns:
         ``tool_mask``, which multiplies the loss's terms and the forward passes' token counts, and
@@ -307,13 +307,13 @@ def masked(output: Mapping[str, Any], flat: Sequence[bool], size: int) -> dict[s
 
 
 class _Told(TrainerCallback):  # type: ignore[misc]
-    """Keeps what TRL logs of each update, and tells of its progress."""
+    """Records TRL's log of each update, and reports progress."""
 
     def __init__(self, trainer: _Trainer) -> None:
         self._trainer = trainer
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """An update's figures; what depends on the clock is not kept."""
+        """Record an update's figures, except those that depend on the clock."""
         if "loss" not in logs:
             return
         kept = ("loss", "grad_norm", "learning_rate", "reward", "entropy", "kl")
@@ -323,7 +323,7 @@ class _Told(TrainerCallback):  # type: ignore[misc]
         self._trainer._job.tracking.log(state.global_step, values)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """One update more."""
+        """Report the progress after an update."""
         self._trainer._job.progress(state.global_step, state.max_steps)
 
 

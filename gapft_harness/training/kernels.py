@@ -1,4 +1,4 @@
-"""Which kernels a training runs with: PyTorch's, or fused ones where the recipe asks for them."""
+"""Kernels of a training: PyTorch's, or fused ones if the recipe asks for them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
 
 _PLAIN = "or set training.kernels: plain"
-#: Liger's kernels that the objective's own code stands in for.
+#: Liger's kernels that the objective's own code replaces.
 _NOT_LIGERS = {"cross_entropy": False, "fused_linear_cross_entropy": False}
 
 
 def check_kernels(
     settings: Training, model_type: str | None, device: torch.device, sharded: bool
 ) -> None:
-    """Checks that what ``training.kernels: fused`` asks for can be had.
+    """Check that ``training.kernels: fused`` is possible.
 
     Args:
-        model_type: of the base's config; None: not known yet.
-        device: that trains.
-        sharded: whether the base's weights are split among processes (FSDP).
+        model_type: model type in the base's config; None if not known yet.
+        device: the training device.
+        sharded: whether the base's weights are sharded among processes (FSDP).
 
     Raises:
-        UserError: it cannot.
+        UserError: it is not; the message names the reason.
     """
     if settings.kernels == "plain":
         return
     key = "training.kernels: fused"
     if device.type != "cuda":
-        raise UserError(f"{key} needs a CUDA device, and this training is on {device}; {_PLAIN}")
+        raise UserError(f"{key} needs a CUDA device, but this training runs on {device}; {_PLAIN}")
     if sharded:
-        raise UserError(f"{key} cannot be had with executor.fsdp; leave that out, {_PLAIN}")
+        raise UserError(f"{key} does not work with executor.fsdp; remove executor.fsdp, {_PLAIN}")
     if importlib.util.find_spec("liger_kernel") is None:
         raise UserError(
             f"{key} needs Liger's kernels, which are not installed; pip install "
@@ -51,13 +51,13 @@ def check_kernels(
 
 @contextlib.contextmanager
 def kernels(settings: Training, base: Any) -> Iterator[None]:
-    """Inside, the base computes with the kernels of the recipe; afterwards nothing is changed.
+    """Within the context, run the base with the recipe's kernels; undo all changes afterwards.
 
-    On a GPU cuDNN's attention is off: it makes a plan for every new length, which takes longer
-    than the step, and lengths are new at every step.
+    cuDNN's attention is turned off on GPUs: it builds a plan for every new length, which takes
+    longer than the step, and lengths change at every step.
 
     Args:
-        base: the model, which has no adapter yet.
+        base: the model without an adapter.
     """
     cudnn = bool(torch.backends.cuda.cudnn_sdp_enabled())  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -72,7 +72,7 @@ def kernels(settings: Training, base: Any) -> Iterator[None]:
 def _ligers(base: Any) -> Iterator[None]:
     from liger_kernel.transformers import _apply_liger_kernel_to_instance
 
-    # names of the model's module are replaced too, which models made later would take
+    # Liger also replaces names in the model's module, which would affect models created later
     names = vars(sys.modules[type(base).__module__])
     before = dict(names)
     try:

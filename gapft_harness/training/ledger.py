@@ -1,7 +1,7 @@
-"""What is trained, and what each optimizer step weighs: tokens, loss weights, learning rate.
+"""The ledger: examples, loss weights and learning rate of each optimizer step.
 
-No torch here: the trainer follows the ledger, and ``gapft verify`` computes it again from the
-sealed selection.
+This module does not import torch: the trainer follows the ledger, and ``gapft verify`` recomputes
+it from the sealed selection.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 from gapft_harness.recipe.sections import Normalization, Training
 from gapft_harness.training.plan import Fitted, table_hash
 
-#: What the optimizer is, beside the settings that a recipe chooses.
+#: The optimizer, except the settings that a recipe chooses.
 OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One optimizer step as planned.
+    """One planned optimizer step.
 
     Attributes:
-        number: from 1.
+        number: step number from 1.
         slots: the examples, in the plan's order.
-        supervised_tokens: of all its members.
-        weights: a supervised token's weight in the step's loss, one a member.
-        weight: the weights summed over all supervised tokens; 1 for a mean.
-        learning_rate: of this step.
+        supervised_tokens: sum over all its members.
+        weights: weight of a supervised token in the step's loss, one per member.
+        weight: sum of the weights over all supervised tokens; 1 for a mean.
+        learning_rate: learning rate of this step.
     """
 
     number: int
@@ -41,7 +41,7 @@ class Step:
     learning_rate: float
 
     def line(self) -> dict[str, Any]:
-        """Its part of a line of ``training_log.jsonl``."""
+        """Return its part of a line of ``training_log.jsonl``."""
         return {
             "step": self.number,
             "learning_rate": self.learning_rate,
@@ -54,11 +54,11 @@ class Step:
 def ledger(
     table: Sequence[Sequence[str]], fitted: Mapping[str, Fitted], settings: Training
 ) -> list[Step]:
-    """Every step of a plan with what it weighs.
+    """Build every step of a plan with its weights.
 
     Args:
         table: the plan's (step → slots) table.
-        fitted: the sequences by slot.
+        sequences: the training sequences by slot.
     """
     steps = []
     for number, slots in enumerate(table, start=1):
@@ -79,7 +79,7 @@ def ledger(
 
 
 def ledger_facts(steps: Sequence[Step]) -> dict[str, Any]:
-    """Hashes and totals that two arms, or a run and its recomputation, are compared by.
+    """Compute hashes and totals for comparing two arms, or a run and its recomputation.
 
     Returns:
         ``plan_sha256`` of the (step → slots) table, ``supervised_sha256`` of the steps' supervised
@@ -94,26 +94,27 @@ def ledger_facts(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def sequences_hash(fitted: Iterable[Fitted]) -> str:
-    """A hash of what is trained on: every example's ids, and which of them are supervised.
+    """Hash the training data: every example's ids, and which of them are supervised.
 
     Args:
-        fitted: the sequences, in any order. Supervised are a sequence's target ids and, where it
-            says so, the end-of-sequence id behind them.
+        sequences: the training sequences, in any order. A sequence's target ids are supervised and,
+            if ``eos`` is set, the end-of-sequence id after them.
     """
     return _hash(sorted((s.slot, s.prompt_ids, s.target_ids, s.eos) for s in fitted))
 
 
 def token_weights(members: Sequence[Fitted], normalization: Normalization) -> list[float]:
-    """The weight of each supervised token of each member of one optimizer step.
+    """Compute the weight of each supervised token of each member of one optimizer step.
 
     Args:
-        members: all of the step, whatever micro-batches it is cut into.
-        normalization: ``token_mean``: 1 / (supervised tokens of the step), for all alike;
-            ``sequence_mean``: 1 / (members · the member's own supervised tokens);
-            ``token_sum``: 1, the sum over tokens of Equation 2.
+        members: all members of the step, however it is divided into micro-batches.
+        normalization: ``token_mean``: 1 / (supervised tokens of the step), the same for all;
+            ``sequence_mean``: 1 / (members · the member's own supervised tokens); ``token_sum``: 1,
+            the sum over tokens of Equation 2.
 
     Returns:
-        One weight a member. Of a mean, a step's weights times supervised tokens sum to 1.
+        One weight per member. For a mean, the sum of weight times supervised tokens over a step is
+        1.
     """
     if normalization == "token_mean":
         total = sum(member.supervised for member in members)
@@ -124,15 +125,15 @@ def token_weights(members: Sequence[Fitted], normalization: Normalization) -> li
 
 
 def learning_rate(settings: Training, number: int, steps: int) -> float:
-    """The learning rate of one step, by the formulas of transformers' schedulers of these names.
+    """Compute one step's learning rate, by the formulas of transformers' schedulers of these names.
 
-    Over the first ``warmup_steps`` it rises linearly from 0; after them it stays, or falls to 0
-    by a line or half a cosine wave at the end of training.
+    It rises linearly from 0 over the first ``warmup_steps``; then it is constant, or falls to 0 at
+    the end of training, linearly or as half a cosine wave.
 
     Args:
         settings: ``learning_rate``, ``schedule`` and ``warmup_steps``.
-        number: the step, from 1.
-        steps: J.
+        number: step number from 1.
+        steps: J, the number of steps.
     """
     done, warmup = number - 1, settings.warmup_steps
     if done < warmup:

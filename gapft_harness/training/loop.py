@@ -1,4 +1,4 @@
-"""The optimizer loop: steps, members and loss weights, and the state that a killed one left."""
+"""The optimizer loop: steps, members and loss weights, and checkpoints of interrupted trainings."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from gapft_harness.training.speed import Tell, untold
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One file beside an adapter's place: whole or absent, and gone once the adapter is there.
+    """A file beside an adapter's folder, complete or absent, and removed once the adapter is saved.
 
     Attributes:
         path: the file.
-        key: a hash of all that the training rests on, the kind of its device among it; a file with
-            another key is of no use.
-        every: steps between two states that are kept; None: only the last before a failure.
+        key: hash of all inputs of the training, including the kind of device; a file with a
+            different key is ignored.
+        every: steps between two saved states; None: save only the last state before a failure.
     """
 
     path: Path
@@ -47,15 +47,15 @@ class Checkpoint:
     def beside(
         cls, output: Path, rests_on: Mapping[str, Any], devices: Devices, every: int | None
     ) -> Checkpoint:
-        """The checkpoint of the adapter that will stand at ``output``."""
-        # A GPU has random states of its own and rounds otherwise than a CPU: neither goes on with
-        # the other's state.
+        """Build the checkpoint of the adapter that will be saved at ``output``."""
+        # A GPU has its own random states and rounds differently from a CPU: neither can resume from
+        # a state of the other.
         text = json.dumps({**rests_on, "device": devices.device.type}, sort_keys=True)
         key = hashlib.sha256(text.encode()).hexdigest()
         return cls(output.with_name(f".{output.name}.checkpoint"), key, every)
 
     def due(self, step: int, steps: int) -> bool:
-        """Whether the state after a step is to be kept."""
+        """Return whether the state after a step is to be saved."""
         return self.every is not None and step % self.every == 0 and step < steps
 
     def save(
@@ -66,14 +66,14 @@ class Checkpoint:
         log: list[dict[str, Any]],
         random: Mapping[str, torch.Tensor],
     ) -> None:
-        """Keeps adapter, optimizer, log and every process's random states.
+        """Save adapter, optimizer, log and every process's random states.
 
         Args:
             devices: the processes that share every step.
             model: base and adapter.
             optimizer: the adapter's.
-            log: of the steps that are done.
-            random: ``random_state`` of this process, taken before the step that comes next.
+            log: entries of the finished steps.
+            random: ``read_random_state`` of this process, taken before the next step.
         """
         random_states = devices.gather(dict(random))
         if devices.first:
@@ -88,18 +88,18 @@ class Checkpoint:
         devices.wait()
 
     def load(self, devices: Devices, model: Any, optimizer: Any) -> list[dict[str, Any]]:
-        """Takes up the state that was kept.
+        """Load the saved state.
 
         Returns:
-            The log of the steps that are done; empty if there is no state, or one of another
-            training (a changed library, kind of device, number of processes or base).
+            The log of the finished steps; empty if there is no state, or it belongs to a different
+            training (changed library, kind of device, number of processes or base).
         """
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             return []
         except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
-            return []  # not ours: what we write is renamed when whole
+            return []  # not our file: ours is renamed only when complete
         if not isinstance(state, dict) or state.get("key") != self.key:
             return []
         with torch.no_grad():
@@ -111,7 +111,7 @@ class Checkpoint:
         return log
 
     def remove(self) -> None:
-        """Takes the file away; none is no error."""
+        """Remove the file, if it exists."""
         self.path.unlink(missing_ok=True)
         beside = self.path.with_name(f".{self.path.name}.partial")
         if os.path.exists(beside):
@@ -123,7 +123,7 @@ def _trainable(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def random_state(device: torch.device) -> dict[str, torch.Tensor]:
-    """The random states that this process's dropout masks come from."""
+    """Return the random states from which this process draws dropout masks."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -148,25 +148,25 @@ def run_steps(
     follow: Callable[[int], Tell] = lambda first_step: untold,
     head_is_last: bool = False,
 ) -> list[dict[str, Any]]:
-    """Runs the optimizer over all steps, or over those that a killed training left.
+    """Run the optimizer over all steps, or the steps left by an interrupted training.
 
     Args:
         job: the arm, for messages and progress.
         model: base and adapter, on the device.
-        steps: all of the arm's.
-        fitted: its sequences by slot.
+        steps: all steps of the arm.
+        sequences: its training sequences by slot.
         end: the end-of-sequence id; None if no member supervises it.
         devices: the processes that share every step.
-        checkpoint: where states between steps are kept.
-        follow: given the number of the step that comes first, what is to be told of every step.
-        head_is_last: see ``weighted_loss``.
+        checkpoint: stores states between steps.
+        start_tracking: from the number of the first step to the function that reports every step.
+        is_head_last: see ``compute_loss``.
 
     Returns:
-        The log, an entry a step.
+        The log, one entry per step.
 
     Raises:
-        GapftError: the loss or its gradient is no finite number; the state before that step, if
-            it is not the first, is kept in the checkpoint.
+        GapftError: the loss or its gradient is not finite; the state before that step, if it is not
+            the first, is saved in the checkpoint.
     """
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(
@@ -186,7 +186,9 @@ def run_steps(
     tell = follow(len(log) + 1)
     for step in steps[len(log) :]:
         begun = time.perf_counter()
-        before = random_state(devices.device)  # a step that fails has drawn its masks by then
+        before = random_state(
+            devices.device
+        )  # saved first: a step that fails has already drawn its masks
         for group in optimizer.param_groups:
             group["lr"] = step.learning_rate
         members = [fitted[slot] for slot in step.slots]
@@ -198,14 +200,14 @@ def run_steps(
             part = weighted_loss(model, batch, head_is_last)
             part.backward()  # type: ignore[no-untyped-call, unused-ignore]
             parts.append(part.detach())
-        # read here, not after each forward pass: reading waits for the device
+        # read once, not after each forward pass: reading waits for the device
         loss = float(devices.total(torch.stack(parts).sum(), trainable))
         norm = float(torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             kept = "Nothing was written"
             if log:
                 checkpoint.save(devices, model, optimizer, log, before)
-                kept = f"The state before it is kept in {checkpoint.path}"
+                kept = f"The state before it is saved in {checkpoint.path}"
             raise GapftError(
                 f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and "
                 f"gradient norm {norm}; examples: {', '.join(step.slots)}. {kept}"

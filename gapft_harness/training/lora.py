@@ -1,4 +1,4 @@
-"""Trains LoRA adapters: the job, its plan, the loop, the folder. Reads nothing but its jobs."""
+"""Train LoRA adapters: the job, its plan, the loop, the folder. The only inputs are jobs."""
 
 from __future__ import annotations
 
@@ -70,33 +70,34 @@ def train(job: TrainingJob) -> dict[str, Any]:
         Facts for the manifest, also in ``training.json``.
 
     Raises:
-        UserError: as ``train_together``.
-        GapftError: as ``train_together``.
+        UserError: see ``train_together``.
+        GapftError: see ``train_together``.
     """
     (facts,) = train_together([job])
     return facts
 
 
 def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
-    """Trains several arms' adapters one after another on one base that is loaded once.
+    """Train several arms' adapters one after another on a base that is loaded once.
 
-    The same job gives the same bytes on a CPU with one thread, alone or among others: adapter
-    initialisation, dropout and order each have a stream of their own under the arm's seed.
+    The same job gives the same bytes on a CPU with one thread, alone or with others: adapter
+    initialisation, dropout and order each have their own random stream under the arm's seed.
 
     Args:
-        jobs: examples, settings, base model, output folder. Settings and base are the same in all.
+        jobs: examples, settings, base model, output folder. Settings and base must be the same in
+            all.
 
     Yields:
-        Facts for the manifest, also in ``training.json``, as soon as an arm is done: budget, what
-        ``ledger_facts`` gives, truncated examples, settings, optimizer, versions, what computed
-        attention, and the hashes of sequences, base and adapter. ``seconds`` is in the yielded
-        facts alone, so that the folder's bytes repeat.
+        Facts for the manifest, also in ``training.json``, after each arm: budget,
+        ``compute_ledger_facts``, truncated examples, settings, optimizer, versions, attention
+        implementation, and the hashes of sequences, base and adapter. Only the yielded facts have
+        ``seconds``, so that the folder's bytes are reproducible.
 
     Raises:
-        UserError: a model that is none or not the one that was searched, modules it lacks, a
-            sequence that is too long, a dtype that the device lacks, too little memory.
-        GapftError: the loss or its gradient is no finite number; no folder is written then.
-        ValueError: jobs that are no comparison on one base.
+        UserError: the model is missing or differs from the searched one, modules are missing, a
+            sequence is too long, the device lacks the dtype, or memory is too small.
+        GapftError: the loss or its gradient is not finite; no folder is written.
+        ValueError: the jobs differ in base or settings.
     """
     start = time.monotonic()
     first = jobs[0]
@@ -105,7 +106,7 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
         != (first.settings, first.model_args, first.base_sha256, first.threads)
         for job in jobs
     ):
-        raise ValueError("jobs that are trained together have one base and the same settings")
+        raise ValueError("jobs trained together must have the same base and settings")
     torch.set_num_threads(first.threads)
     settings = Training.model_validate(dict(first.settings))
     plans = [_plan(job, settings) for job in jobs]
@@ -122,17 +123,17 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
 
 
 def fit_side_by_side(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, str]:
-    """Count the trainings that fit into the device's memory at once, before anything is loaded.
+    """Count the trainings that fit into the device's memory at once, without loading weights.
 
     Args:
-        jobs: those to be trained, of any settings; the one that needs most counts.
-        processes: that share every step of each.
+        jobs: the jobs to train, with any settings; the largest one counts.
+        processes: processes that share every step of each training.
 
     Returns:
-        How many, 0 if not even one does, and in words what one needs and what is free.
+        The number, 0 if not even one fits, and a text with the needed and the free memory.
 
     Raises:
-        UserError: a model that is none, or a sequence that is too long.
+        UserError: the model is missing, or a sequence is too long.
     """
     by_settings: dict[str, list[TrainingJob]] = {}
     for job in jobs:
@@ -168,8 +169,15 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The loaded base: the model on its device, its weights' hash, the token that ends responses,
-    the memory that training was estimated to need, and whether its logits are its output layer's.
+    """The loaded base.
+
+    Attributes:
+        model: the model on its device.
+        sha256: hash of its weights.
+        end: the token that ends responses, if one is supervised.
+        devices: the processes that share the training.
+        estimated_memory: the memory estimate.
+        is_head_last: whether logits are the output of the output layer.
     """
 
     model: Any
@@ -181,7 +189,7 @@ class _Base:
 
 
 def _plan(job: TrainingJob, settings: Training) -> _Planned:
-    """The plan must cost what the budget says, which selection matched arms by."""
+    """Plan an arm, and check that the plan costs exactly the budget by which arms were matched."""
     fitted = {s.slot: s for s in sequences(job.examples, settings)}
     steps = ledger(plan(fitted, settings, job.arm.seed), fitted, settings)
     found = budget(job.examples, settings)
@@ -189,7 +197,7 @@ def _plan(job: TrainingJob, settings: Training) -> _Planned:
     if planned != (found.exposures, found.steps):
         raise GapftError(
             f"{job.arm.name}: the plan has N = {planned[0]} exposures in J = {planned[1]} steps, "
-            f"the budget says N = {found.exposures}, J = {found.steps}"
+            f"but the budget has N = {found.exposures}, J = {found.steps}"
         )
     return _Planned(fitted, steps, found)
 
@@ -208,13 +216,15 @@ def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _B
     check_kernels(settings, model_type, devices.device, devices.sharded)
     last = is_last(weightless)
     needed = _check_memory(job, settings, plans, devices, weightless, last)
-    with told(needed, job.arm.name, devices.device):  # a quantised base goes to its device at once
+    with told(
+        needed, job.arm.name, devices.device
+    ):  # a quantized base is loaded directly to its device
         model = load_base(job.model_args, settings, devices.device)
     found = Digests().of_weights(weights_folder(job.model_args))
     if job.base_sha256 is not None and found != job.base_sha256:
         raise UserError(
-            f"{job.arm.name}: model {job.model_args['pretrained']} is not the one that was "
-            f"searched: its weights' hash is {found[:12]}…, the search's {job.base_sha256[:12]}…. "
+            f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one: "
+            f"its weights' hash is {found[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
     with told(needed, job.arm.name, devices.device):
@@ -229,7 +239,7 @@ def _check_memory(
     weightless: Any,
     head_is_last: bool,
 ) -> Estimate:
-    """Refuse what cannot fit, before it is loaded; return the estimate."""
+    """Reject a training that cannot fit, before it is loaded; return the estimate."""
     needed = _estimate(settings, plans, devices, weightless, head_is_last)
     enforce(needed, free_memory(devices.device), devices.device, devices.on_this_memory)
     if devices.sharded and is_converted(job.model_args, settings):
@@ -245,7 +255,7 @@ def _estimate(
     weightless: Any,
     head_is_last: bool,
 ) -> Estimate:
-    """Estimate what one process needs for the largest pass of all plans."""
+    """Estimate the memory that one process needs for the largest pass of all plans."""
     passes = (
         one_pass
         for planned in plans
@@ -290,7 +300,7 @@ def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base)
     stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
     torch.manual_seed(derive(job.arm.seed, stream) >> 33)
     try:
-        # trackers are ended last: one that hangs or is killed then costs no finished adapter
+        # trackers end last, so that one that hangs cannot prevent saving a finished adapter
         with contextlib.ExitStack() as trackers:
 
             def follow(first_step: int) -> Tell:

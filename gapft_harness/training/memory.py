@@ -1,9 +1,9 @@
-"""How much memory a training will need, estimated before any weight is loaded.
+"""Estimate the memory that a training needs, before any weight is loaded.
 
-An estimate, from the shapes that the base's config gives: weights and optimizer states are
-counted, what a forward pass keeps for the backward pass is counted for dense decoders and guessed
-for others, what the heap of a CPU's process takes beyond that is a measured share. A GPU's
-fragments and kernels' workspace, and the libraries themselves, come on top.
+The estimate uses the shapes in the base's config: weights and optimizer states are counted; tensors
+that a forward pass saves for the backward pass are counted for dense decoders and guessed for
+others; the additional heap of a CPU process is a measured share. GPU memory fragmentation, kernel
+workspaces and the libraries themselves are not included.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from gapft_harness.training.passes import Member
 _GB = 1e9
 _CPU = torch.device("cpu")
 _NEED_LESS = (
-    "To need less: activations: lower training.micro_batch (with padding_free: "
+    "To reduce it: activations: lower training.micro_batch (with padding_free: "
     "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
     "bfloat16, training.quantize: 8bit or 4bit, or on several GPUs executor.fsdp: true"
 )
-#: How much too high an estimate is granted to be: for small Llamas it was within a quarter.
+#: Allowed overestimate: for small Llamas the error was within a quarter.
 _MARGIN = 1.25
-#: What a process on a CPU takes at its peak beyond what its passes keep: gaps in its heap and
-#: gradients on their way. Measured with SmolLM2 and a model of 0.5 billion: 0.4 to 0.9 of it.
+#: Additional peak memory of a CPU process, as a share of the tensors that its passes save: heap
+#: fragmentation and temporary gradients. Measured with SmolLM2 and a model of 0.5 billion
+#: parameters: 0.4 to 0.9.
 _HEAP = 0.75
-#: Bytes of a process that has imported torch, transformers and PEFT, on a GPU with its context.
+#: Bytes of a process that has imported torch, transformers and PEFT; on a GPU, with its context.
 _LIBRARIES = {"cpu": 0.4e9, "cuda": 1e9}
-#: Bytes of a weight of a linear layer, with the scales of its blocks.
+#: Bytes per weight of a quantized linear layer, with the scales of its blocks.
 _QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 
 
@@ -45,11 +46,11 @@ class Estimate:
     """Bytes that one process of a training needs.
 
     Attributes:
-        base: the frozen weights; with FSDP this process's part and one layer's whole.
+        base: the frozen weights; with FSDP this process's shard and one complete layer.
         adapters: float32 weights, gradients, AdamW's two states, and the buffer of their sum.
-        activations: what the largest forward pass keeps for its backward pass.
-        logits: those of the largest forward pass that are there at a time, with their gradient.
-        heap: what a CPU's process takes beyond its passes' tensors; 0 on a GPU.
+        activations: tensors that the largest forward pass saves for its backward pass.
+        logits: logits of the largest forward pass that exist at one time, with their gradient.
+        heap: additional memory of a CPU process beyond its passes' tensors; 0 on a GPU.
     """
 
     base: int
@@ -60,16 +61,16 @@ class Estimate:
 
     @property
     def counted(self) -> int:
-        """What follows from shapes alone, whatever a forward pass keeps."""
+        """Bytes that follow from shapes alone, without a forward pass."""
         return self.base + self.adapters
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return self.base + self.adapters + self.activations + self.logits + self.heap
 
     def __str__(self) -> str:
-        """Gigabytes (10⁹ bytes), part by part."""
+        """Format in gigabytes (10⁹ bytes), part by part."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         parts = ", ".join(f"{name} {value / _GB:.3g}" for name, value in values.items() if value)
         return f"about {self.total / _GB:.3g} GB ({parts})"
@@ -83,22 +84,22 @@ def estimate(
     head_is_last: bool = True,
     device: torch.device = _CPU,
 ) -> Estimate:
-    """Estimate what one process needs.
+    """Estimate the memory that one process needs.
 
     Args:
-        model: the base on the meta device (``model.without_weights``).
-        passes: every forward pass that this process will run.
-        shards: processes that share the base's weights out; 1 without FSDP.
-        head_is_last: whether logits are the output layer's output (``output_layer.is_last``), and
-            so are made a chunk at a time.
-        device: that trains: on a CPU other tensors are kept than on a GPU.
+        model: the base on the meta device (``model.build_meta_model``).
+        passes: all forward passes that this process will run.
+        shards: processes that shard the base's weights; 1 without FSDP.
+        is_head_last: whether logits are the output layer's output
+            (``output_layer.is_output_layer_last``), so that they are computed in chunks.
+        device: the training device; a CPU saves other tensors than a GPU.
     """
     width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
     layers = _layers(model)
     active = _active(model.config.get_text_config())
     per_layer = [_kept_by(layer, settings, width, active, device) for layer in layers]
     whole, kept_layers = sum(per_layer), len(layers)
-    if settings.gradient_checkpointing:  # each layer's input, and one layer while it is done again
+    if settings.gradient_checkpointing:  # each layer's input, and one layer during recomputation
         whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
         kept_layers = 1
     vocabulary = model.get_output_embeddings().weight.shape[0]
@@ -106,8 +107,8 @@ def estimate(
     for members in passes:
         tokens, supervised = _size(members, settings)
         count = supervised * vocabulary
-        # logits, their gradient and what float32 rows are made of them; where all are made at once,
-        # what an architecture does to them too; what they are made from, and its gradient
+        # Logits, their gradient and their float32 rows (if all exist at once, also what an
+        # architecture derives from them); the inputs of the output layer, and their gradient.
         made = min(count, logits_at_once(device)) if head_is_last else 2 * count
         float32 = 2 * 4 * min(count, FLOAT32_AT_ONCE)
         gathered = supervised * _hidden(model)
@@ -130,25 +131,25 @@ def estimate(
 
 
 def give_back() -> None:
-    """Gives a GPU's memory without a tensor in it back to others: the process may live on.
+    """Release unused GPU memory to other processes, as this process may go on.
 
-    A model's modules refer to each other, so they go when the collector finds them.
+    A model's modules refer to each other, so the garbage collector must run first.
     """
     gc.collect()
-    torch.cuda.empty_cache()  # nothing where CUDA is not in use
+    torch.cuda.empty_cache()  # no effect if CUDA is not in use
 
 
 def fit_at_once(
     estimated: Estimate, free: int, device: torch.device, processes: int, shared_base: bool
 ) -> int:
-    """Count the trainings that fit into a memory side by side; 0 if one alone does not.
+    """Count the trainings that fit into a memory together; 0 if not even one does.
 
     Args:
-        estimated: of one process of the largest training.
+        estimated: estimate of one process of the largest training.
         free: bytes.
-        device: that all of them train on.
-        processes: of one training that use this memory.
-        shared_base: whether processes map the base's files into memory, which is then there once.
+        device: the device of all trainings.
+        processes: processes of one training that use this memory.
+        shared_base: whether processes map the base's files into memory, so that it counts once.
     """
     once = estimated.base if shared_base and device.type == "cpu" else 0
     each = processes * (estimated.total - once + int(_LIBRARIES[device.type]))
@@ -156,66 +157,65 @@ def fit_at_once(
 
 
 def enforce(estimated: Estimate, free: int, device: torch.device, processes: int) -> None:
-    """Refuses a training that cannot fit; one that may goes on, and is told if it did not.
+    """Reject a training that cannot fit. One that might fit goes on; see ``explain_out_of_memory``.
 
     Args:
-        estimated: of one process.
+        estimated: estimate of one process.
         free: bytes.
         device: for the message.
-        processes: those that share this memory: all of a machine on CPUs, one on a GPU.
+        processes: processes that share this memory: all on the machine for CPUs, one for a GPU.
 
     Raises:
-        UserError: what is counted is larger than what is free, or the whole estimate is larger by
-            more than a quarter. It names both and what to change.
+        UserError: the counted part exceeds the free memory, or the complete estimate exceeds it by
+            more than a quarter. The message names both and the settings to change.
     """
     if estimated.counted * processes <= free and estimated.total * processes <= _MARGIN * free:
         return
     each = f" for each of {processes} processes" if processes > 1 else ""
     raise UserError(
-        f"training needs {estimated}{each}, by an estimate from the base's config, and {device} "
+        f"training needs {estimated}{each} (estimated from the base's config), but {device} "
         f"has {free / _GB:.3g} GB free. {_NEED_LESS}"
     )
 
 
 def enforce_loading(model: Any, settings: Training, free: int, processes: int) -> None:
-    """Refuses processes that each make a whole base of their own before they share it out.
+    """Reject processes that each load a complete base before they shard it, if it cannot fit.
 
     Args:
         model: the base on the meta device.
-        free: bytes that are free in the machine's memory.
-        processes: how many load it on this machine.
+        free: free bytes of the machine's memory.
+        processes: number of processes that load it on this machine.
 
     Raises:
-        UserError: their copies do not fit.
+        UserError: the copies do not fit.
     """
     whole = _weights(model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8)
     if whole * processes > free:
         raise UserError(
-            f"executor.fsdp: while it loads, each of {processes} processes holds the whole base in "
-            f"{settings.dtype}, {whole / _GB:.3g} GB, and this machine has {free / _GB:.3g} GB "
-            f"free. Lower executor.processes, or store the base in {settings.dtype}: files of the "
-            "dtype that is trained in are mapped into memory once for all processes"
+            f"executor.fsdp: during loading, each of {processes} processes needs the complete base "
+            f"in {settings.dtype}, {whole / _GB:.3g} GB, but this machine has {free / _GB:.3g} GB "
+            f"free. Lower executor.processes, or store the base in {settings.dtype}: files in the "
+            "training dtype are mapped into memory once for all processes"
         )
 
 
 @contextlib.contextmanager
 def told(estimated: Estimate, arm: str, device: torch.device) -> Iterator[None]:
-    """Inside, a device that runs out of memory all the same is an error that holds the estimate.
+    """Within the context, convert a device's out-of-memory error to one with the estimate.
 
     Raises:
-        GapftError: it did.
+        GapftError: the device ran out of memory.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise GapftError(
-            f"{arm}: {device} ran out of memory; training was estimated to need {estimated}. "
-            f"{_NEED_LESS}"
+            f"{arm}: {device} ran out of memory; the estimate was {estimated}. {_NEED_LESS}"
         ) from error
 
 
 def _layers(model: Any) -> list[torch.nn.Module]:
-    """The decoder's layers, by the names that transformers gives for placing models."""
+    """Find the decoder's layers, by the class names that transformers declares for placement."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if type(module).__name__ in names]
 
@@ -232,10 +232,10 @@ def _hidden(model: Any) -> int:
 
 
 def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
-    """Bytes of a module's weights; tied ones count once, the output layer is never quantised.
+    """Count the bytes of a module's weights; tied weights once, the output layer never quantized.
 
-    Of a base whose files are quantised already the least is counted, so that it is never refused
-    for what it would have needed otherwise.
+    For a base whose files are already quantized, the minimum is counted, so that it is never
+    rejected wrongly.
     """
     stored = getattr(model.config, "quantization_config", None)
     quantize = settings.quantize or ("4bit" if stored else None)
@@ -254,12 +254,12 @@ def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
 def _kept_by(
     layer: torch.nn.Module, settings: Training, width: int, active: float, device: torch.device
 ) -> int:
-    """Bytes a token that a layer keeps for the backward pass.
+    """Count the bytes per token that a layer saves for the backward pass.
 
-    Of a linear layer its output. Of the last one of a block (attention, feed-forward), whose output
-    is added to the residual stream and not kept, twice its input: the input and what it was made
-    from. Of an adapter see ``_kept_by_adapter``. Of a norm its input in float32 and its output. Of
-    experts that are linear layers of their own, the share ``active``.
+    A linear layer saves its output. The last one of a block (attention, feed-forward), whose output
+    is added to the residual stream and not saved, counts twice its input: the input and the tensor
+    it was computed from. For an adapter see ``_count_adapter_bytes``. A norm saves its input in
+    float32 and its output. Experts that are separate linear layers count with the share ``active``.
     """
     kept = 0.0
     linears = _linears(layer)
@@ -278,9 +278,10 @@ def _kept_by(
 
 
 def _kept_by_adapter(settings: Training, width: int, device: torch.device) -> int:
-    """Bytes an adapter keeps of each entry of its input: a float32 copy, and dropout's mask.
+    """Count the bytes per input entry that an adapter saves: a float32 copy, and dropout's mask.
 
-    Layers that cast the adapter's factors (``model.fuse``) keep the input itself, as others do.
+    Layers that cast the adapter's factors (``model.fuse_lora_layers``) save the input itself,
+    without a copy.
     """
     on_cpu = device.type == "cpu"
     if width == 2 and (on_cpu or settings.kernels == "fused"):
@@ -293,7 +294,7 @@ def _kept_by_adapter(settings: Training, width: int, device: torch.device) -> in
 def _attention_shares(
     model: Any, members: Sequence[Member], settings: Training, device: torch.device
 ) -> int:
-    """Count the attention weights that one layer keeps, where they are computed by products."""
+    """Count the attention weights that one layer saves if they are computed by plain products."""
     heads = getattr(model.config.get_text_config(), "num_attention_heads", 0)
     dtype = getattr(torch, settings.dtype)
     lengths = [member.sequence.tokens for member in members] if settings.padding_free else []
@@ -301,14 +302,14 @@ def _attention_shares(
 
 
 def _active(config: Any) -> float:
-    """The share of a layer's experts that a token goes through, where the config says."""
+    """Return the share of a layer's experts that a token uses, if the config declares it."""
     experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     chosen = getattr(config, "num_experts_per_tok", None)
     return chosen / experts if experts and chosen else 1.0
 
 
 def _size(members: Sequence[Member], settings: Training) -> tuple[int, int]:
-    """Tokens, padding among them, and supervised tokens of a forward pass."""
+    """Count the tokens, with padding, and the supervised tokens of a forward pass."""
     lengths = [member.sequence.tokens for member in members]
     tokens = sum(lengths) if settings.padding_free else len(lengths) * max(lengths)
     return tokens, sum(member.sequence.supervised for member in members)

@@ -1,4 +1,4 @@
-"""Loads the frozen base and puts LoRA adapters on it."""
+"""Load the frozen base model and add LoRA adapters."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PASSED_ON = ("revision", "trust_remote_code", "subfolder")
 
 
 class ModelNotLoaded(UserError):
-    """A model or tokenizer that is not there, or that transformers refuses."""
+    """A model or tokenizer that is missing, or that transformers cannot load."""
 
 
 def load_base(
     model_args: Mapping[str, Any], settings: Training, device: torch.device | None = None
 ) -> Any:
-    """Loads the base model in the recipe's dtype, on the CPU; a quantised one on its device.
+    """Load the base model in the recipe's dtype, on the CPU; a quantized one on its device.
 
     Raises:
-        UserError: there is no such model, none that trains without padding as asked, or nothing
-            that quantises it.
+        UserError: the model is missing, cannot be trained without padding, or bitsandbytes, which
+            quantizes it, is not installed.
     """
     from transformers import AutoModelForCausalLM
 
@@ -45,16 +45,16 @@ def load_base(
         model = AutoModelForCausalLM.from_pretrained(
             model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
         )
-    # silences a warning of the trainer's own making: caches are for generation
+    # caches are for generation; off, to avoid a warning in training
     model.config.use_cache = False
     return model
 
 
 def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
-    """The base model as its config describes it, on torch's meta device: shapes and no memory.
+    """Build the base model from its config on torch's meta device: shapes without memory.
 
     Raises:
-        UserError: there is no such model.
+        UserError: the model is missing or cannot be loaded.
     """
     from transformers import AutoModelForCausalLM
 
@@ -67,9 +67,9 @@ def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
 
 
 def is_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
-    """Whether loading makes weights of another dtype than the files have, by the base's config.
+    """Return whether loading converts the files' weights to another dtype, by the base's config.
 
-    Weights of the same dtype are the files' own pages, mapped into memory: processes share them.
+    Weights of the same dtype are memory-mapped pages of the files, which processes share.
     """
     config = read_config(model_args)
     stored = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
@@ -77,10 +77,10 @@ def is_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
 
 
 def read_config(model_args: Mapping[str, Any]) -> Any:
-    """The base model's config.
+    """Read the base model's config.
 
     Raises:
-        UserError: there is none, or transformers refuses it.
+        UserError: the config is missing, or transformers cannot load it.
     """
     from transformers import AutoConfig
 
@@ -96,9 +96,9 @@ def _options(model_args: Mapping[str, Any]) -> dict[str, Any]:
 def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, MemoryError):  # the machine's
+    except (RuntimeError, MemoryError):  # faults of the machine
         raise
-    except Exception as error:  # of a config that is refused, they have no common kind
+    except Exception as error:  # errors of a bad config have no common class
         raise ModelNotLoaded(
             f"model {model_args['pretrained']}: cannot be loaded for training: "
             f"{' '.join(str(error).split())}"
@@ -106,11 +106,11 @@ def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _quantized(settings: Training, device: torch.device | None) -> dict[str, Any]:
-    """What ``from_pretrained`` needs to quantise linear layers, all but the output layer."""
+    """Build the options of ``from_pretrained`` that quantize linear layers but the output layer."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise UserError(
             f"training.quantize: {settings.quantize} needs bitsandbytes, which is not installed; "
-            "pip install 'gapft-harness[quantized]', or leave training.quantize out"
+            "pip install 'gapft-harness[quantized]', or remove training.quantize"
         )
     from transformers import BitsAndBytesConfig
 
@@ -127,7 +127,7 @@ def _quantized(settings: Training, device: torch.device | None) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class EndToken:
-    """The token that is supervised at the end of a response that ended by itself."""
+    """The token that is supervised at the end of a response that was not cut off."""
 
     id: int
     text: str
@@ -137,12 +137,13 @@ def load_end_token(model_args: Mapping[str, Any], chat_template: bool) -> EndTok
     """Find the token that the model writes at the end of a response (``core/turn_end.py``).
 
     Args:
-        model_args: the recipe's; ``pretrained`` and ``tokenizer`` name the folders to read.
+        model_args: the recipe's model arguments; ``pretrained`` and ``tokenizer`` name the folders
+            to read.
         chat_template: whether prompts are rendered through the tokenizer's chat template.
 
     Raises:
-        UserError: there is no such token, the chat template raises, or the tokenizer has ids that
-            the model's vocabulary lacks.
+        UserError: the token cannot be found, the chat template raises, or the tokenizer has ids
+            outside the model's vocabulary.
     """
     tokenizer = load_tokenizer(model_args)
     ends = _own_ends(model_args)
@@ -153,13 +154,13 @@ def load_end_token(model_args: Mapping[str, Any], chat_template: bool) -> EndTok
 
 
 def load_tokenizer(model_args: Mapping[str, Any], **options: Any) -> Any:
-    """Load the tokenizer that the recipe names, of the same revision as the model.
+    """Load the tokenizer that the recipe names, in the same revision as the model.
 
     Args:
-        options: further ones of transformers.
+        options: further options of transformers.
 
     Raises:
-        ModelNotLoaded: there is none.
+        ModelNotLoaded: the tokenizer is missing or cannot be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -169,7 +170,7 @@ def load_tokenizer(model_args: Mapping[str, Any], **options: Any) -> Any:
 
 
 def _own_ends(model_args: Mapping[str, Any]) -> list[int]:
-    """Read the end ids of a model's generation_config, or of its config if it has no such file."""
+    """Read the end ids of a model's generation_config, or of its config if that is missing."""
     from transformers import GenerationConfig
 
     try:
@@ -183,14 +184,14 @@ def _own_ends(model_args: Mapping[str, Any]) -> list[int]:
 def check_trainable(
     model_args: Mapping[str, Any], settings: Training, chat_template: bool
 ) -> EndToken | None:
-    """Check, without any weights, what training will need of a base; return its end token.
+    """Check, without weights, everything that training needs of a base; return its end token.
 
     Returns:
-        The end token, None where none is supervised.
+        The end token; None if none is supervised.
 
     Raises:
-        ModelNotLoaded: there is no such model or tokenizer.
-        UserError: modules that it lacks or that cannot be adapted, or see ``load_end_token``.
+        ModelNotLoaded: the model or tokenizer is missing or cannot be loaded.
+        UserError: target modules are missing or cannot be adapted, or see ``load_end_token``.
     """
     check_targets(without_weights(model_args, settings), settings)
     return load_end_token(model_args, chat_template) if settings.supervise_eos else None
@@ -200,7 +201,7 @@ def check_ids(model: Any, ids: Iterable[int], problem_id: str) -> None:
     """Check that a base has an embedding for every token id of an example.
 
     Args:
-        model: the base; ``without_weights`` gives one before anything is loaded.
+        model: the base; ``build_meta_model`` builds one without loading weights.
 
     Raises:
         UserError: an id is not below the number of embeddings.
@@ -209,13 +210,13 @@ def check_ids(model: Any, ids: Iterable[int], problem_id: str) -> None:
     if (largest := max(ids)) >= size:
         raise UserError(
             f"problem {problem_id}: a prompt or response to train on has the token id {largest}, "
-            f"and the model's vocabulary has {size} entries; expected ids below that. Search and "
-            "training need the same tokenizer (model.args.tokenizer)"
+            f"but the model's vocabulary has {size} entries; expected ids below that. Use the "
+            "same tokenizer in search and training (model.args.tokenizer)"
         )
 
 
 def lora_config(settings: Training) -> Any:
-    """The adapter's PEFT configuration: what the recipe sets, and PEFT's defaults."""
+    """Build the adapter's PEFT configuration: the recipe's settings, and PEFT's defaults."""
     from peft import LoraConfig
 
     return LoraConfig(
@@ -229,16 +230,16 @@ def lora_config(settings: Training) -> Any:
 
 
 def check_targets(model: Any, settings: Training) -> None:
-    """Check that every module of a name in ``target_modules`` is one that PEFT can adapt.
+    """Check that PEFT can adapt every module named in ``target_modules``.
 
-    An embedding that is tied to the other one is refused: an adapter changes one of them, and
-    merged into the common weight, as search and audit have it, it would change both.
+    Tied embeddings are rejected: an adapter changes one of them, but merged into the common weight,
+    as in search and audit, it would change both.
 
     Args:
-        model: the base; ``without_weights`` gives one before anything is loaded.
+        model: the base; ``build_meta_model`` builds one without loading weights.
 
     Raises:
-        UserError: the model has no module of such a name, or one that LoRA cannot be put on.
+        UserError: the model has no module of such a name, or LoRA cannot adapt it.
     """
     from transformers.pytorch_utils import Conv1D
 
@@ -263,32 +264,31 @@ def check_targets(model: Any, settings: Training) -> None:
         if target in of_tied:
             raise UserError(
                 f"training.target_modules: {target!r} shares its weight with the other embedding "
-                "of this model (tie_word_embeddings), so an adapter of it alone and one merged "
-                f"into the weight are two models; leave it out. Modules without this: "
+                "of this model (tie_word_embeddings), so an adapter on it gives a different model "
+                f"when it is merged into the weight; remove it. Modules that can be adapted: "
                 f"{', '.join(known)}"
             )
         if not adaptable[target]:
             raise UserError(
-                f"training.target_modules: LoRA cannot be put on {target!r}, which is no linear, "
-                f"embedding or convolution layer; modules of this model that it can be put on: "
-                f"{', '.join(known)}"
+                f"training.target_modules: LoRA cannot adapt {target!r}, which is not a linear, "
+                f"embedding or convolution layer; modules that can be adapted: {', '.join(known)}"
             )
 
 
 def add_lora(model: Any, settings: Training, seed: int) -> Any:
-    """Freezes the model and adds adapters (LoRA, PEFT), initialised from the seed."""
+    """Freeze the model and add adapters (LoRA, PEFT), initialised from the seed."""
     from peft import get_peft_model
 
     torch.manual_seed(seed)
     with warnings.catch_warnings():
-        # what PEFT calls, and the only name transformers 4 has, is deprecated in 5
+        # PEFT calls these names, the only ones of transformers 4; transformers 5 deprecates them
         for name in ("is_gradient_checkpointing", "gradient_checkpointing_enable"):
             warnings.filterwarnings("ignore", f"`{name}` is deprecated", FutureWarning)
         adapted = get_peft_model(model, lora_config(settings))
         if settings.kernels == "fused" and not fuse(adapted):
             raise UserError(
-                "training.kernels: fused: no LoRA layer of this model is on a linear layer of 16 "
-                "bits; set training.kernels: plain"
+                "training.kernels: fused: no LoRA layer of this model is on a 16-bit linear layer; "
+                "set training.kernels: plain"
             )
         if settings.gradient_checkpointing:
             adapted.enable_input_require_grads()
@@ -297,11 +297,11 @@ def add_lora(model: Any, settings: Training, seed: int) -> Any:
 
 
 def take_off(adapted: Any, settings: Training) -> None:
-    """Takes an adapter off again; the base is as it was, ready for the next."""
+    """Remove an adapter; the base is unchanged and ready for the next one."""
     if settings.gradient_checkpointing:
         adapted.disable_input_require_grads()
     base = adapted.unload()
-    vars(base).pop("peft_config", None)  # some versions leave it, and then warn of a second one
+    vars(base).pop("peft_config", None)  # some versions keep it, and then warn of a second adapter
 
 
 @contextlib.contextmanager
@@ -318,16 +318,16 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def fuse(adapted: Any) -> int:
-    """Give every plain LoRA layer of a 16-bit linear layer this forward pass; return how many.
+    """Replace the forward pass of plain LoRA layers on 16-bit linear layers; return their number.
 
-    PEFT keeps the adapter in float32 and casts the layer's whole input to it, and its output back:
-    these copies take longer than the adapter's products, and on a CPU most of the memory. Here the
-    factors are cast, which are small; they themselves, their gradients and the optimizer's state
-    stay float32. Layers of other kinds, quantised ones and those shared out (FSDP) among them, keep
-    PEFT's. Taking the adapter off takes this off too.
+    PEFT keeps the adapter in float32 and casts the layer's complete input to float32, and its
+    output back: these copies take longer than the adapter's products, and on a CPU most of the
+    memory. This forward pass casts the small factors instead; the factors, their gradients and the
+    optimizer's state stay float32. Other layers, such as quantized and sharded (FSDP) ones, keep
+    PEFT's forward pass. Removing the adapter also restores PEFT's.
 
     Args:
-        adapted: base and one adapter, as ``get_peft_model`` makes them.
+        adapted: base and one adapter, from ``get_peft_model``.
     """
     from peft.tuners.lora import Linear
 
@@ -359,7 +359,8 @@ def _forward(layer: Any, name: str, x: torch.Tensor) -> torch.Tensor:
 class LoraLinear(torch.autograd.Function):
     """``x W' + bias + scaling · dropout(x) A' B'``; the base's weight has no gradient.
 
-    Of the inputs only ``x`` is kept, which other layers may share, and where dropout kept it.
+    Of the inputs, only ``x``, which other layers may share, and the dropout mask are saved for the
+    backward pass.
     """
 
     @staticmethod
@@ -373,7 +374,7 @@ class LoraLinear(torch.autograd.Function):
         scaling: float,
         dropout: float,
     ) -> torch.Tensor:
-        """``x`` is (..., in); ``a`` (rank, in) and ``b`` (out, rank) are float32."""
+        """Compute the output. ``x``: (..., in); ``a``: (rank, in), ``b``: (out, rank), float32."""
         rows = x.reshape(-1, x.shape[-1])
         kept, mask = _drop(rows, dropout) if dropout else (rows, None)
         low = kept @ a.to(x.dtype).T
@@ -385,7 +386,7 @@ class LoraLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of ``x``, ``a`` and ``b``, the latter in float32."""
+        """Compute the gradients of ``x``, ``a`` and ``b``, the latter two in float32."""
         rows, mask, low, weight, a, b = ctx.saved_tensors
         shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
         kept = rows if mask is None else _drop_again(rows, mask, ctx.dropout)
@@ -405,25 +406,25 @@ class LoraLinear(torch.autograd.Function):
 
 
 def _drop(x: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Zero a random share of a matrix's entries and scale the others.
+    """Set a random share of a matrix's entries to zero and scale the others.
 
-    On a CPU torch draws a mask from numbers of 64 bits, one an entry, which takes as long as the
-    layer's own matrix product; here an entry of 16 bits has 16 of them.
+    On a CPU, torch draws one 64-bit number per entry, which takes as long as the layer's own matrix
+    product; this function uses 16 random bits per 16-bit entry.
 
     Returns:
-        The new matrix, and a mask for ``_drop_again``: of bool, or of all 16 bits of an entry.
+        The new matrix, and a mask for ``_apply_dropout_mask``: bool, or all 16 bits of an entry.
     """
     if x.is_cuda or x.dtype.itemsize != 2:
         kept, mask = torch.ops.aten.native_dropout(x, share, True)
         return kept, mask
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    mask = bits.lt_(int(share * 2**16) - 2**15).sub_(1)  # -1, all bits, where an entry is kept
+    mask = bits.lt_(int(share * 2**16) - 2**15).sub_(1)  # -1 (all bits) if an entry is kept
     return _drop_again(x, mask, share), mask
 
 
 def _drop_again(x: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tensor:
-    """Zero and scale another matrix's entries as ``_drop`` did."""
+    """Apply the mask and scale of ``_apply_dropout`` to another matrix."""
     if mask.dtype == torch.bool:
         dropped: torch.Tensor = torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - share))
         return dropped
@@ -431,7 +432,7 @@ def _drop_again(x: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tens
 
 
 def _float32(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The product of two 16-bit matrices in float32."""
+    """Multiply two 16-bit matrices in float32."""
     if one.is_cuda:
         return torch.mm(one, other, out_dtype=torch.float32)
     return one.float() @ other.float()

@@ -1,7 +1,8 @@
-"""The objective: cross-entropy on response tokens only (Equation 2), under a named normalisation.
+"""The objective: cross-entropy on response tokens only (Equation 2), with a named normalization.
 
-The loss of an optimizer step is a weighted sum over its supervised tokens. The weights are fixed
-by the step's members (``ledger.py``) before it is cut into forward passes, so no cut changes them.
+The loss of an optimizer step is a weighted sum over its supervised tokens. The weights are fixed by
+the step's members (``ledger.py``) before it is divided into forward passes, so the division does
+not change them.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from gapft_harness.training.output_layer import kept_from, only_at
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import Fitted
 
-#: Most logits that are made at a time, by kind of device: 64 MB and 256 MB in bfloat16. On a CPU
-#: small enough to stay out of the way, and many enough rows for fast matrix products.
+#: Maximum number of logits at one time, by kind of device: 64 MB and 256 MB in bfloat16. On a CPU
+#: small enough to save memory, with enough rows for fast matrix products.
 LOGITS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 27}
-#: Of them, most that have a copy in float32 at a time.
+#: Maximum number of them that have a float32 copy at one time.
 FLOAT32_AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One forward pass: rows padded on the right, or one row of sequences laid end to end.
+    """One forward pass: rows padded on the right, or one row of concatenated sequences.
 
     Attributes:
-        input_ids: (rows, length); what a short row is filled up with is never read.
-        positions: (2, m): row and position of the token *before* each supervised one.
-        targets: (m,) the supervised ids.
-        weights: (m,) each supervised token's weight in the step's loss.
-        position_ids: (1, length), each sequence from 0; None where rows are padded.
-        ends: where sequences end in the one row, from 0 to its length; empty where padded.
+        input_ids: (rows, length); padding is never read.
+        positions: (2, m), row and position of the token *before* each supervised one.
+        targets: (m,), the supervised ids.
+        weights: (m,), each supervised token's weight in the step's loss.
+        position_ids: (1, length), each sequence from 0; None if rows are padded.
+        ends: boundaries of the sequences in the row, from 0 to its length; empty if padded.
     """
 
     input_ids: torch.Tensor
@@ -45,7 +46,7 @@ class Batch:
     ends: tuple[int, ...] = ()
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on another device."""
+        """Return the batch on another device."""
         return Batch(
             self.input_ids.to(device),
             self.positions.to(device),
@@ -57,10 +58,10 @@ class Batch:
 
 
 def collate(members: Sequence[Member], end_id: int | None) -> Batch:
-    """Pads members on the right and marks what is supervised.
+    """Pad members on the right and mark the supervised tokens.
 
     Args:
-        members: those of one forward pass.
+        members: the members of one forward pass.
         end_id: the end-of-sequence id; needed only if a member supervises it.
     """
     rows = [_ids(member.sequence, end_id) for member in members]
@@ -70,7 +71,7 @@ def collate(members: Sequence[Member], end_id: int | None) -> Batch:
 
 
 def flatten(members: Sequence[Member], end_id: int | None) -> Batch:
-    """Lays members end to end in one row, and marks what is supervised. See ``collate``."""
+    """Concatenate members in one row and mark the supervised tokens. See ``collate``."""
     rows = [_ids(member.sequence, end_id) for member in members]
     ends = (0, *accumulate(map(len, rows)))
     batch = _batch(
@@ -88,7 +89,7 @@ def _batch(
     input_ids: list[list[int]],
     origins: Sequence[tuple[int, int]],
 ) -> Batch:
-    """Marks what is supervised; ``origins`` are the row and place of each sequence's first id."""
+    """Mark the supervised tokens; ``origins``: row and position of each sequence's first id."""
     positions: list[tuple[int, int]] = []
     targets: list[int] = []
     weights: list[float] = []
@@ -108,16 +109,16 @@ def _batch(
 def weighted_loss(model: Any, batch: Batch, head_is_last: bool = False) -> torch.Tensor:
     """Compute the forward pass's part of the step's loss, a scalar in float32.
 
-    The output layer sees supervised positions alone. With ``head_is_last`` it sees so many at a
-    time that ``LOGITS_AT_ONCE`` logits exist, whose gradient is computed at once, so that no logits
-    are kept for the backward pass.
+    The output layer gets only supervised positions. With ``is_head_last``, it gets a chunk of them,
+    with at most ``MAX_LOGITS`` logits, and their gradient is computed immediately, so that no
+    logits are saved for the backward pass.
 
     Args:
         model: base and adapter.
-        batch: the pass.
-        head_is_last: whether logits are the output layer's output and nothing more
-            (``output_layer.is_last``). If not, the logits of all supervised positions are made at
-            once, in the model's dtype and by its own forward pass.
+        batch: the forward pass.
+        is_head_last: whether logits are exactly the output layer's output
+            (``output_layer.is_output_layer_last``). If not, the model's own forward pass computes
+            the logits of all supervised positions at once, in the model's dtype.
     """
     head = model.get_output_embeddings()
     rows = max(1, logits_at_once(batch.input_ids.device) // head.weight.shape[0])
@@ -135,21 +136,21 @@ def weighted_loss(model: Any, batch: Batch, head_is_last: bool = False) -> torch
 
 
 def logits_at_once(device: torch.device) -> int:
-    """Return how many logits are made at a time on a device."""
+    """Return the maximum number of logits that exist at one time on a device."""
     return LOGITS_AT_ONCE["cuda" if device.type == "cuda" else "cpu"]
 
 
 def forward_logits(model: Any, batch: Batch) -> torch.Tensor:
-    """The logits at the batch's positions alone, (m, vocabulary)."""
+    """Compute the logits at the batch's positions alone, (m, vocabulary)."""
     with only_at(model, batch.positions):
         return _forward(model, batch)[0]
 
 
 def _forward(model: Any, batch: Batch) -> torch.Tensor:
-    """What the model gives for logits.
+    """Run the model and return its logits.
 
-    The model sees no attention mask. Padding stands on the right, so that no position that is read
-    ever looks at it; sequences laid end to end are told apart by ``attention.attend``.
+    The model gets no attention mask. Padding is on the right, so that no position that is read
+    attends to it; ``attention.attend`` separates concatenated sequences.
     """
     more: dict[str, Any] = {}
     if batch.position_ids is not None:
@@ -159,7 +160,7 @@ def _forward(model: Any, batch: Batch) -> torch.Tensor:
 
 
 class _HeadLoss(torch.autograd.Function):
-    """The weighted cross-entropy of what a layer makes of its inputs, some rows at a time."""
+    """The weighted cross-entropy of a layer's output, computed a few rows at a time."""
 
     @staticmethod
     def forward(
@@ -202,7 +203,7 @@ def _cross_entropy(
     """Compute the weighted cross-entropy in float32, and its gradient in the logits' dtype.
 
     Args:
-        logits: (m, vocabulary); of a few rows at a time there is a copy in float32.
+        logits: (m, vocabulary); copied to float32 a few rows at a time.
         targets: (m,)
         weights: (m,)
     """
@@ -222,6 +223,8 @@ def _ids(member: Fitted, end_id: int | None) -> list[int]:
     ids = [*member.prompt_ids, *member.target_ids]
     if member.eos:
         if end_id is None:
-            raise ValueError(f"{member.slot} ends with an end-of-sequence token, but none is given")
+            raise ValueError(
+                f"{member.slot} ends with an end-of-sequence token, but end_id is None"
+            )
         ids.append(end_id)
     return ids

@@ -1,4 +1,4 @@
-"""Where a model's hidden states become logits: at the positions asked for, and nowhere else."""
+"""Restrict the output layer, which computes logits, to the positions that are needed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-#: An attention of the right shape that computes nothing; for models without weights.
+#: An attention that only returns the right shape; for models without weights.
 _SHAPES = "gapft_shapes"
 
 
 @contextlib.contextmanager
 def only_at(model: Any, positions: torch.Tensor) -> Iterator[None]:
-    """Inside, the model's output layer sees the given positions alone.
+    """Within the context, pass only the given positions to the model's output layer.
 
-    Its input is gathered before it, so that an architecture's own treatment of logits (a soft
-    cap, a scale) still follows; logits are then (1, m, vocabulary), and memory for the others'
-    is never asked for.
+    The layer's input is gathered before the layer, so that an architecture's own treatment of
+    logits (a soft cap, a scale) still follows; logits then have shape (1, m, vocabulary), and no
+    memory is allocated for other positions.
 
     Args:
-        positions: (2, m), rows and places.
+        positions: (2, m), row and position in the row.
     """
     rows, places = positions
 
@@ -37,13 +37,13 @@ def only_at(model: Any, positions: torch.Tensor) -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_from(model: Any, positions: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """Inside, the output layer sees no position at all; what it would have seen is kept.
+    """Within the context, pass no position to the output layer, and capture its inputs.
 
     Args:
-        positions: (2, m), rows and places.
+        positions: (2, m), row and position in the row.
 
     Yields:
-        A list that holds the layer's input at the positions, (m, hidden size), after a forward
+        A list that contains the layer's input at the positions, (m, hidden size), after a forward
         pass.
     """
     rows, places = positions
@@ -61,15 +61,15 @@ def kept_from(model: Any, positions: torch.Tensor) -> Iterator[list[torch.Tensor
 
 
 def is_last(weightless: Any) -> bool:
-    """Whether a model's logits are what its output layer gives, and nothing is done to them.
+    """Return whether a model's logits are exactly the output of its output layer.
 
-    Seen in a forward pass of the model without weights: the logits are that layer's output itself,
-    not something made of it or written into it (a soft cap, a scale, another dtype). A model that
-    does not run without weights is taken for one that does more.
+    Determined by a forward pass of the model without weights: the logits must be the layer's output
+    tensor itself, neither derived from it nor modified in place (a soft cap, a scale, another
+    dtype). If a model does not run without weights, the result is False.
 
     Args:
-        weightless: the model on the meta device (``model.without_weights``). Its attention is
-            exchanged for one that computes nothing.
+        meta_model: the model on the meta device (``model.build_meta_model``). Its attention is
+            replaced by one that computes nothing.
     """
     from transformers import AttentionInterface
 
@@ -83,7 +83,7 @@ def is_last(weightless: Any) -> bool:
         ids = torch.zeros(1, 2, dtype=torch.long, device="meta")
         with torch.no_grad():
             logits = weightless.eval()(input_ids=ids, use_cache=False).logits
-    except Exception:  # any code may be a model's: what it raises here says nothing against it
+    except Exception:  # a model may run any code; an exception here is not an error
         return False
     finally:
         hook.remove()

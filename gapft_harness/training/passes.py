@@ -1,4 +1,4 @@
-"""How an optimizer step is cut into forward passes. No cut changes its members or its loss."""
+"""Divide an optimizer step into forward passes, without changing its members or its loss."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import Fitted
 
-#: Most tokens of a pass without padding where the recipe names no number, by kind of device. On a
-#: CPU larger passes are no faster, and each token keeps megabytes for the backward pass.
+#: Default maximum of tokens in a pass without padding, by kind of device. On a CPU, larger passes
+#: are not faster, and each token saves megabytes for the backward pass.
 MAX_TOKENS = {"cpu": 1024, "cuda": 16384}
 
 
@@ -29,17 +29,18 @@ def cut(
     shares: int = 1,
     device: str = "cpu",
 ) -> list[list[Member]]:
-    """Cut one process's share of one optimizer step into forward passes.
+    """Divide one process's share of one optimizer step into forward passes.
 
-    Members are sorted by length first. With padding, ``micro_batch`` neighbours make a pass, which
-    saves padding. Without, a pass takes as many as ``max_tokens`` allows, and at least one.
+    Members are first sorted by length. With padding, ``micro_batch`` neighbours form a pass, which
+    reduces padding. Without padding, a pass has as many members as ``max_tokens`` allows, and at
+    least one.
 
     Args:
         sequences: all members of the step.
-        weights: theirs, in the same order.
-        share: which process, from 0.
-        shares: processes that share the step. A process may get nothing.
-        device: the kind that trains, cpu or cuda.
+        weights: their loss weights, in the same order.
+        rank: the process, from 0.
+        process_count: processes that share the step. A process may get no member.
+        device: kind of training device, cpu or cuda.
     """
     members = [Member(s, w) for s, w in zip(sequences, weights, strict=True)]
     members.sort(key=lambda m: (m.sequence.tokens, m.sequence.slot))
@@ -59,9 +60,9 @@ def cut_alike(
     shares: int,
     device: str = "cpu",
 ) -> list[list[Member]]:
-    """As ``cut``, but every process gets the same number of forward passes.
+    """Divide a step as ``cut_step``, but with equally many forward passes on every process.
 
-    Processes that share the base's weights out must compute each layer together. Whoever has fewer
+    Processes that shard the base's weights must compute each layer together. A process with fewer
     passes repeats the step's shortest sequence with weight 0, which adds nothing to the loss.
     """
     every = [cut(sequences, weights, settings, one, shares, device) for one in range(shares)]
@@ -71,7 +72,7 @@ def cut_alike(
 
 
 def _deal(parts: list[list[Member]], share: int, shares: int) -> list[list[Member]]:
-    """The parts of one share: longest first, each to the share that has the fewest tokens."""
+    """Select the parts of one process: longest first, each to the least loaded process."""
     if shares == 1:
         return parts
     loads, mine = [0] * shares, []
@@ -84,7 +85,7 @@ def _deal(parts: list[list[Member]], share: int, shares: int) -> list[list[Membe
 
 
 def _fill(members: Sequence[Member], ceiling: int) -> Iterator[list[Member]]:
-    """Cuts sorted members into as many of about equal size as the ceiling on tokens asks for."""
+    """Divide sorted members into passes of about equal size, as many as the token limit needs."""
     total = sum(member.sequence.tokens for member in members)
     bins: list[list[Member]] = [[] for _ in range(-(-total // ceiling))]
     while members and not _fits(members, bins, ceiling):
@@ -93,7 +94,7 @@ def _fill(members: Sequence[Member], ceiling: int) -> Iterator[list[Member]]:
 
 
 def _fits(members: Sequence[Member], bins: list[list[Member]], ceiling: int) -> bool:
-    """Put the longest first into the emptiest bin; False if one of several runs over."""
+    """Put the longest members into the emptiest bin; return False if this exceeds the limit."""
     loads = [0] * len(bins)
     for member in reversed(members):
         emptiest = loads.index(min(loads))

@@ -1,7 +1,7 @@
-"""Which example is seen at which step, and what that costs: the budget B = (N, L, J).
+"""The plan: which example is seen at which step, and its cost: the budget B = (N, L, J).
 
-No torch here: selection computes and enforces budgets before anything is trained, and the trainer
-follows the same plan.
+This module does not import torch: selection computes and checks budgets before anything is trained,
+and the trainer follows the same plan.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Fitted:
     """An example as it is trained on: token ids after truncation.
 
     Attributes:
-        slot: the example's id, told apart if a selector chose the problem more than once.
-        prompt_ids: never supervised.
-        target_ids: the response's ids, all supervised; the end-of-sequence id not included.
+        slot: the example's id, made unique if a selector chose the problem more than once.
+        prompt_ids: the prompt's ids, never supervised.
+        target_ids: the response's ids, all supervised, without the end-of-sequence id.
         eos: whether the end-of-sequence id follows and is supervised.
-        truncated: whether the response lost its end to ``max_length``.
+        truncated: whether the response was cut off at ``max_length``.
     """
 
     slot: str
@@ -39,21 +39,21 @@ class Fitted:
 
     @property
     def supervised(self) -> int:
-        """Supervised tokens."""
+        """Number of supervised tokens."""
         return len(self.target_ids) + self.eos
 
     @property
     def tokens(self) -> int:
-        """All tokens."""
+        """Number of all tokens."""
         return len(self.prompt_ids) + self.supervised
 
 
 def sequences(examples: Sequence[Example], settings: Training) -> list[Fitted]:
-    """Examples as they are trained on, in order: the training prompt, and the length policy.
+    """Convert examples to training sequences, in order, with the training prompt and length policy.
 
     Raises:
-        UserError: an example is too long and the policy is ``refuse``, or nothing of it would be
-            left to learn. The message names the problem, its length and the limit.
+        UserError: an example is too long and the policy is ``refuse``, or nothing would remain to
+            learn. The message names the problem, its length and the limit.
     """
     return [
         _fit(example, slot, settings)
@@ -62,18 +62,18 @@ def sequences(examples: Sequence[Example], settings: Training) -> list[Fitted]:
 
 
 def training_prompt(ids: Sequence[int], settings: Training) -> tuple[int, ...]:
-    """A prompt as it is trained on: its own ids, or other start tokens before the same text.
+    """Return the training prompt: the prompt's ids, with another number of start tokens if set.
 
-    The paper's older protocol trains on one start token where the generator saw two (Appendix A,
-    "Logic run families").
+    In the paper's older protocol, training has one start token but the generator saw two (Appendix
+    A, "Logic run families").
 
     Args:
-        ids: the prompt as the generator saw it. Where ``start_tokens`` is said it begins with the
-            model's start token, as ``model.start_tokens`` is said too.
-        settings: ``start_tokens`` says how many there are to be; None: as there are.
+        ids: the prompt as the generator saw it. If ``start_tokens`` is set, it begins with the
+            model's start token, because ``model.start_tokens`` must then be set too.
+        settings: ``start_tokens`` is the number of start tokens; None: unchanged.
 
     Returns:
-        The prompt. Its own training prompt is itself.
+        The prompt. The function is idempotent.
     """
     if settings.start_tokens is None or not ids:
         return tuple(ids)
@@ -82,13 +82,12 @@ def training_prompt(ids: Sequence[int], settings: Training) -> tuple[int, ...]:
 
 
 def plan(slots: Iterable[str], settings: Training, seed: int) -> list[list[str]]:
-    """The (step → slots) table of one arm.
+    """Build the (step → slots) table of one arm.
 
-    The R repetitions are one list of R·n exposures, shuffled once, and batches cross
-    repetitions: J = ceil(R·n / (micro_batch · accumulation)) (Table 5). With ``update_groups`` G,
-    J = G steps whose sizes differ by at most one, the larger spread evenly over the run (code,
-    Table 7). An exposure's place depends on (seed, slot, copy) alone, so the order of ``slots``
-    changes nothing.
+    The R repetitions are one list of R·n exposures, shuffled once, so batches may span repetitions:
+    J = ceil(R·n / (micro_batch · accumulation)) (Table 5). With ``update_groups`` G, there are J =
+    G steps whose sizes differ by at most one, with the larger ones spread evenly (code, Table 7).
+    An exposure's place depends on (seed, slot, copy) alone, not on the order of ``slots``.
 
     Raises:
         UserError: see ``count_steps``.
@@ -106,10 +105,10 @@ def plan(slots: Iterable[str], settings: Training, seed: int) -> list[list[str]]
 
 
 def count_steps(exposures: int, settings: Training) -> int:
-    """J, the optimizer steps that a number of exposures takes.
+    """Return J, the number of optimizer steps for a number of exposures.
 
     Raises:
-        UserError: there are fewer exposures than ``update_groups``; a step would be empty.
+        UserError: there are fewer exposures than ``update_groups``, so that a step would be empty.
     """
     groups = settings.update_groups
     if groups is None:
@@ -117,14 +116,14 @@ def count_steps(exposures: int, settings: Training) -> int:
     if exposures < groups:
         raise UserError(
             f"training.update_groups is {groups}, but there are only {exposures} exposures "
-            f"(training.repetitions is {settings.repetitions}), so some step would be empty; "
+            f"(training.repetitions is {settings.repetitions}), so a step would be empty; "
             "raise budget.n, budget.replay or training.repetitions, or lower training.update_groups"
         )
     return groups
 
 
 def table_hash(table: Sequence[Sequence[str]]) -> str:
-    """SHA-256 of a (step → slots) table."""
+    """Hash a (step → slots) table with SHA-256."""
     return hashlib.sha256(json.dumps(table, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -132,7 +131,7 @@ def budget(examples: Sequence[Example], settings: Training) -> Budget:
     """Return the training budget of one arm (Equation 7), counted without its plan.
 
     Args:
-        examples: the training set, an example for each slot.
+        examples: the training set, one example per slot.
         settings: how the arm is trained.
 
     Raises:
@@ -152,10 +151,10 @@ def budget(examples: Sequence[Example], settings: Training) -> Budget:
 
 
 def _slots(examples: Sequence[Example]) -> list[str]:
-    """A name for each example: its problem's id, with ``~2``, ``~3``, … if it was chosen again.
+    """Name each example: its problem's id, with ``~2``, ``~3``, … if it was chosen again.
 
-    A ``~`` of the id itself is doubled, so that no two examples share a name. Examples of one
-    problem are numbered by what they are, so that their order has no say.
+    A ``~`` in the id is doubled, so that names are unique. Examples of one problem are numbered by
+    their content, so that their order has no effect.
     """
 
     def content(row: int) -> tuple[object, ...]:
@@ -175,12 +174,11 @@ def _slots(examples: Sequence[Example]) -> list[str]:
 
 def _fit(example: Example, slot: str, settings: Training) -> Fitted:
     if not example.response_ids:
-        raise UserError(f"problem {example.problem_id}: its response is empty; nothing to learn")
+        raise UserError(f"problem {example.problem_id}: the response is empty; nothing to learn")
     if not example.prompt_ids:
         raise UserError(
-            f"problem {example.problem_id}: its prompt is empty; a response's first token is "
-            "learned from the token before it, so give the task a prompt, or the model a start "
-            "token"
+            f"problem {example.problem_id}: the prompt is empty, but a response's first token is "
+            "learned from the token before it; give the task a prompt, or the model a start token"
         )
     prompt = training_prompt(example.prompt_ids, settings)
     eos = settings.supervise_eos and example.ended
@@ -196,7 +194,7 @@ def _fit(example: Example, slot: str, settings: Training) -> Fitted:
         )
         raise UserError(
             f"problem {example.problem_id}: prompt and response have "
-            f"{len(prompt) + needed} tokens, training.max_length is "
+            f"{len(prompt) + needed} tokens, but training.max_length is "
             f"{settings.max_length}; {remedy}"
         )
     return Fitted(slot, prompt, example.response_ids[:room], False, True)

@@ -1,7 +1,7 @@
-"""Rewards of drawn responses: a verifier in a process of its own, which may hang or die.
+"""Rewards of drawn responses: a verifier in its own process, which may hang or die.
 
-A verifier must neither raise nor hang, and TRL has no limit of time for one; so what does is ended,
-and its response has no reward.
+A verifier must neither raise nor hang, but TRL has no time limit for one; a verifier that does is
+stopped, and its response has no reward.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from gapft_harness.hooks.protocols import TaskVerifier, Verifier
 from gapft_harness.recipe.sections import Grpo
 from gapft_harness.verification.pool import WorkerPool
 
-#: By a verdict's status, its reward: what the audit counts as not passed is 0, and what nobody
-#: judged is none.
+#: Rewards by a verdict's status: 0 for anything that the audit counts as not passed; no reward
+#: without a verdict.
 REWARDS: Mapping[str, float] = {"pass": 1.0, "fail": 0.0, "timeout": 0.0}
 
 
 def reward_verifier(task: TaskVerifier, settings: Grpo) -> TaskVerifier:
-    """The verifier that rewards are by.
+    """Return the verifier that decides the rewards.
 
     Raises:
-        UserError: the task's declares no more permissive one, and the recipe asks for it.
+        UserError: the recipe asks for a more permissive verifier, but the task's declares none.
     """
     if settings.reward == "task":
         return task
     if task.permissive is None:
         raise UserError(
-            f"training.grpo.reward: permissive, and the verifier {task.name} declares no more "
-            "permissive rule for its parameters; set it to task"
+            f"training.grpo.reward: found permissive, but the verifier {task.name} declares no "
+            "more permissive rule for its parameters; set it to task"
         )
     return task.permissive
 
 
 class Rewards(Closing):
-    """Judges groups of responses, each within a limit of time.
+    """Judges groups of responses, each within a time limit.
 
     Args:
-        verifier: who judges.
-        seconds: for a group; if it is not judged by then, for each of its responses alone.
+        verifier: the verifier.
+        seconds: time limit in s for a group; if it is exceeded, for each of its responses alone.
     """
 
     def __init__(self, verifier: TaskVerifier, seconds: float) -> None:
@@ -56,7 +56,7 @@ class Rewards(Closing):
         )
 
     def of(self, groups: Sequence[tuple[Sequence[str], Gold]]) -> list[list[float | None]]:
-        """The rewards of each group's responses, None where there is no verdict."""
+        """Return the rewards of each group's responses; None without a verdict."""
         found: list[list[float | None]] = []
         items = [[list(texts), gold] for texts, gold in groups]
         for (texts, gold), whole in zip(items, self._pool.map(items), strict=True):
@@ -71,7 +71,7 @@ class Rewards(Closing):
         return found
 
     def close(self) -> None:
-        """Ends the worker."""
+        """Stop the worker."""
         self._pool.close()
 
 
@@ -79,11 +79,11 @@ _verifier: list[Verifier] = []
 
 
 def load(files: Sequence[str], name: str, params: Mapping[str, Any]) -> None:
-    """In the worker: makes the verifier."""
+    """Create the verifier. Runs in the worker."""
     _verifier[:] = [load_plugins(files).verifier(name, params)]
 
 
 def judge(item: tuple[Sequence[str], Gold]) -> list[str]:
-    """In the worker: the statuses of a group's responses."""
+    """Return the statuses of a group's responses. Runs in the worker."""
     texts, gold = item
     return [verdict.status for verdict in _verifier[0].verify(texts, [gold] * len(texts))]

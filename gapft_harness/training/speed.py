@@ -1,6 +1,6 @@
-"""How fast a training runs, for its trackers: tokens a second, and the share of the device's peak.
+"""The speed of a training, for its trackers: tokens per second, and share of the peak FLOP/s.
 
-None of this reaches the adapter's folder, whose bytes repeat.
+These values are not written to the adapter's folder, whose bytes must be reproducible.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.training.devices import Devices
 
-#: Model FLOPs by convention, a parameter of the base and token: 2 forward and 2 backward through
-#: the activations. LoRA needs no gradient of the base's weights, recomputation is not counted.
+#: Model FLOPs per base parameter and token, by convention: 2 forward and 2 backward through the
+#: activations. LoRA needs no gradient of the base's weights; recomputation is not counted.
 FLOPS = 4
 
-#: A matrix product is large enough for the peak if it takes this long; no larger one is tried.
+#: Seconds of a matrix product that is large enough to measure the peak; no larger one is tried.
 _SECONDS = 0.02
 _LARGEST = 8192
 
@@ -28,20 +28,20 @@ Tell = Callable[[Mapping[str, Any], int, float], None]
 
 
 def untold(line: Mapping[str, Any], tokens: int, seconds: float) -> None:
-    """Of a training without trackers nobody is told."""
+    """Ignore a step, for a training without trackers."""
 
 
 @contextlib.contextmanager
 def followed(job: TrainingJob, model: Any, devices: Devices, first_step: int) -> Iterator[Tell]:
-    """Opens the job's trackers in the first process, and gives what tells them of a step.
+    """Open the job's trackers in the first process; yield the function that reports a step.
 
-    It is called with the step's line of the log, its tokens and its seconds. Without trackers
-    nothing is measured.
+    The function takes the step's line of the log, its tokens and its duration in s. Without
+    trackers, nothing is measured.
 
     Args:
         model: base and adapter, on the device.
         devices: the processes that share every step.
-        first_step: the number of the step that comes first.
+        first_step: number of the first step.
     """
     if not (job.tracking and devices.first):
         yield untold
@@ -66,17 +66,17 @@ def followed(job: TrainingJob, model: Any, devices: Devices, first_step: int) ->
 
 
 def base_parameters(model: Any) -> int:
-    """Parameters of the frozen base: all but the adapter's, input embedding and head included."""
+    """Count the frozen base's parameters, with input embedding and head, without the adapter."""
     trainable, total = model.get_nb_trainable_parameters()
     return int(total - trainable)
 
 
 @lru_cache(maxsize=8)
 def matrix_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of the fastest square matrix product measured here, once a process.
+    """Measure the FLOP/s of the fastest square matrix product, once per process.
 
     Sizes double until a product takes 20 ms or has 8,192 rows; each is timed five times. The
-    entries are random, since a GPU's clock depends on them, and come from a stream of their own.
+    entries are random, because a GPU's clock depends on them, and come from a separate stream.
     """
     generator = torch.Generator(device).manual_seed(0)
     best, size = 0.0, 256
@@ -100,6 +100,6 @@ def _product_seconds(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until the device has done all that it was asked for."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,1 +1,1 @@
-"""Responses and what is said of them, wherever they were logged; knows neither lm_eval nor runs."""
+"""Logged responses and their verdicts, from any log; independent of lm_eval and of runs."""

@@ -1,4 +1,4 @@
-"""Samples that are copies of one another."""
+"""Detect samples that are copies of one another."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import combinations
 
 
 class AlikeWatch:
-    """Watches for K samples that are no independent samples.
+    """Detects K samples that are not independent.
 
-    Engines that share one random stream deal the same response to two sample numbers on every
-    problem; engines that ignore ``do_sample`` deal one response K times. Short answers are often
-    alike by right, so only agreement on *every* problem counts, over at least 20 problems that
-    have both samples, and a pair of sample numbers is suspicious only while other pairs do differ.
+    Engines that share one random stream return the same response for two sample numbers on every
+    problem; engines that ignore ``do_sample`` return one response K times. Short answers are often
+    equal by chance, so only agreement on *every* problem counts, over at least 20 problems that
+    have both samples, and a pair of sample numbers is suspicious only if other pairs differ.
     """
 
     _LEAST = 20
@@ -23,7 +23,7 @@ class AlikeWatch:
         self._agreeing: Counter[tuple[int, int]] = Counter()
 
     def see(self, samples: Sequence[str | bytes]) -> None:
-        """Takes in one problem's samples, or hashes of them, in order of their numbers."""
+        """Add one problem's samples, or hashes of them, in the order of their numbers."""
         self._drawn[len(samples)] += 1
         if len(set(samples)) == len(samples):
             return
@@ -32,7 +32,7 @@ class AlikeWatch:
                 self._agreeing[i, j] += 1
 
     def warning(self) -> str:
-        """A sentence for people, empty if nothing is suspicious."""
+        """Return a sentence for the user; empty if nothing is suspicious."""
         seen, always = self._pairs()
         if not always:
             return ""
@@ -46,16 +46,16 @@ class AlikeWatch:
         pairs = ", ".join(f"{i} and {j}" for i, j in always[:3])
         return (
             f"samples {pairs} are the same on every one of {problems} problems while others "
-            "differ: the engine may be dealing one random stream twice"
+            "differ: the engine may be using one random stream twice"
         )
 
     @property
     def copies(self) -> list[int]:
-        """Numbers of samples that are the same as an earlier one on every problem."""
+        """Numbers of samples that equal an earlier one on every problem."""
         return sorted({later for _, later in self._pairs()[1]})
 
     def _pairs(self) -> tuple[dict[tuple[int, int], int], list[tuple[int, int]]]:
-        """Pairs of sample numbers with the problems that have both; those that always agree."""
+        """Count the problems of each pair of sample numbers, and find pairs that always agree."""
         seen = {
             (i, j): problems
             for i, j in combinations(range(max(self._drawn, default=0)), 2)

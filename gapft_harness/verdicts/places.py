@@ -1,4 +1,4 @@
-"""From what the user named to logs: files, folders, globs; models, their training seeds, tasks."""
+"""Find logs from command-line arguments: files, folders, globs; models, training seeds, tasks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registered import LogReaderTraits, Registered
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
-#: ``samples_TASK_DATE.jsonl``, as lm_eval names its logs; packed by gzip or not.
+#: ``samples_TASK_DATE.jsonl``, lm_eval's name for logs; optionally packed with gzip.
 _LOG_NAME = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl(\.gz)?")
-#: ``details_TASK_DATE.parquet``, as lighteval does.
+#: ``details_TASK_DATE.parquet``, lighteval's name for logs.
 _DETAILS_NAME = re.compile(rf"details_(?P<task>.+)_(?P<date>{_DATE})\.parquet")
-#: How the names of other logs end that a folder is searched for.
+#: Suffixes of other logs to look for in a folder.
 _SUFFIXES = (".eval", ".parquet", ".jsonl", ".jsonl.gz", ".json")
 #: The name of lm_eval's reader.
 LM_EVAL = "lm-eval"
-#: What is said of a folder that went away while it was looked through, as those of processes do.
+#: Error codes of folders that vanish during the walk, such as those of processes in /proc.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
-#: What is kept of lm_eval's results file.
+#: Keys to read from lm_eval's results file.
 _FACTS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
-#: What one entry of a log is called in messages, by the log's kind; others have lines.
+#: Names of a log's entries in messages, by the kind of log; default: line.
 _ENTRIES = {"inspect": "Inspect's sample", "lighteval": "row"}
 
 
@@ -43,11 +43,11 @@ class Log:
 
     Attributes:
         path: the file.
-        task: by its name, or as its reader finds it; "" where nobody knows.
-        facts: what lm_eval's results file of the same date holds, if it is beside: ``versions``,
-            ``results``, ``higher_is_better``, and what tells of groups.
-        results: that file.
-        reader: who reads it; None: lm_eval's.
+        task: from its name, or as its reader finds it; "" if unknown.
+        facts: content of lm_eval's results file of the same date, if there is one beside the log:
+            ``versions``, ``results``, ``higher_is_better``, and the groups.
+        results: path of that file.
+        reader: its reader; None: lm_eval's.
     """
 
     path: Path
@@ -58,12 +58,12 @@ class Log:
 
     @property
     def kind(self) -> str:
-        """The name of its reader."""
+        """Name of the log's reader."""
         return LM_EVAL if self.reader is None else self.reader.name
 
     @property
     def version(self) -> object:
-        """The task's version, None where nobody knows."""
+        """Version of the task; None if unknown."""
         return self.facts.get("versions", {}).get(self.task)
 
     def name_entry(self, number: int) -> str:
@@ -71,17 +71,17 @@ class Log:
         return f"{self.path}, {_ENTRIES.get(self.kind, 'line')} {number}"
 
     def higher_is_better(self, metric: str) -> bool | None:
-        """Return whether a metric is better when higher, by lm_eval's results; None: not known."""
+        """Return whether a metric is better when higher, by lm_eval's results; None if unknown."""
         directions = self.facts.get("higher_is_better", {}).get(self.task)
         told = directions.get(metric) if isinstance(directions, dict) else None
-        if told is None:  # the task's own configuration, which a results file holds too
+        if told is None:  # the task's own configuration, also in the results file
             entries = self.facts.get("configs", {}).get(self.task, ())
             named = [entry for entry in entries if entry.get("metric") == metric]
             told = named[0].get("higher_is_better") if named else None
         return told if isinstance(told, bool) else None
 
     def find_reported(self, metric: str, filter: str) -> float | None:
-        """Return the number that lm_eval's results file has for a metric; None: it has none."""
+        """Return a metric's value in lm_eval's results file; None if it has none."""
         numbers = self.facts.get("results", {}).get(self.task)
         value = numbers.get(f"{metric},{filter}") if isinstance(numbers, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -91,13 +91,13 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One evaluation of one model: a log for each task."""
+    """One evaluation of one model: one log per task."""
 
     logs: tuple[Log, ...]
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks' names, in order."""
+        """Names of the tasks, in order."""
         return tuple(log.task for log in self.logs)
 
     def __str__(self) -> str:
@@ -107,14 +107,14 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A row of the table: a name, and a run for each training seed."""
+    """A row of the table: a name, and one run per training seed."""
 
     name: str
     runs: tuple[Evaluation, ...]
 
     @property
     def seeds(self) -> list[str]:
-        """What tells the seeds apart: the part of their logs' paths that differs; else ``1``."""
+        """Names of the seeds: the part of their logs' paths that differs; else ``1``."""
         if len(self.runs) == 1:
             return ["1"]
         paths = [run.logs[0].path for run in self.runs]
@@ -135,12 +135,13 @@ def models(
     latest: bool = False,
     plugin_files: Sequence[str] = (),
 ) -> list[Model]:
-    """The models that AFTER names: each argument one, ``NAME=`` before it names it.
+    """Find the models that AFTER names: one per argument, named by ``NAME=`` in front.
 
-    With ``seeds`` all arguments are training seeds of one model. The rest is as of ``runs_of``.
+    With ``seeds``, all arguments are training seeds of one model. See ``find_runs`` for the other
+    arguments.
 
     Raises:
-        UserError: nothing is there, a log is named twice, or two models have one name.
+        UserError: an argument names no log, a log is named twice, or two models have the same name.
     """
     found = [_model(argument, tasks, latest, plugin_files) for argument in arguments]
     if seeds:
@@ -161,15 +162,15 @@ def single(
     latest: bool = False,
     plugin_files: Sequence[str] = (),
 ) -> Evaluation:
-    """The one run that an argument names; the rest is as of ``runs_of``.
+    """Find the only run that an argument names; see ``find_runs`` for the arguments.
 
     Raises:
-        UserError: it names several.
+        UserError: it names several runs.
     """
     runs = runs_of(argument, tasks, latest=latest, plugin_files=plugin_files)
     if len(runs) > 1:
         raise UserError(
-            f"{what} {argument}: names {len(runs)} runs ({runs[0]}, {runs[1]}, ...), expected one"
+            f"{what} {argument}: expected one run, found {len(runs)} ({runs[0]}, {runs[1]}, ...)"
         )
     return runs[0]
 
@@ -181,21 +182,21 @@ def runs_of(
     latest: bool = False,
     plugin_files: Sequence[str] = (),
 ) -> list[Evaluation]:
-    """The runs that an argument names.
+    """Find the runs that an argument names.
 
-    A file or a folder is one run. What a glob matches is several: each folder is one, and so are
-    the matched files of a folder together; but if these are all of one task, each is one. With
-    ``latest`` the newest of a run's logs of one task is taken, by the dates in their names. In a
-    folder lm_eval's logs count; without any, it may be one log that a reader of ``plugin_files``
-    recognises, or hold logs of other kinds.
+    A file or a folder is one run. A glob may match several: each folder is a run, and so are all
+    matched files of one folder together; but if all of these belong to one task, each file is a
+    run. With ``latest``, the newest of a run's logs of one task is used, by the dates in their
+    names. In a folder, lm_eval's logs are used; if there are none, the folder may be a log that a
+    reader of ``plugin_files`` recognises, or contain logs of other kinds.
 
     Raises:
-        UserError: it names no log, or a run has two logs of one task.
+        UserError: the argument names no log, or a run has two logs of one task.
     """
     path = Path(argument)
     if not argument:
         raise UserError("'': expected a file, a folder or a glob")
-    if os.path.exists(argument):  # False too where no file can have such a name
+    if os.path.exists(argument):  # False also for impossible file names
         return [_run(_logs_in(path, plugin_files), tasks, latest, plugin_files)]
     if not glob.has_magic(argument):
         raise UserError(f"{argument}: no such file or folder")
@@ -212,10 +213,11 @@ def runs_of(
 
 
 def log_at(path: Path, plugin_files: Sequence[str] = ()) -> Log:
-    """A log by its file, with the reader that recognises it.
+    """Build the log of a file, with the reader that recognises it.
 
     Raises:
-        UserError: lm_eval's results file beside it is damaged, or its reader cannot read it.
+        UserError: lm_eval's results file beside the log is damaged, or the reader cannot read the
+            log.
     """
     reader = _reader(path, plugin_files)
     named = _LOG_NAME.fullmatch(path.name) or _DETAILS_NAME.fullmatch(path.name)
@@ -230,14 +232,16 @@ def log_at(path: Path, plugin_files: Sequence[str] = ()) -> Log:
 
 
 def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
-    """Who reads it; None: lm_eval's reader, which also says what is wrong with what nobody reads.
+    """Find the reader of a path; None: lm_eval's, which also reports unreadable files.
 
-    What is named as lm_eval names its logs is one.
+    A file with lm_eval's name for logs is always lm_eval's.
     """
     if _LOG_NAME.fullmatch(path.name):
         return None
     if path.name.endswith((".eval.gz", ".parquet.gz")):
-        raise UserError(f"{path}: is packed, and only JSON lines are read so; unpack it: gunzip")
+        raise UserError(
+            f"{path}: is packed, but only JSON lines can be read packed; unpack it: gunzip"
+        )
     reader = load_plugins(plugin_files).log_reader(path)
     return None if reader is None or reader.name == LM_EVAL else reader
 
@@ -251,12 +255,12 @@ def _model(argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequ
 
 
 def _is_there(argument: str) -> bool:
-    """Whether an argument is a path, or a pattern that matches one, whatever signs it holds."""
+    """Return whether an argument is a path, or a pattern that matches one."""
     return os.path.exists(argument) or (glob.has_magic(argument) and bool(_match_pattern(argument)))
 
 
 def _match_pattern(pattern: str) -> list[Path]:
-    """Return what a pattern matches; a folder with brackets in its name stands for itself."""
+    """Return the matches of a pattern; a folder with brackets in its name is not a pattern."""
     parts = Path(pattern).parts
     known = ""
     while parts and os.path.exists(os.path.join(known, parts[0])):
@@ -276,22 +280,22 @@ def _logs_in(path: Path, plugin_files: Sequence[str]) -> list[Path]:
     if logs := [log for log in found if _reader(log, plugin_files) is not None]:
         return logs
     raise UserError(
-        f"{path}: holds no samples_*.jsonl, which lm_eval writes with --log_samples --output_path "
-        f"FOLDER, and among {len(found)} files *{', *'.join(_SUFFIXES)} no log of another kind "
-        "(of Inspect, lighteval, NeMo-Skills, Every Eval Ever, or plain JSON lines)"
+        f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
+        f"FOLDER), and no log of another kind among {len(found)} files *{', *'.join(_SUFFIXES)} "
+        "(Inspect, lighteval, NeMo-Skills, Every Eval Ever, or plain JSON lines)"
     )
 
 
 def _is_named(path: Path) -> bool:
-    """Whether it is named as lm_eval names its logs, by and large."""
+    """Return whether a file has the usual name of lm_eval's logs."""
     return path.name.startswith("samples_") and path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """What may be logs in a folder and those below it; what goes away meanwhile was none.
+    """Yield possible logs in a folder and its subfolders; ignore files that vanish meanwhile.
 
     Raises:
-        UserError: a folder cannot be read, so that logs may be missed.
+        UserError: a folder cannot be read, so that logs might be missed.
     """
 
     def fault(error: OSError) -> None:
@@ -319,13 +323,13 @@ def _run(
         if tasks and task not in tasks:
             continue
         if task in by_task and not (latest and _date_of(by_task[task].path) < _date_of(path)):
-            of = f"of task {task}" if task else "whose names do not tell the task"
+            of = f"of task {task}" if task else "without a task in their names"
             if latest:
-                of += " and of one date"
+                of += " with the same date"
             raise UserError(
                 f"{by_task[task].path} and {path}: two logs {of} in one run; name one file, or "
-                "take the newest with --latest, or name both: training seeds of one model with "
-                "--seeds, further samples by --source-samples each"
+                "use the newest with --latest, or name both: training seeds of one model with "
+                "--seeds, additional samples with one --source-samples each"
             )
         by_task[task] = log
     return Evaluation(tuple(sorted(by_task.values(), key=lambda log: natural(log.task))))
@@ -337,13 +341,13 @@ def _date_of(path: Path) -> str:
 
 
 def _short(part: str) -> str:
-    """A log's name without what all logs' names have."""
+    """Remove the common parts from a log's name."""
     named = _LOG_NAME.fullmatch(part)
     return f"{named['task']} {named['date']}" if named else part
 
 
 def _find_results(path: Path) -> Path | None:
-    """Return lm_eval's results file of the same date, if it is beside a log."""
+    """Return lm_eval's results file of the same date beside a log, if there is one."""
     named = _LOG_NAME.fullmatch(path.name)
     date = named["date"] if named else ""
     beside = sorted(path.parent.glob(f"*_{date}.json")) if date else []
@@ -352,7 +356,7 @@ def _find_results(path: Path) -> Path | None:
 
 @lru_cache(maxsize=4)
 def _read_facts(path: Path, _: int) -> dict[str, Any]:
-    """Of one file, which all logs of an evaluation share."""
+    """Read one results file, which all logs of an evaluation share."""
     content = parse_object(read_text(path), str(path))
     facts = {key: value for key in _FACTS if isinstance(value := content.get(key), dict)}
     configs = content.get("configs")
@@ -362,7 +366,7 @@ def _read_facts(path: Path, _: int) -> dict[str, Any]:
 
 
 def _read_metric_list(config: Any) -> list[dict[str, Any]]:
-    """Return the metrics of a task's configuration: all else of it is large."""
+    """Return the metrics of a task's configuration; the rest of it is large."""
     entries = config.get("metric_list") if isinstance(config, dict) else None
     return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
 
@@ -378,6 +382,4 @@ def _refuse_twice(paths: list[Path]) -> None:
 def _refuse_same_names(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise UserError(
-                f"two models are named {name!r}; give them names: FIRST=LOGS SECOND=LOGS"
-            )
+            raise UserError(f"two models have the name {name!r}; name them: FIRST=LOGS SECOND=LOGS")

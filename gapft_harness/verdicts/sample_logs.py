@@ -1,23 +1,23 @@
-"""Logged responses as typed rows, of lm_eval or another reader: all commands read them here.
+"""Logged responses as typed rows, of lm_eval or another reader; all commands read logs with it.
 
 - **Row.** One document under one filter, with all its responses: several samples, or epochs, are
-  several responses of one row, whatever wrote the log.
-- **Filter.** The rows of one filter are taken: the one that was chosen, or else the first row's.
-- **Metric.** The one that was chosen, or else the first that the first of these rows names, but for
-  those of a whole corpus, whose entries are lists; where that row has several responses and a
-  ``pass@1``, this one. Logs of lm_eval before November 2024 name none: there it is the first field
-  that is none of lm_eval's own.
-- **No number.** A document whose metric is null or NaN has none. One whose row does not name the
-  metric is not measured by it.
-- **Which responses passed.** If no metric was chosen and the first row has ``verdicts``, one for
-  each response, they say it throughout the log; those of a reader that has them by metric say it
-  of a chosen metric too. Else the metric does: of one response by 0 or 1,
-  of K responses by ``pass@1`` alone. A ``pass@1`` of 0 or 1 says it of each of the K, another one
-  says only how many they are: enough for states, not where every response counts by itself. A
-  metric that is better when lower, by lm_eval's results file, says nothing of what passed.
+  several responses of one row in every kind of log.
+- **Filter.** The rows of one filter are used: the chosen one, or else the first row's.
+- **Metric.** The chosen one, or else the first that the first of these rows names, except
+  corpus-level metrics, whose entries are lists; if that row has several responses and a
+  ``pass@1``, ``pass@1``. Logs of lm_eval before November 2024 name no metrics: the first field
+  that is not one of lm_eval's own is used.
+- **No number.** A document whose metric is null or NaN has no value. A document whose row does not
+  name the metric is not measured by it.
+- **Which responses passed.** If no metric was chosen and the first row has ``verdicts``, one per
+  response, they decide throughout the log; if a reader has verdicts by metric, they also decide
+  for a chosen metric. Otherwise the metric decides: for one response by 0 or 1, for K responses
+  by ``pass@1`` alone. A ``pass@1`` of 0 or 1 decides each of the K; another value gives only
+  their number, which suffices for states, but not if responses count individually. A metric that
+  is better when lower, by lm_eval's results file, cannot decide it.
 
-A part of a row is checked when it is asked for: logs of likelihoods have no texts, and a
-comparison needs none.
+Parts of a row are checked on access: logs of likelihoods have no texts, and a comparison needs
+none.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from gapft_harness.core.records import STATUSES
 from gapft_harness.core.text import UNREADABLE, decoded, opened, unreadable
 from gapft_harness.verdicts.places import Log
 
-#: The metric that speaks of all responses of a row.
+#: The metric over all responses of a row.
 OF_ALL = "pass@1"
-#: Bytes of a hash that are kept: a chance of 1e-19 that two of ten billion are the same.
+#: Bytes of a hash to store: among ten billion hashes, two are equal with probability 1e-19.
 KEPT = 16
 #: The metric of ``lm_eval --predict_only``, which grades nothing.
 UNGRADED = "bypass"
-#: The fields of lm_eval's rows that are no metrics.
+#: Fields of lm_eval's rows that are not metrics.
 _OWN = frozenset(
     (
         "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics",
         "doc_hash", "prompt_hash", "target_hash", "verdicts",
     )
 )  # fmt: skip
-#: Texts that loggers write for a number that is not there.
+#: Texts that loggers write for a missing number.
 _NO_NUMBER = frozenset(("", "nan", "null", "none", "n/a"))
-#: Larger numbers may have no finite sum.
+#: Largest accepted number, so that sums are finite.
 _LARGEST = 1e200
-#: How far K times a logged pass@1 may be from a whole number.
+#: Tolerance of K times a logged pass@1 from an integer.
 _ROUNDING = 1e-6
 
 canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -72,9 +72,9 @@ class LogRow:
 
     Attributes:
         log: the log.
-        line: from 1.
-        offset: the byte where its line begins; in a log of another reader, its number from 0.
-        fields: as they are logged.
+        line: line number from 1.
+        offset: byte offset of its line; in a log of another reader, its number from 0.
+        fields: the logged fields.
     """
 
     log: Log
@@ -95,21 +95,22 @@ class LogRow:
         filter: str = "none",
         **fields: Any,
     ) -> LogRow:
-        """A row of another log than lm_eval's.
+        """Build a row of a log that is not lm_eval's.
 
         Args:
-            log: as the reader gets it.
-            line: where the row is, from 1.
-            document: what rows of one problem have in common; they are joined by it.
-            responses: the texts.
-            passed: of each response whether it passed; none: the first metric says it. By metric,
-                the first counts where none is chosen, and the share is the metric's number.
-            metrics: by name, the row's numbers, None where it has none; with ``passed``,
-                ``pass@1`` is added.
-            filter: several rows of one document are of different filters; several samples of it
-                are no rows, but responses of one.
-            fields: others by lm_eval's names: ``target``, ``arguments``, ``doc_id``; ``error``:
-                why there are no responses.
+            log: the log that the reader gets.
+            line: line number of the row, from 1.
+            document: content that identifies the problem; rows are joined by it.
+            responses: texts of the responses.
+            passed: whether each response passed; empty: the first metric decides. If given by
+                metric, the first metric counts if none is chosen, and each metric's number is the
+                share that passed.
+            metrics: the row's numbers by name, None if missing; with ``passed``, ``pass@1`` is
+                added.
+            filter: rows of one document must have different filters; several samples of a document
+                are responses of one row.
+            fields: other fields by lm_eval's names: ``target``, ``arguments``, ``doc_id``;
+                ``error``: the reason for missing responses.
         """
         told = dict(metrics or {})
         if isinstance(passed, Mapping):
@@ -126,7 +127,7 @@ class LogRow:
 
     @property
     def place(self) -> str:
-        """File and line, for a message."""
+        """Log file and line, for messages."""
         return self.log.name_entry(self.line)
 
     @property
@@ -136,12 +137,12 @@ class LogRow:
 
     @property
     def doc_id(self) -> Any:
-        """lm_eval's number of the document; None: the log has none."""
+        """lm_eval's number of the document; None if the log has none."""
         return self.fields.get("doc_id")
 
     @property
     def target(self) -> Any:
-        """The gold answer as the task shows it; None: the log has none."""
+        """The gold answer as the task shows it; None if the log has none."""
         return self.fields.get("target")
 
     @property
@@ -149,23 +150,25 @@ class LogRow:
         """The document.
 
         Raises:
-            UserError: there is none.
+            UserError: the row has no document.
         """
         if "doc" not in self.fields:
-            raise UserError(f"{self.place}: has no doc, by which rows are joined")
+            raise UserError(
+                f"{self.place}: has no doc; expected the document, by which rows are joined"
+            )
         return as_object(self.fields["doc"], f"{self.place}: doc")
 
     @property
     def identity(self) -> bytes:
-        """What a row of the same document has in another log; without a document, its own."""
+        """Hash shared by rows of the same document in all logs; without a document, unique."""
         return digest({"doc": self.fields.get("doc", self.place)})
 
     def content(self, on: Sequence[str], side: int = 0) -> bytes:
-        """What makes two documents the same: a hash of all fields, or of some.
+        """Hash all fields of the document, or some, to find equal documents.
 
         Args:
-            on: the fields; ``A=B``: A where ``side`` is 0, B where it is 1.
-            side: which.
+            names: the fields; ``A=B``: A if ``side`` is 0, B if it is 1.
+            side: 0 or 1.
 
         Raises:
             UserError: a field is missing.
@@ -176,20 +179,20 @@ class LogRow:
         return digest({pair[0]: self.value_at(pair[side]) for pair in pairs})
 
     def value_at(self, name: str) -> Any:
-        """A field of the document; with dots, one inside another.
+        """Return a field of the document; dots select nested fields.
 
         Raises:
-            UserError: it is missing or null.
+            UserError: the field is missing or null.
         """
         return value_at(self.document, name, self.place)
 
     def hash_of(self, name: str) -> str:
-        """lm_eval's hash of the ``prompt`` or the ``target``; "" where it gives none."""
+        """Return lm_eval's hash of the ``prompt`` or the ``target``; "" if it has none."""
         return str(self.fields.get(f"{name}_hash", ""))[:KEPT]
 
     @property
     def named(self) -> list[str]:
-        """The metrics that the row names; those that are numbers of one document, if any is."""
+        """The metrics that the row names; only those with a number per document, if any."""
         names = self.fields.get("metrics")
         if names is None and self.log.reader is None:
             names = [name for name in self.fields if name not in _OWN]
@@ -203,7 +206,7 @@ class LogRow:
         """The metrics that the row names, at least one.
 
         Raises:
-            UserError: it names none.
+            UserError: it names no metric.
         """
         if not (names := self.named):
             expected = (
@@ -213,20 +216,20 @@ class LogRow:
             )
             raise UserError(
                 f"{self.place}: names no metrics; expected {expected} (gapft rejudge judges "
-                "responses without any)"
+                "responses without metrics)"
             )
         return names
 
     @property
     def is_graded(self) -> bool:
-        """Whether anything says how good the responses are: a metric, or verdicts."""
+        """Whether the responses are graded: by a metric, or by verdicts."""
         return bool({*self.named} - {UNGRADED}) or self.statuses is not None
 
     def read_number(self, metric: str) -> float | None:
         """Return a metric as a number; None if the document has none: null, NaN, or not measured.
 
         Raises:
-            UserError: it is something else, or nothing that can be summed.
+            UserError: it is not a number, or too large to be summed.
         """
         value = self.fields.get(metric)
         if value is None or value != value:
@@ -236,8 +239,8 @@ class LogRow:
         if not isinstance(value, bool | int | float) or not abs(value) <= _LARGEST:
             raise self.number_error(
                 metric,
-                f"expected a number, up to {_LARGEST:g}, for each document (metrics of a whole "
-                "corpus cannot be compared item by item)",
+                f"expected a number, up to {_LARGEST:g}, for each document (corpus-level metrics "
+                "cannot be compared by document)",
             )
         return float(value)
 
@@ -245,7 +248,7 @@ class LogRow:
         """Return a metric as a number.
 
         Raises:
-            UserError: there is no such metric, or it is no number, or none that can be summed.
+            UserError: the metric is missing, not a number, or too large to be summed.
         """
         if metric not in self.fields:
             raise UserError(
@@ -257,16 +260,16 @@ class LogRow:
         return value
 
     def number_error(self, metric: str, expected: str) -> UserError:
-        """Build the error for a metric that is no number."""
+        """Build the error for a metric that is not a number."""
         shown = json.dumps(self.fields.get(metric), default=str)[:60]
-        return UserError(f"{self.place}: metric {metric!r} is {shown}, {expected}")
+        return UserError(f"{self.place}: metric {metric!r} is {shown}; {expected}")
 
     @property
     def texts(self) -> list[str]:
         """The responses.
 
         Raises:
-            UserError: there are none; the log of a multiple-choice task scores options by
+            UserError: there are no responses; for example, a multiple-choice task scores options by
                 likelihood.
         """
         responses = self.fields.get("resps")
@@ -274,23 +277,22 @@ class LogRow:
             raise UserError(f"{self.place}: {ended}")
         if not isinstance(responses, list) or not responses:
             raise UserError(
-                f"{self.place}: has no resps, the responses that the model gave; expected a log of "
+                f"{self.place}: has no resps (the model's responses); expected a log of "
                 "lm_eval --log_samples"
             )
         texts = responses[0] if len(responses) == 1 else None
         if all(isinstance(text, str) for text in responses):
-            texts = responses  # lmms-eval's logs hold the texts of the one request
+            texts = responses  # lmms-eval's logs have the texts of the only request
         if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
             return texts
         raise UserError(
-            f"{self.place}: its resps are no texts of one request, so there is no response to "
-            "judge: a task of multiple choice or perplexity scores likelihoods; expected a "
-            "generation task"
+            f"{self.place}: resps are not texts of one request, so there is no response to judge "
+            "(multiple-choice and perplexity tasks score likelihoods); expected a generation task"
         )
 
     @property
     def count(self) -> int:
-        """How many responses there are; one, if its options were scored."""
+        """Number of responses; one if options were scored."""
         responses = self.fields.get("resps")
         if not isinstance(responses, list) or not responses:
             return 1
@@ -300,7 +302,7 @@ class LogRow:
 
     @property
     def filtered(self) -> Sequence[str | None]:
-        """What lm_eval's filter made of each response, where the log keeps one text for each."""
+        """Filtered text of each response, if the log has one per response; else None for each."""
         found = self.fields.get("filtered_resps")
         while isinstance(found, list) and len(found) == 1 and isinstance(found[0], list):
             found = found[0]
@@ -311,14 +313,14 @@ class LogRow:
 
     @property
     def statuses(self) -> list[str] | None:
-        """The status of the verdict on each response; None: the log has no verdicts."""
+        """Status of the verdict on each response; None if the log has no verdicts."""
         return self.statuses_by(None)
 
     def statuses_by(self, metric: str | None) -> list[str] | None:
-        """The same by a metric; None: by the first, or whatever judged.
+        """Return the statuses by a metric; None: by the first metric or any judge.
 
         Raises:
-            UserError: there are more or fewer than responses.
+            UserError: their number differs from that of the responses.
         """
         verdicts = self.fields.get("verdicts")
         if not isinstance(verdicts, list) or not verdicts:
@@ -331,14 +333,14 @@ class LogRow:
             return None
         if len(told) != self.count:
             raise UserError(
-                f"{self.place}: {len(told)} verdicts on {self.count} responses; expected one on "
-                "each (a damaged log?)"
+                f"{self.place}: {len(told)} verdicts on {self.count} responses; expected one per "
+                "response (a damaged log?)"
             )
         return told
 
     @property
     def prompt(self) -> str:
-        """What the model was asked: the first request's text."""
+        """The model's input: the text of the first request."""
         asked = self._request(0).get("arg_0")
         if isinstance(asked, str):
             return asked
@@ -346,7 +348,7 @@ class LogRow:
 
     @property
     def response(self) -> str:
-        """What the model answered: the first text, or of several options the likeliest."""
+        """The model's answer: the first text, or the most likely option."""
         scores = self._scores
         if scores and (named := self._option(int(np.argmax(scores)))) is not None:
             return named
@@ -357,7 +359,7 @@ class LogRow:
 
     @property
     def gold(self) -> str:
-        """The right answer as the log has it; of several options named as a response is."""
+        """The right answer in the log; an option is named as in ``response``."""
         text = str(self.fields.get("target", ""))
         # lm_eval counts options from 0
         if text.isdecimal() and int(text) < len(self._scores):
@@ -366,14 +368,14 @@ class LogRow:
 
     @property
     def _scores(self) -> list[float]:
-        """The log-likelihoods of several options; none: it has responses."""
+        """Log-likelihoods of several options; empty if the row has responses."""
         options = self.fields.get("filtered_resps")
         scores = [_score(option) for option in options] if isinstance(options, list) else []
         known = [score for score in scores if score is not None]
         return known if len(known) == len(scores) > 1 else []
 
     def _option(self, number: int) -> str | None:
-        """An option by its number from 0, as people count them from 1; None: the log lacks it."""
+        """Name an option by its number from 0 (shown from 1); None if the log lacks it."""
         request = self._request(number)
         return f"option {number + 1}: {str(request.get('arg_1')).strip()}" if request else None
 
@@ -389,12 +391,12 @@ class LogRow:
 
 @dataclass(slots=True)
 class SampleLog:
-    """The rows of a log under one filter; it is read anew each time, one line in memory.
+    """The rows of a log under one filter, read from the file at each iteration, one line in memory.
 
     Attributes:
         log: the log.
-        filter: whose rows are taken; None: until a row was read, then that row's.
-        filters: all that were met.
+        filter: filter of the rows; None until a row is read, then that row's.
+        filters: all filters found so far.
     """
 
     log: Log
@@ -402,10 +404,10 @@ class SampleLog:
     filters: dict[str, None] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[LogRow]:
-        """Yields the rows.
+        """Yield the rows.
 
         Raises:
-            UserError: a line is no JSON object, or there is no row under the filter.
+            UserError: a line is not a JSON object, or there is no row under the filter.
         """
         found = False
         for row in log_rows(self.log):
@@ -415,10 +417,10 @@ class SampleLog:
                 found = True
                 yield row
         if self.filter is None:
-            raise UserError(f"{self.log.path}: is empty; expected a JSON object a line")
+            raise UserError(f"{self.log.path}: is empty; expected one JSON object per line")
         if not found:
             raise UserError(
-                f"{self.log.path}: holds no row under filter {self.filter!r}; "
+                f"{self.log.path}: no row under filter {self.filter!r}; "
                 f"{did_you_mean(self.filter, self.filters)}"
             )
 
@@ -427,21 +429,21 @@ class SampleLog:
         """The first row.
 
         Raises:
-            UserError: as rows.
+            UserError: see ``__iter__``.
         """
         return next(iter(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """What says throughout a log which responses passed, as the head of this file has it.
+    """What decides throughout a log which responses passed; see the module's docstring.
 
     Attributes:
-        metric: of rows of one response.
-        by_verdicts: the verdicts say it instead.
-        chosen: the metric was chosen, so that it speaks of several responses too.
-        remedy: what to do where a row does not say it; ends the message.
-        by: the metric whose verdicts count; None: a row has one on each response.
+        metric: metric of rows with one response.
+        uses_verdicts: the verdicts decide instead.
+        is_chosen: the metric was chosen, so that it also decides several responses.
+        remedy: advice if a row does not decide it; ends the message.
+        verdict_metric: the metric whose verdicts count; None: a row has one verdict per response.
     """
 
     metric: str
@@ -454,13 +456,13 @@ class Criterion:
     def of(
         cls, first: LogRow, chosen: str | None, remedy: str, leading: str | None = None
     ) -> Criterion:
-        """By a log's first row.
+        """Build the criterion from a log's first row.
 
         Args:
             first: the row.
-            chosen: the metric that the user chose.
+            chosen: the metric that the user chose, if any.
             remedy: ends messages.
-            leading: the metric that speaks where none was chosen; None: the row's.
+            leading: the metric if none was chosen; None: the row's.
 
         Raises:
             UserError: the row names no metrics, or the metric is better when lower.
@@ -476,26 +478,26 @@ class Criterion:
             raise ungraded_error(first.log, remedy)
         if first.log.higher_is_better(metric) is False:
             raise UserError(
-                f"{first.log.path}: by lm_eval's results file beside it {plain(metric)} is better "
-                "when lower, so that 1 is not right; name another: --metric"
+                f"{first.log.path}: {plain(metric)} is better when lower (lm_eval's results "
+                "file), so it cannot show what passed; choose another metric: --metric"
             )
         return cls(metric, False, chosen is not None, remedy)
 
     def metric_of(self, row: LogRow) -> str:
-        """The metric that speaks of a row."""
+        """Return the metric that decides a row."""
         return self.metric if row.count == 1 or self.chosen else OF_ALL
 
     def passing(self, row: LogRow) -> tuple[int, int]:
-        """How many responses of a row passed, and how many there are.
+        """Count how many responses of a row passed, and how many there are.
 
         Raises:
-            UserError: the row does not tell.
+            UserError: the row does not decide it.
         """
         samples = row.count
         if self.by_verdicts:
             if (statuses := row.statuses_by(self.by)) is None:
                 raise UserError(
-                    f"{row.place}: has no verdict on each response, as the log's first row has; "
+                    f"{row.place}: lacks a verdict on each response, unlike the log's first row; "
                     f"{self.remedy}"
                 )
             return statuses.count("pass"), samples
@@ -512,16 +514,16 @@ class Criterion:
         passing = round(value * samples)
         if abs(value * samples - passing) > _ROUNDING or not 0 <= passing <= samples:
             raise UserError(
-                f"{row.place}: {OF_ALL} is {row.fields[OF_ALL]} over {samples} responses, which is "
-                "no whole number of them; expected the unbiased pass@1 over all samples"
+                f"{row.place}: {OF_ALL} is {row.fields[OF_ALL]} over {samples} responses, which "
+                "is not an integer number of them; expected the unbiased pass@1 over all samples"
             )
         return passing, samples
 
     def passed(self, row: LogRow) -> list[bool]:
-        """Of each response of a row, whether it passed.
+        """Return for each response of a row whether it passed.
 
         Raises:
-            UserError: the row does not tell.
+            UserError: the row does not decide it.
         """
         passing, samples = self.passing(row)
         if self.by_verdicts:
@@ -546,10 +548,11 @@ def ungraded_error(log: Log, remedy: str) -> UserError:
 
 
 def lm_eval_rows(log: Log) -> Iterator[LogRow]:
-    """Yields all rows of a log of lm_eval, under whatever filter.
+    """Yield all rows of lm_eval's log, under all filters.
 
     Raises:
-        UserError: the file cannot be read, a line is no JSON object, or the first is of no log.
+        UserError: the file cannot be read, a line is not a JSON object, or the first line is not of
+            a known log.
     """
     for line, start, fields, place in records(log.path):
         if start == 0 and not fields.keys() & {"doc", "resps", "metrics", "filter"}:
@@ -558,23 +561,23 @@ def lm_eval_rows(log: Log) -> Iterator[LogRow]:
 
 
 def unknown_kind(place: str, record: Mapping[str, Any]) -> UserError:
-    """What is said of a log that no reader recognises."""
+    """Build the error for a log that no reader recognises."""
     return UserError(
-        f"{place}: of no known kind (its keys: {', '.join(map(plain, record)) or 'none'}); known "
-        "by a key of their first line are lm_eval's samples (resps), NeMo-Skills' output "
-        "(generation), plain JSON lines (text) and Every Eval Ever's instance records "
-        "(evaluation_id), by their names Inspect's logs (FILE.eval, FILE.json), and by the columns "
-        "doc, metric and model_response lighteval's details (FILE.parquet); --plugin FILE brings "
-        "a reader of another"
+        f"{place}: unknown kind of log (its keys: {', '.join(map(plain, record)) or 'none'}). "
+        "Recognised by a key of the first line: lm_eval's samples (resps), NeMo-Skills' output "
+        "(generation), plain JSON lines (text), Every Eval Ever's instance records "
+        "(evaluation_id); by name: Inspect's logs (FILE.eval, FILE.json); by the columns doc, "
+        "metric and model_response: lighteval's details (FILE.parquet). Add a reader of another "
+        "kind with --plugin FILE"
     )
 
 
 def log_rows(log: Log) -> Iterator[LogRow]:
-    """Yields all rows of a log, as its reader gives them.
+    """Yield all rows of a log, as its reader returns them.
 
     Raises:
         UserError: the log cannot be read.
-        PluginError: its reader failed, or gave something else.
+        PluginError: its reader failed, or yielded another type.
     """
     if log.reader is None:
         yield from lm_eval_rows(log)
@@ -582,13 +585,13 @@ def log_rows(log: Log) -> Iterator[LogRow]:
     with log.reader.blamed():
         for number, row in enumerate(log.reader.value(log)):
             if not isinstance(row, LogRow):
-                raise log.reader.broke(f"gave {short(row)}; expected api.LogRow")
+                raise log.reader.broke(f"yielded {short(row)}; expected api.LogRow")
             yield replace(row, offset=number)
 
 
 @contextmanager
 def seekable(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
-    """Gives any row by line and offset; a log that is packed, or not lm_eval's, is copied once."""
+    """Open access to rows by line and offset; copy a packed log, or another reader's, once."""
     with ExitStack() as stack:
         starts: array[int] | None = None
         if log.reader is not None:
@@ -611,7 +614,7 @@ def seekable(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[Any]:
-    """A file in which lines can be sought."""
+    """Open a file in which lines can be sought."""
     with opened(path) as source, tempfile.TemporaryFile() as copy:
         if isinstance(source, gzip.GzipFile):
             shutil.copyfileobj(source, copy)
@@ -621,10 +624,10 @@ def _unpacked(path: Path) -> Iterator[Any]:
 def grouped(
     path: Path, key: Callable[[dict[str, Any], str], Hashable]
 ) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
-    """Yields (line, object, file and line) of JSON lines, those of one key together, by the first.
+    """Yield (line, object, place) of JSON lines, grouped by key, in the order of first lines.
 
     Raises:
-        UserError: as ``records``.
+        UserError: see ``read_records``.
     """
     lines: dict[Hashable, array[int]] = {}
     for line, start, record, place in records(path):
@@ -641,10 +644,10 @@ def grouped(
 
 
 def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
-    """Yields (line from 1, the byte where it begins, object, file and line) of JSON lines.
+    """Yield (line from 1, byte offset of its start, object, place) of JSON lines.
 
     Raises:
-        UserError: the file cannot be read, or a line is no JSON object.
+        UserError: the file cannot be read, or a line is not a JSON object.
     """
     starts = [0]
 
@@ -666,10 +669,10 @@ def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
 
 
 def value_at(document: Mapping[str, Any], name: str, place: str) -> Any:
-    """A field of a document; with dots, one inside another.
+    """Return a field of a document; dots select nested fields.
 
     Raises:
-        UserError: it is missing or null.
+        UserError: the field is missing or null.
     """
     found: Any = document.get(name)
     if found is None and "." in name:
@@ -688,12 +691,12 @@ def _status(passed: bool) -> str:
 
 
 def digest(value: Any) -> bytes:
-    """A hash of what JSON has, whatever the order of keys."""
+    """Hash a JSON value, independent of the order of keys."""
     return hashlib.sha256(canonical(value).encode()).digest()[:KEPT]
 
 
 def _score(option: Any) -> float | None:
-    """The log-likelihood of an option, as lm_eval logs it: ``["-1.25", "False"]``."""
+    """Parse the log-likelihood of an option as lm_eval logs it: ``["-1.25", "False"]``."""
     try:
         return float(option[0]) if isinstance(option, list) and len(option) == 2 else None
     except (TypeError, ValueError, OverflowError):

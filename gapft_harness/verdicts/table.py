@@ -1,4 +1,4 @@
-"""Verdicts on problems under one rule: of a greedy decode, and of K samples of each."""
+"""Verdicts on problems under one rule: of a greedy decode, and of K samples each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gapft_harness.core.records import State
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """P problems under one rule, in an order that whoever reads them gives: a run's tables by id.
+    """P problems under one rule, in the reader's order: in a run's tables by id.
 
     Attributes:
         greedy: shape (P,), whether the greedy decode passed.
         passing: shape (P,), how many of the K samples passed: c of the Pass@k estimator.
         k: K.
-        passed: shape (P, K), whether each sample passed; empty where only the counts are known.
+        passed: shape (P, K), whether each sample passed; empty if only the counts are known.
     """
 
     greedy: NDArray[np.bool_]
@@ -31,24 +31,24 @@ class Verdicts:
 
     @classmethod
     def of(cls, greedy: NDArray[np.bool_], passed: NDArray[np.bool_]) -> Verdicts:
-        """By what each of the samples did."""
+        """Build verdicts from the outcome of each sample."""
         return Verdicts(greedy, passed.sum(axis=1, dtype=np.int64), passed.shape[1], passed)
 
     @property
     def states(self) -> NDArray[np.str_]:
-        """Shape (P,), ``G``, ``S`` or ``U`` (Equations 3 to 5)."""
+        """Evidence states, shape (P,): ``G``, ``S`` or ``U`` (Equations 3 to 5)."""
         return partition(self.greedy, (self.passing > 0)[:, None])
 
     @property
     def sizes(self) -> dict[State, int]:
-        """How many problems are in each state."""
+        """Number of problems in each state."""
         states = self.states.tolist()
         return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}
 
     def pass_at(self, k: int) -> Fraction:
-        """Pass@k without bias (Chen et al. 2021, Equation 1), the exact mean over problems."""
+        """Compute unbiased Pass@k (Chen et al. 2021, Equation 1), the exact mean over problems."""
         return mean_pass_at_k(self.passing, self.k, k)
 
     def window(self, first: int, k: int) -> Verdicts:
-        """By k samples alone, from number ``first`` on: nested budgets, or independent sets."""
+        """Select k samples from number ``first`` on: for nested budgets, or independent sets."""
         return Verdicts.of(self.greedy, self.passed[:, first : first + k])

@@ -1,1 +1,1 @@
-"""Executors: what runs search, training and audit jobs."""
+"""Executors: they run search, training and audit jobs."""

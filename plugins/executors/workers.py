@@ -9,14 +9,14 @@ from gapft_harness.api import Executor, RegisterExecutor, hookimpl
 
 
 def local(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
-    """Worker processes on this machine, as many as executor.workers says."""
+    """Create worker processes on this machine, as many as executor.workers."""
     from gapft_harness.api import LocalExecutor
 
     return LocalExecutor(settings, plugin_files)
 
 
 def ray(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
-    """Ray tasks with declared CPUs, GPUs and memory, here or on the cluster at executor.address."""
+    """Create Ray tasks with declared CPUs, GPUs and memory, locally or on executor.address."""
     from gapft_harness.api import RayExecutor
 
     return RayExecutor(settings, plugin_files)
@@ -24,6 +24,6 @@ def ray(settings: Mapping[str, Any], plugin_files: Sequence[str]) -> Executor:
 
 @hookimpl
 def register_executors(register: RegisterExecutor) -> None:
-    """Registers both."""
+    """Register both executors."""
     register("local", local, by_workers=True)
     register("ray", ray)

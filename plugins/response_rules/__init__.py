@@ -1,1 +1,1 @@
-"""Response rules: which verified sample of a recovered problem is kept."""
+"""Response rules: they choose the kept sample of a recovered problem."""

@@ -8,26 +8,26 @@ from gapft_harness.api import RegisterResponseRule, Response, UserError, hookimp
 
 
 def shortest(passing: Sequence[Response]) -> Response:
-    """The shortest verified sample in tokens, on a tie the lower index, then seed (logic, code).
+    """Return the shortest verified sample in tokens; ties: lower index, then seed (logic, code).
 
-    Of an episode, the tokens of its final attempt count.
+    For an episode, the tokens of its final attempt count.
     """
     for response in passing:
         if response.tokens_from == "none":
             raise UserError(
-                f"response rule 'shortest' counts tokens, but the backend gives no token ids "
+                f"response rule 'shortest' counts tokens, but the backend returns no token ids "
                 f"(problem {response.problem_id}); use evidence.keep: first"
             )
     return min(passing, key=lambda r: (len(r.token_ids), r.index, r.seed))
 
 
 def first(passing: Sequence[Response]) -> Response:
-    """The verified sample generated first, a frozen generation order (MATH)."""
+    """Return the verified sample generated first, in the fixed generation order (MATH)."""
     return min(passing, key=lambda response: response.index)
 
 
 @hookimpl
 def register_response_rules(register: RegisterResponseRule) -> None:
-    """Registers the two."""
+    """Register both rules."""
     register("shortest", shortest)
     register("first", first, stops_early=True)

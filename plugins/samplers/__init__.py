@@ -1,1 +1,1 @@
-"""Samplers: what generates responses, registered by name; see docs/samplers.md."""
+"""Samplers: they generate responses, and are registered by name; see docs/samplers.md."""

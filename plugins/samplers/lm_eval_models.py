@@ -13,46 +13,47 @@ from gapft_harness.api import (
     hookimpl,
 )
 
-#: How a server is reached, and how patiently. Which model answers is ``model``'s and
-#: ``pretrained``'s to say; they are bound, and a server that serves no such model is refused.
-#: ``header`` is bound, since a gateway may choose a model by it.
+#: Operational arguments of servers: address and retries. ``model`` and ``pretrained`` decide which
+#: model answers, so they are fixed, and a server without that model is rejected. ``header`` is
+#: fixed because a gateway may choose a model by it.
 OF_SERVERS = (
     "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate", "ca_cert_path",
 )  # fmt: skip
 
-#: With less memory requests may wait longer for each other, as they do on a smaller GPU.
+#: Operational arguments of engines: with less memory, requests only wait longer for each other, as
+#: on a smaller GPU.
 MEMORY = ("gpu_memory_utilization", "kv_cache_memory_bytes")
 
 
 def hf(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """Transformers models through lm-eval's own ``hf`` model, with exact token ids."""
+    """Create a sampler on lm-eval's own ``hf`` model (Transformers), with exact token ids."""
     from gapft_harness.api import HfSampler
 
     return HfSampler(settings, adapter)
 
 
 def check_hf(settings: SamplerSettings) -> None:
-    """Raises ``UserError`` for arguments that lm-eval's ``hf`` model does not take."""
+    """Raise ``UserError`` for arguments that lm-eval's ``hf`` model does not take."""
     from gapft_harness.api import check_hf_arguments
 
     check_hf_arguments(settings.model_args)
 
 
 def has_template(settings: SamplerSettings) -> bool:
-    """Whether the tokenizer of an engine's model has a chat template."""
+    """Return whether the tokenizer of an engine's model has a chat template."""
     from gapft_harness.api import has_chat_template
 
     return has_chat_template(settings)
 
 
 def hf_has_template(settings: SamplerSettings) -> bool:
-    """The same of Transformers models, whose arguments are checked first."""
+    """Return the same for Transformers models, and check their arguments first."""
     check_hf(settings)
     return has_template(settings)
 
 
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """The vLLM engine through lm-eval's own ``vllm`` model; adapters are served, not merged."""
+    """Create a sampler on lm-eval's own ``vllm`` model; adapters are served, not merged."""
     from gapft_harness.api import prepare_vllm
 
     # Before anything imports vllm: it reads its environment variables once.
@@ -63,42 +64,42 @@ def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
 
 
 def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """SGLang's engine or server through lm-eval's own models; text alone, tokenized again."""
+    """Create a sampler on lm-eval's SGLang engine or server; its texts are tokenized again."""
     from gapft_harness.api import SglangSampler
 
     return SglangSampler(settings, adapter)
 
 
 def server(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """An OpenAI-compatible server: a seed for each sample, and failed requests tried again."""
+    """Create a sampler on an OpenAI-compatible server: one seed per sample, with retries."""
     from gapft_harness.api import ServerSampler
 
     return ServerSampler(settings, adapter)
 
 
 def check_server(settings: SamplerSettings) -> None:
-    """Raises ``UserError`` for wrong arguments, and where no server lists the model."""
+    """Raise ``UserError`` for wrong arguments, or if the server does not list the model."""
     from gapft_harness.api import find_model
 
     find_model(settings)
 
 
 def server_has_template(settings: SamplerSettings) -> bool:
-    """Whether a server's prompts are chats where the recipe does not say."""
+    """Return whether a server's prompts are chats if the recipe does not decide it."""
     from gapft_harness.api import renders_chats
 
     return renders_chats(settings)
 
 
 def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """lm-eval's ``dummy`` model: one constant response, no weights."""
+    """Create a sampler on lm-eval's ``dummy`` model: one constant response, no weights."""
     from gapft_harness.api import dummy_sampler
 
     return dummy_sampler(settings, adapter)
 
 
 def lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> Sequence[int]:
-    """Count the tokens of each problem's prompt by the model's tokenizer alone."""
+    """Count the tokens of each problem's prompt with the model's tokenizer alone."""
     from gapft_harness.api import prompt_lengths
 
     return prompt_lengths(settings, problems)
@@ -107,13 +108,13 @@ def lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> Sequence[
 def lengths_of_server(
     settings: SamplerSettings, problems: Sequence[Problem]
 ) -> Sequence[int] | None:
-    """Count the same where the arguments name the tokenizer of a server's model."""
+    """Count the same if the arguments name the tokenizer of a server's model."""
     return lengths(settings, problems) if settings.model_args.get("tokenizer") else None
 
 
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
-    """Registers each under lm-eval's name of the model."""
+    """Register each sampler under lm-eval's name of the model."""
     register(
         "hf", hf, check=check_hf, start_tokens=True, prompt_lengths=lengths,
         chat_template=hf_has_template,

@@ -1,6 +1,6 @@
 """The ``recorded`` sampler: replays a JSONL file of responses instead of generating them.
 
-A record a line; see docs/samplers.md::
+One record per line; see docs/samplers.md::
 
     {"id": "logiqa-17", "index": "greedy", "text": "B"}
     {"id": "logiqa-17", "index": 0, "text": "The answer is C"}
@@ -45,16 +45,16 @@ _KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One response of the file.
+    """One response in the file.
 
     Attributes:
-        arm: the trained model it is of, or None for the source.
-        by: ``id`` or ``prompt``, what ``problem`` holds.
+        arm: the trained model that responded; None for the source.
+        key_kind: ``id`` or ``prompt``: the content of ``problem``.
         problem: a problem's id, or its exact prompt before any chat template.
         index: ``GREEDY`` or the sample number.
         attempt: the attempt of an episode, from 1.
         text: the response.
-        finish_reason: one of ``FINISH_REASONS``; ``unknown`` where the file does not say.
+        finish_reason: one of ``FINISH_REASONS``; ``unknown`` if the file has none.
     """
 
     arm: Arm | None
@@ -67,17 +67,17 @@ class Record:
 
 
 class RecordedSampler:
-    """Answers from a file: the same for every seed and decoding.
+    """Answers from a file, with the same response for every seed and decoding.
 
     Prompts and responses are tokenized by the tokenizer of ``model_args.pretrained``.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
-        """Reads the file and keeps the source's responses, or those of the adapter's arm.
+        """Read the file and keep the responses of the source, or of the adapter's arm.
 
         Raises:
-            UserError: ``model_args`` lacks ``responses``, or the file is missing, empty,
-                malformed or holds one response twice; or there is no tokenizer.
+            UserError: ``model_args`` lacks ``responses``, the file is missing, empty, malformed or
+                repeats a response, or there is no tokenizer.
         """
         from gapft_harness.api import Retokenizer
 
@@ -96,7 +96,7 @@ class RecordedSampler:
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """The recorded responses, in order; ``decoding`` and seeds change nothing.
+        """Return the recorded responses, in order; ``decoding`` and seeds have no effect.
 
         Raises:
             UserError: a response is not in the file.
@@ -120,7 +120,7 @@ class RecordedSampler:
         ]
 
     def describe(self) -> dict[str, Any]:
-        """The file, its hash, and the tokenizer."""
+        """Return the file, its hash, and the tokenizer."""
         return {
             "backend": "recorded",
             "pretrained": str(self._settings.model_args.get("pretrained")),
@@ -133,7 +133,7 @@ class RecordedSampler:
         }
 
     def close(self) -> None:
-        """Forgets the responses."""
+        """Drop the responses."""
         self._kept = {}
 
     def _find(self, request: Request, index: int) -> Record:
@@ -142,14 +142,14 @@ class RecordedSampler:
         by_prompt = self._kept.get(("prompt", request.prompt, index, attempt))
         if by_id and by_prompt:
             raise UserError(
-                f"{self._path}: two records answer {self._what(request, index)}: one by its id "
+                f"{self._path}: two records for {self._what(request, index)}: one by its id "
                 "and one by its prompt; expected one"
             )
         found = by_id or by_prompt
         if found is None:
             remedy = "add it, or lower search.k" if attempt == 1 else "add it"
             raise UserError(
-                f"{self._path}: no record of {self._what(request, index)}, neither by its id nor "
+                f"{self._path}: no record for {self._what(request, index)}, neither by its id nor "
                 f"by its exact prompt; {remedy}"
             )
         return found
@@ -162,7 +162,7 @@ class RecordedSampler:
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Record]]:
-    """Reads a file of responses; yields line numbers (from 1) and records. Blank lines count.
+    """Yield the line number (from 1, blank lines counted) and record of each response in a file.
 
     Raises:
         UserError: the file cannot be read, or a line is malformed; names file and line.
@@ -173,7 +173,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Record]]:
 
 
 def _of_arm(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, int], Record]:
-    """One model's records by (kind of key, problem, index, attempt). Looks for repeats."""
+    """Read one model's records by (kind of key, problem, index, attempt), and check for repeats."""
     seen: dict[tuple[Arm | None, str, str, int, int], int] = {}
     kept: dict[tuple[str, str, int, int], Record] = {}
     for number, record in read_records(path):
@@ -181,24 +181,24 @@ def _of_arm(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, int], Reco
         first = seen.setdefault((record.arm, *key), number)
         if first != number:
             raise UserError(
-                f"{path}:{number}: repeats line {first}: the same {record.by}, index and model; "
+                f"{path}:{number}: repeats line {first} (same {record.by}, index and model); "
                 "expected every response once"
             )
         if record.arm == arm:
             kept[key] = record
     if not kept:
         whose = f"condition {arm.condition!r} and seed {arm.seed}" if arm else "the source model"
-        raise UserError(f"{path}: none of its {len(seen)} records is of {whose}")
+        raise UserError(f"{path}: no record for {whose} among {len(seen)} records")
     return kept
 
 
 def _parse(line: str, where: str) -> Record:
-    """Checks one line.
+    """Parse and check one line.
 
     Raises:
-        UserError: starts with ``where``; says what was found and expected.
+        UserError: the line is malformed; the message begins with ``place``.
     """
-    record = whole(parse_object(line, where))  # as a server's reply of the same text is read
+    record = whole(parse_object(line, where))  # as a server's reply with the same text is read
     if unknown := sorted(record.keys() - _KEYS):
         raise UserError(f"{where}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], _KEYS)}")
     if ("id" in record) == ("prompt" in record):
@@ -244,17 +244,17 @@ def _short(value: Any) -> str:
 
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
-    """Registers ``recorded``."""
+    """Register ``recorded``."""
     register("recorded", recorded, generates=False, start_tokens=True, chat_template=has_template)
 
 
 def has_template(settings: SamplerSettings) -> bool:
-    """Whether the tokenizer that gives the ids has a chat template."""
+    """Return whether the tokenizer that computes the ids has a chat template."""
     from gapft_harness.api import has_chat_template
 
     return has_chat_template(settings)
 
 
 def recorded(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """Replays the JSONL file that model.args.responses names."""
+    """Create a sampler that replays the JSONL file named by model.args.responses."""
     return RecordedSampler(settings, adapter)

@@ -1,1 +1,1 @@
-"""Selectors: which verified responses fill the training budget."""
+"""Selectors: they choose the verified responses that fill the training budget."""

@@ -18,8 +18,8 @@ class DrawnHalves:
     """Two disjoint halves of one draw, each ordered by problem id.
 
     Attributes:
-        shared: A, what both conditions train on.
-        new: B, what ``diffuse`` alone trains on.
+        shared: A, trained on by both conditions.
+        new: B, trained on by ``diffuse`` alone.
     """
 
     shared: tuple[Evidence, ...]
@@ -27,19 +27,19 @@ class DrawnHalves:
 
 
 def halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
-    """Draws ``n`` recovered failures and splits them into halves of nearly equal tokens.
+    """Draw ``n`` recovered failures and split them into halves of nearly equal tokens.
 
-    Sorted by response tokens, neighbours form pairs, and each pair gives one member to either
-    half. The pair with the largest gap is decided first; every other pair gives its longer member
-    to the half that is behind, and a coin decides where neither is.
+    Neighbours in the order of response tokens form pairs, and each pair gives one member to each
+    half. The pair with the largest gap comes first; every other pair gives its longer member to the
+    half with fewer tokens so far, and a random bit decides ties.
 
     The halves then differ by at most the largest gap within a pair. Proof: the first pair leaves
-    its own gap d ≤ g, the largest. If the difference is D ≤ g and the next pair has the gap
-    d ≤ g, the new difference is |D - d|, which lies in [0, max(D, d)]. The order of decisions is
-    not needed for the bound; it lets small gaps even out what large ones left.
+    its own gap d ≤ g, the largest. If the difference is D ≤ g and the next pair has the gap d ≤ g,
+    the new difference is |D - d|, which lies in [0, max(D, d)]. The bound does not need the order
+    of decisions, but with it small gaps compensate for large ones.
 
     Args:
-        pool: the pool; only its recovered failures matter, in any order.
+        pool: the pool; only its recovered failures are used, in any order.
         n: problems in both halves together, even.
         seed: the arm's seed; both conditions of a seed get the same halves.
 
@@ -49,13 +49,12 @@ def halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
     """
     if n % 2:
         raise UserError(
-            f"the conditions diffuse and concentrated split their problems into two halves, and "
-            f"the budget is n = {n}, an odd number; set budget.n to an even one, such as "
-            f"{max(2, n - 1)}"
+            f"budget n = {n} is odd, but the conditions diffuse and concentrated split their "
+            f"problems into two halves; set budget.n to an even number, such as {max(2, n - 1)}"
         )
     rng = Stream(seed, "select/allocation")
     drawn = pool.draw(pool.recovered, n, rng)
-    ordered = sorted(drawn, key=supervised_tokens)  # ties stay as drawn: at random
+    ordered = sorted(drawn, key=supervised_tokens)  # ties keep their random order
     pairs = sorted(zip(ordered[::2], ordered[1::2], strict=True), key=_gap, reverse=True)
     coin = rng.child("coin")
     shared, new, behind = [], [], 0  # by how many tokens A is behind B
@@ -70,13 +69,13 @@ def halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
 
 
 def diffuse(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Coverage: halves A and B of n recovered failures, once each."""
+    """Select for coverage: halves A and B of n recovered failures, once each."""
     split = halves(pool, n, rng.seed)
     return split.shared + split.new
 
 
 def concentrated(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Repetition: the half A that ``diffuse`` has too, each problem twice."""
+    """Select for repetition: half A of ``diffuse``, each problem twice."""
     return halves(pool, n, rng.seed).shared * 2
 
 
@@ -90,6 +89,6 @@ def _by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers both."""
+    """Register both selectors."""
     register("diffuse", diffuse)
     register("concentrated", concentrated, repeats=True)

@@ -8,48 +8,48 @@ from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, hookimpl
 
 
 def gapft(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Verified responses of failures that search recovered (S only): the method itself."""
+    """Select verified responses of failures that the search recovered (S only): GapFT itself."""
     return pool.draw(pool.recovered, n, rng)
 
 
 def uniform(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Uniform RFT: verified responses regardless of state, without replacement (G and S)."""
+    """Select verified responses regardless of state, without replacement (Uniform RFT; G and S)."""
     return pool.draw(pool.verified, n, rng)
 
 
 def uniform_with_replacement(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Uniform RFT with replacement (G and S): a problem may fill several slots (Appendix B)."""
+    """Select as Uniform RFT with replacement (G and S): problems may repeat (Appendix B)."""
     return with_replacement(pool.verified, n, rng)
 
 
 def with_replacement(candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
-    """Draws n times one of candidates, each time uniformly from all of them.
+    """Draw n times, each time uniformly from all candidates.
 
-    A draw of n is a prefix of a draw of n + 1, whatever order the candidates are in.
+    A draw of n is a prefix of a draw of n + 1, for any order of the candidates.
 
     Raises:
         PoolTooSmallError: there are no candidates.
     """
     if not candidates:
-        return Pool.draw(candidates, n, rng)  # which says so
+        return Pool.draw(candidates, n, rng)  # raises
     ordered = sorted(candidates, key=lambda e: e.problem_id)
-    again = rng.child("with replacement")  # keys have 64 bits: the remainder is as good as even
+    again = rng.child("with replacement")  # with 64-bit keys the remainder is nearly uniform
     return [ordered[again.key(str(slot)) % len(ordered)] for slot in range(n)]
 
 
 def replay(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """Solved replay: the source's own greedy successes (G only), the condition K = 0."""
+    """Select the source's own greedy successes (solved replay, G only): the condition K = 0."""
     return pool.draw(pool.solved, n, rng)
 
 
 def all_verified(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
-    """RFT on every verified problem (G and S): a reference with a larger budget."""
+    """Select every verified problem (RFT, G and S): a reference with a larger budget."""
     return pool.draw(pool.verified, n, rng)
 
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the selectors of this file."""
+    """Register the selectors of this file."""
     register("gapft", gapft)
     register("uniform", uniform)
     register("uniform_with_replacement", uniform_with_replacement, repeats=True)

@@ -1,4 +1,4 @@
-"""Supervised tokens brought near a target, by exchanging problems within strata."""
+"""Match supervised tokens to a target by exchanging problems within strata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Label = TypeVar("Label", bound=Hashable)
 
 
 def supervised_tokens(evidence: Evidence) -> int:
-    """Tokens that training supervises by default: the response's, and an end token if it ended."""
+    """Count the tokens supervised by default: the response's, and an end token if it ended."""
     response = evidence.response
     return len(response.token_ids) + evidence.ended if response is not None else 0
 
@@ -27,27 +27,28 @@ def exchanged(
     *,
     must: bool = True,
 ) -> list[Evidence]:
-    """Takes the first problems of each stratum, and exchanges some if their tokens are too far off.
+    """Select the first problems of each stratum, and exchange some to match the target tokens.
 
-    Until the tokens are near enough, the problems left out are gone through in their order, again
-    and again; each takes the place of the last of its stratum by whose leaving the tokens come
-    nearer to the target. So no more are exchanged than it takes, and the same draw always gives the
-    same set.
+    Until the tokens are within the margin, iterate over the unused problems in their order,
+    repeatedly. Each replaces the last problem of its stratum whose removal brings the tokens nearer
+    to the target. The number of exchanges is minimal in this order, and the same draw always gives
+    the same set.
 
-    Two sets that miss one target by no more than half the tolerance t of it differ by less than t
-    of the larger: the difference is at most t, the larger 1 and more.
+    Two sets that each miss one target by at most half the tolerance t differ by less than t of the
+    larger set: in units of the target, their difference is at most t, and the larger set is 1 or
+    more.
 
     Args:
         ordered: problems with their strata, in the order of a draw.
-        counts: how many to take of each stratum.
-        target: supervised tokens to come near to.
-        tolerance: twice the share of the target by which they may miss it; None: any.
-        times: slots of a problem.
-        must: whether tokens that cannot be brought near enough are refused; else the nearest that
-            is found is taken.
+        counts: number of problems to select per stratum.
+        target: number of supervised tokens to match.
+        tolerance: twice the allowed distance from the target, as a share of it; None: no limit.
+        times: slots per problem.
+        is_required: whether to raise if the tokens cannot be matched; otherwise the nearest
+            selection found is returned.
 
     Raises:
-        UserError: no share, or the tokens cannot be brought near enough.
+        UserError: the tolerance is not a share, or the tokens cannot be matched.
     """
     chosen: dict[Label, list[Evidence]] = defaultdict(list)
     left: list[tuple[Label, Evidence]] = []
@@ -77,10 +78,10 @@ def exchanged(
             nearer = off != before
         if must and abs(off) > room:
             raise UserError(
-                f"selector {who}: supervised tokens cannot be matched: GapFT's slots have "
-                f"{target}, those first drawn of the same strata {drawn}, others of them {least} "
-                f"to {most}, and the nearest found {target + off}; expected within "
-                f"{tolerance / 2:.2%} of GapFT's (half of tokens: {tolerance:g}). Leave more "
+                f"selector {who}: cannot match supervised tokens: GapFT's slots have {target}, the "
+                f"first problems drawn from the same strata {drawn} (possible: {least} to "
+                f"{most}), and the nearest selection found {target + off}; expected within "
+                f"{tolerance / 2:.2%} of GapFT's (half of tokens: {tolerance:g}). Provide more "
                 "problems to choose from (a larger pool, a smaller budget.n, fewer fields in by), "
                 "or raise tokens"
             )
@@ -104,7 +105,7 @@ def _reach(
     left: Sequence[tuple[Label, Evidence]],
     times: int,
 ) -> tuple[int, int]:
-    """The fewest and the most tokens that as many problems of the same strata have."""
+    """Find the fewest and most tokens of equally many problems from the same strata."""
     whole = {of: [supervised_tokens(e) for e in there] for of, there in chosen.items()}
     for stratum, evidence in left:
         whole[stratum].append(supervised_tokens(evidence))

@@ -1,7 +1,7 @@
-"""The gold-label control: source failures chosen by gold answers, reached by search or not.
+"""The gold-label control: source failures chosen by gold answers, recovered by search or not.
 
-Section 5 of the paper: as many failures as GapFT has, from S and U, uniformly within each class of
-gold answers, each with a target string of GapFT's own for the same answer.
+Section 5 of the paper: as many failures as GapFT, from S and U, uniformly within each class of gold
+answers, each with one of GapFT's target strings for the same answer.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from gapft_harness.api import (
 
 
 def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequence[Evidence]:
-    """As many failures of each gold answer as GapFT has (S and U), with GapFT's target strings.
+    """Select as many failures of each gold answer (S and U) as GapFT, with GapFT's target strings.
 
-    Slot by slot the targets are those of GapFT's training set under the same seed, so target
-    strings, supervised tokens, N and J are the same; only the problems before them are others. Each
-    target keeps its origin: the problem whose response it is.
+    The targets are, slot by slot, those of GapFT's training set under the same seed, so target
+    strings, supervised tokens, N and J are equal; only the problems differ. Each target keeps its
+    origin: the problem that it is a response to.
 
     Args:
-        answer_only: a target that says more than the answer speaks of the problem that it is of,
-            so its slot is not exchanged: it holds GapFT's own problem. False gives a problem any
-            verified response to the same answer.
+        answer_only: keep GapFT's own problem in a slot whose target contains more than the answer,
+            because such a text refers to its problem. False: pair a problem with any verified
+            response with the same answer.
 
     Raises:
-        UserError: a problem has no gold answer that can be compared, or no target is the answer
-            alone.
+        UserError: a problem has no comparable gold answer, or no target is the answer alone.
         PoolTooSmallError: GapFT itself has too few recovered failures.
     """
     targets = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
@@ -65,10 +64,10 @@ def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Se
 
 
 def answer_of(evidence: Evidence) -> str:
-    """The gold answer of a problem, which is its class: an option's letter, a word, a number.
+    """Return the gold answer of a problem, which is its class: an option letter, a word, a number.
 
     Raises:
-        UserError: it is none of these.
+        UserError: the gold has another form.
     """
     answer = gold_answer(evidence.gold)
     if answer is None:
@@ -86,15 +85,15 @@ def _text(target: Evidence) -> str:
 
 def _no_answer_alone(target: Evidence) -> UserError:
     return UserError(
-        f"gold labels: no target of GapFT is the answer alone; that of problem {target.problem_id} "
-        f"is {_text(target)!r:.60}, and its gold answer {answer_of(target)!r}; expected some such "
-        "as 'A' or 'A.': what says more speaks of its own problem, and cannot be given to another. "
-        "Use a verifier that passes answers alone (option_letter with rule: whole_response), or "
-        "set the parameter answer_only to false"
+        f"gold labels: no target of GapFT is the answer alone: for problem {target.problem_id} it "
+        f"is {_text(target)!r:.60}, with gold answer {answer_of(target)!r}; expected targets such "
+        "as 'A' or 'A.', because a longer text refers to its own problem. Use a verifier that "
+        "passes only bare answers (option_letter with rule: whole_response), or set the parameter "
+        "answer_only to false"
     )
 
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers it."""
+    """Register the selector."""
     register("gold_labels", gold_labels, responses="borrowed", check_gold=gold_fault)

@@ -8,22 +8,24 @@ from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserErro
 
 
 def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: float = 0.25) -> Sequence[Evidence]:
-    """GapFT with a share of its slots given to solved problems; 0 is gapft, 1 is replay.
+    """Select as GapFT, but give a share of the slots to solved problems; 0: gapft, 1: replay.
 
     Recovered failures and solved problems are each a prefix of one draw, so the sets of two shares
-    differ in what one has more of.
+    differ only in the additional problems of either kind.
 
     Args:
         pool: the pool.
         n: slots.
         rng: the arm's stream.
-        share: of the slots, rounded to whole ones.
+        share: share of the slots for solved problems, rounded to whole slots.
 
     Raises:
         UserError: ``share`` is not between 0 and 1.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise UserError(f"gapft_with_replay: share must be from 0 to 1, found {share!r}")
+        raise UserError(
+            f"selector 'gapft_with_replay': share is {share!r}, expected a number from 0 to 1"
+        )
     solved = round(share * n)
     return [*pool.draw(pool.recovered, n - solved, rng), *pool.draw(pool.solved, solved, rng)]
 

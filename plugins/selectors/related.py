@@ -1,8 +1,8 @@
 """Related selections under the matched budget, and the random twin of any selection (Appendix B).
 
-The paper's Table "Comparison with Closely Related Methods" tells how they differ from GapFT: they
-go by a problem's difficulty or by the variety of its responses, not by its state. What a state's
-letters mean stands in ``states``: G solved, S recovered; U has nothing to train on.
+The paper's Table "Comparison with Closely Related Methods" shows how they differ from GapFT: they
+use a problem's difficulty or the variety of its responses, not its state. The letters in
+``states``: G solved, S recovered; U has nothing to train on.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from gapft_harness.plugins.selectors.replacing_replay import check_whole
 def distinct_paths(
     pool: Pool, n: int, rng: Stream, paths: int = 4, states: str = "GS"
 ) -> Sequence[Evidence]:
-    """Several different verified responses a problem, of fewer problems (after RFT, Yuan et al.).
+    """Select several different verified responses per problem (after RFT, Yuan et al.).
 
-    Problems come in the order of a draw. Each fills up to ``paths`` slots with verified responses
-    that differ in more than white space, drawn from its own, until all n slots are full.
+    Problems come in the order of a draw. Each fills up to ``paths`` slots with its own verified
+    responses, which differ in more than white space and are drawn at random, until all n slots are
+    full.
 
     Args:
-        paths: most responses of one problem.
+        paths: maximum number of responses per problem.
 
     Raises:
-        UserError: no number of paths, or letters that are no states.
+        UserError: ``paths`` is not a positive integer, or ``states`` has unknown letters.
         PoolTooSmallError: all problems together have fewer than n.
     """
     check_whole("paths", paths, 1, "distinct_paths")
@@ -40,17 +41,17 @@ def distinct_paths(
 
 
 def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> Sequence[Evidence]:
-    """Problems drawn in proportion to their fail rate under search.
+    """Select problems in proportion to their fail rate under search.
 
-    DART-Math also favours difficult problems, but by more responses of each; here every problem has
-    one, and what varies is which problems there are. So this is no reproduction of it.
+    This is not a reproduction of DART-Math, which also favours difficult problems, but with more
+    responses of each: here every problem has one response, and the choice of problems varies.
 
-    Drawn without replacement, each next one with a chance proportional to the share of its samples
-    that did not pass; a problem whose samples all pass is never drawn.
+    Problems are drawn without replacement, with a probability proportional to the share of their
+    samples that failed; a problem whose samples all pass is never drawn.
 
     Raises:
-        UserError: letters that are no states, or a search that stopped early: fail rates would
-            rest on few samples, and those of solved problems on none.
+        UserError: ``states`` has unknown letters, or the search stopped early, so that fail rates
+            would be based on few samples, or none for solved problems.
         PoolTooSmallError: fewer than n problems have a sample that fails.
     """
     candidates = of_states(pool, states, "difficulty_weighted")
@@ -58,7 +59,7 @@ def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> 
     if len(drawn) > 1 or drawn & {None, 0}:
         raise UserError(
             "selector 'difficulty_weighted': needs the same number of samples of every problem, "
-            "and the search drew more of some than of others; search with stop: never"
+            "but the search drew different numbers; search with stop: never"
         )
     failing = [e for e in candidates if _fail_rate(e)]
     return _weighted(pool, failing, n, rng)
@@ -72,16 +73,16 @@ def random_twin(
     responses: str = "kept",
     repeats: bool = False,
 ) -> Sequence[Evidence]:
-    """As many examples drawn at random from the same pool: what any selection is held against.
+    """Select as many examples at random from the same pool, as the baseline of any selection.
 
     Args:
-        states: of which states problems are taken: those that the other selection takes.
-        responses: ``kept``, or ``verified`` if the other selection takes any verified response:
-            then every different one of a problem is a candidate by itself.
-        repeats: whether every slot is drawn from all candidates, so that one may come again.
+        states: states of the candidates, as in the compared selection.
+        responses: ``kept``, or ``verified`` if the compared selection uses any verified response:
+            then every different response of a problem is a separate candidate.
+        repeats: whether every slot is drawn from all candidates, so that examples may repeat.
 
     Raises:
-        UserError: letters that are no states, or other responses.
+        UserError: ``states`` has unknown letters, or ``responses`` has another value.
         PoolTooSmallError: fewer candidates than n, or none.
     """
     candidates = of_states(pool, states, "random_twin")
@@ -99,10 +100,10 @@ def random_twin(
 
 
 def of_states(pool: Pool, states: str, who: str) -> list[Evidence]:
-    """The problems of some states that have a verified response.
+    """Return the problems of some states that have a verified response.
 
     Raises:
-        UserError: the letters are no states; ``who`` is the selector that was given them.
+        UserError: ``states`` has unknown letters; the message names ``selector``.
     """
     known = {"G": pool.solved, "S": pool.recovered}
     if not isinstance(states, str) or not states or set(states) - set(known):
@@ -111,9 +112,9 @@ def of_states(pool: Pool, states: str, who: str) -> list[Evidence]:
 
 
 def _different(problem: Evidence, rng: Stream) -> Iterator[Evidence]:
-    """A problem once with each of its verified responses of another text, in a drawn order."""
+    """Yield a problem with each of its verified responses that differ in text, in random order."""
     seen: set[str] = set()
-    among = rng.child("responses")  # which of several alike is taken says nothing of its place
+    among = rng.child("responses")  # choice among equal texts is independent of their order
     each = sorted(problem.each_verified(), key=lambda e: among.key(_name(e)))
     for one in each:
         assert one.response is not None
@@ -134,20 +135,20 @@ def _fail_rate(evidence: Evidence) -> float:
 
 
 def _weighted(pool: Pool, candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
-    """Draws without replacement by exponential races: the least of Exp(1) / weight comes first."""
+    """Draw without replacement by exponential races: the smallest Exp(1) / weight comes first."""
 
     def arrival(evidence: Evidence) -> float:
         uniform = (rng.key(evidence.problem_id) + 1) / (2**64 + 1)
         return -math.log(uniform) / _fail_rate(evidence)
 
     if n > len(candidates):
-        return pool.draw(candidates, n, rng)  # which says by how many they are too few
+        return pool.draw(candidates, n, rng)  # raises, with the number that is missing
     return sorted(candidates, key=arrival)[:n]
 
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers the three."""
+    """Register the three selectors."""
     register("distinct_paths", distinct_paths, repeats=True, responses="verified")
     register("difficulty_weighted", difficulty_weighted)
     register("random_twin", random_twin, repeats=True, responses="verified")

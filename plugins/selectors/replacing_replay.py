@@ -1,7 +1,7 @@
 """Recovered failures in place of replay: search depth and randomized inclusion (Section 5).
 
-Both take slots of GapFT's own training set and give the others to the first draws of solved
-replay: every condition differs from GapFT and from replay only in which problems fill the budget.
+Both keep some slots of GapFT's own training set and fill the others with the first draws of solved
+replay: a condition differs from GapFT and from replay only in the problems that fill the budget.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserErro
 
 
 def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
-    """Failures that the first k samples recover (S), with GapFT's response; else replay (G).
+    """Select failures that the first k samples recover (S), with GapFT's response; else replay (G).
 
-    k = 0 is ``replay`` and k = K is ``gapft``, example for example.
+    k = 0 equals ``replay`` and k = K equals ``gapft``, example by example.
 
     Args:
-        k: how many of the K samples search may use.
+        k: number of the K samples that the search may use.
 
     Raises:
-        UserError: k is no whole number from 0 to the samples that were drawn.
+        UserError: k is not an integer from 0 to the number of drawn samples.
         PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
     """
     check_depth(pool, k, "search_depth")
@@ -33,17 +33,17 @@ def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
 def randomized_inclusion(
     pool: Pool, n: int, rng: Stream, share: float, within: int = 4
 ) -> Sequence[Evidence]:
-    """Early failures and a random share of the late ones (S), with GapFT's response; else replay.
+    """Select early failures and a random share of late ones (S), with GapFT's response, or replay.
 
     The share is drawn from the late failures among GapFT's own by the arm's seed; a smaller share
-    is a part of a larger one. share = 1 is ``gapft``, example for example.
+    is a subset of a larger one. share = 1 equals ``gapft``, example by example.
 
     Args:
-        share: of the late failures, from 0 to 1; their number is rounded, halves up.
-        within: a failure is early if one of so many first samples passes.
+        share: share of the late failures, from 0 to 1; their number is rounded, halves up.
+        within: a failure is early if one of its first ``within`` samples passes.
 
     Raises:
-        UserError: a share or a number that is none.
+        UserError: ``share`` is not a number from 0 to 1, or ``within`` is not an integer from 0.
         PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
@@ -60,34 +60,33 @@ def randomized_inclusion(
 
 
 def check_depth(pool: Pool, k: int, selector: str) -> None:
-    """Holds a depth to the samples of the search.
+    """Check that a depth is within the samples of the search.
 
     Raises:
-        UserError: k is no whole number from 0 to the samples that were drawn.
+        UserError: k is not an integer from 0 to the number of drawn samples.
     """
     drawn = max((e.samples for e in pool.missed if e.samples is not None), default=None)
-    upper = "" if drawn is None else f" to {drawn}, the samples that were drawn"
+    upper = "" if drawn is None else f" to {drawn}, the number of drawn samples"
     check_whole("k", k, 0, selector, drawn, upper)
 
 
 def check_whole(
     key: str, value: object, least: int, selector: str, most: int | None = None, upper: str = ""
 ) -> None:
-    """Holds a parameter to be a whole number within bounds; ``upper`` tells the upper one.
+    """Check that a parameter is an integer within bounds; ``upper_text`` describes the upper bound.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not such an integer.
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         raise UserError(
-            f"selector {selector!r}: {key} is {value!r}, expected a whole number from {least}"
-            f"{upper}"
+            f"selector {selector!r}: {key} is {value!r}, expected an integer from {least}{upper}"
         )
 
 
 def recovered_within(candidates: Sequence[Evidence], k: int) -> list[Evidence]:
-    """Those that one of the first k samples recovers."""
+    """Return the candidates that one of the first k samples recovers."""
     return [e for e in candidates if e.first_success is not None and e.first_success < k]
 
 
@@ -96,27 +95,27 @@ def _slots_of_gapft(pool: Pool, n: int, seed: int) -> list[Evidence]:
 
 
 def _kept_or_replay(pool: Pool, n: int, seed: int, kept: set[str]) -> list[Evidence]:
-    """GapFT's slots of some problems, and the first draws of solved replay for the others."""
-    if not kept:  # then it is no matter how many failures there are
+    """Return GapFT's slots of some problems, and fill the others with the first draws of replay."""
+    if not kept:  # independent of the number of failures
         return pool.draw(pool.solved, n, Stream(seed, "select/replay"))
     slots = [e for e in _slots_of_gapft(pool, n, seed) if e.problem_id in kept]
     return [*slots, *pool.draw(pool.solved, n - len(slots), Stream(seed, "select/replay"))]
 
 
 def depth_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
-    """Name the selector that a search depth is: replay at 0, GapFT at K."""
+    """Name the selector that equals a search depth: replay at 0, GapFT at K."""
     if params.get("k") == 0:
         return "replay", {}
     return ("gapft", {}) if params.get("k") == k else None
 
 
 def inclusion_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
-    """Name the selector that a randomized inclusion is: GapFT, where every failure is included."""
+    """Name the selector that equals a randomized inclusion: GapFT if every failure is included."""
     return ("gapft", {}) if params.get("share") == 1 else None
 
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers both."""
+    """Register both selectors."""
     register("search_depth", search_depth, same_as=depth_as)
     register("randomized_inclusion", randomized_inclusion, same_as=inclusion_as)

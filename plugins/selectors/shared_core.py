@@ -1,8 +1,8 @@
-"""The older controls with a shared core: every solved problem stays, repeated evidence is replaced.
+"""The older controls with a shared core: keep every solved problem, replace repeated evidence.
 
-Appendix A, "Logic run families", and "Evidence Replacement Controls": of |E_G| + |E_S,K| slots the
-core fills |E_G| in every condition, once with each solved problem. The slots beside it repeat
-solved problems (K = 0), or hold failures in place of the repeated ones.
+Appendix A, "Logic run families", and "Evidence Replacement Controls": of |E_G| + |E_S,K| slots, the
+core fills |E_G| in every condition, one with each solved problem. The other slots repeat solved
+problems (K = 0), or hold failures instead.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from gapft_harness.plugins.selectors.replacing_replay import check_depth, recove
 
 
 def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
-    """Every solved problem (G); beside them what the first k samples recover (S), else repeats.
+    """Select every solved problem (G), and failures that k samples recover (S), else repeats.
 
-    The slots beside the core are GapFT's under the same seed. One whose failure the first k
-    samples do not recover repeats a solved problem, the same one for every such k: the nearest
-    to its failure in processed tokens, see ``repeats``. So two depths differ in the slots of the
-    failures that lie between them, and in no other.
+    The slots outside the core are GapFT's under the same seed. A slot whose failure the first k
+    samples do not recover repeats a solved problem, the same one for every such k: the nearest to
+    its failure in processed tokens, see ``match_repeats``. So two depths differ only in the slots
+    of failures recovered between them.
 
     Args:
-        n: slots, those of the core among them: with ``n: verified``, one for each recovered
-            failure is beside it.
-        k: how many of the K samples search may use.
+        n: slots, including the core: with ``n: verified`` there is one other slot per recovered
+            failure.
+        k: number of the K samples that the search may use.
 
     Raises:
-        UserError: k is no whole number from 0 to the samples that were drawn, or the core leaves
-            no slot.
-        PoolTooSmallError: fewer recovered failures than slots beside the core, or no solved
-            problem that could be repeated.
+        UserError: k is not an integer from 0 to the number of drawn samples, or the core leaves no
+            slot.
+        PoolTooSmallError: fewer recovered failures than slots outside the core, or no solved
+            problem to repeat.
     """
     check_depth(pool, k, "core_depth")
     core = _core(pool, n)
@@ -56,14 +56,14 @@ def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
 
 
 def core_gold(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequence[Evidence]:
-    """Every solved problem (G); beside them what ``gold_labels`` takes of as many slots (S, U).
+    """Select every solved problem (G), and the choice of ``gold_labels`` for other slots (S, U).
 
     Args:
-        n: slots, those of the core among them.
+        n: slots, including the core.
 
     Raises:
         UserError: the core leaves no slot, or see ``gold_labels``.
-        PoolTooSmallError: fewer recovered failures than slots beside the core.
+        PoolTooSmallError: fewer recovered failures than slots outside the core.
     """
     core = _core(pool, n)
     own = Stream(rng.seed, "select/gold_labels")
@@ -71,20 +71,20 @@ def core_gold(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequ
 
 
 def repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evidence]:
-    """A solved problem for each failure, so that both process as many tokens in all.
+    """Return one solved problem per failure, with as many processed tokens in total.
 
-    In the order of ``slots`` each failure gets the solved problem that is nearest to it in
-    processed tokens (prompt, response, end token), plus what the earlier ones left over. No
-    problem comes twice before each has come once. Which of several of one length, the seed draws.
+    In the order of ``slots``, each failure gets the solved problem nearest to it in processed
+    tokens (prompt, response, end token), plus the balance of the earlier ones. No problem repeats
+    before each was used once. The seed decides between problems of equal length.
 
     Args:
         slots: failures, in the order of a draw.
 
     Returns:
-        As many as ``slots``, in their order.
+        One problem per slot, in the order of ``slots``.
 
     Raises:
-        PoolTooSmallError: nothing is solved.
+        PoolTooSmallError: no problem is solved.
     """
     order = pool.draw(pool.solved, max(1, len(pool.solved)), Stream(seed, "select/replay"))
     left: list[tuple[int, int]] = []
@@ -103,26 +103,26 @@ def repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evidence]:
 
 
 def _core(pool: Pool, n: int) -> list[Evidence]:
-    """Every solved problem once, ordered by id: the same under every seed.
+    """Return every solved problem once, ordered by id: the same under every seed.
 
     Raises:
-        UserError: they leave no slot.
+        UserError: no slot remains.
     """
     if n <= len(pool.solved):
         raise UserError(
-            f"the core holds all {len(pool.solved)} solved problems of the pool, and n = {n} "
-            "leaves no slot beside them; give the condition n: verified"
+            f"the core holds all {len(pool.solved)} solved problems of the pool, so n = {n} "
+            "leaves no other slot; set n: verified in the condition"
         )
     return sorted(pool.solved, key=lambda e: e.problem_id)
 
 
 def _tokens(evidence: Evidence) -> int:
-    """Processed tokens under the default settings: an end token follows what ended by itself."""
+    """Count processed tokens under the default settings, with an end token if it ended."""
     return evidence.tokens + evidence.ended
 
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers both."""
+    """Register both selectors."""
     register("core_depth", core_depth, repeats=True)
     register("core_gold", core_gold, responses="borrowed", check_gold=gold_fault)

@@ -1,9 +1,9 @@
 """Selections matched to GapFT's in strata and supervised tokens (MATH, Table 6), and repetition.
 
-A stratum is what some fields of a problem's record say together, such as subject and level. Who is
-matched begins with the first problems of a draw in each stratum. Where these have too many or too
-few tokens, other responses of the same problems are taken, if any verified one may be, and after
-them problems are exchanged within strata, until they do not.
+A stratum is a combination of values of some fields of a problem's record, such as subject and
+level. Matching begins with the first problems of a draw in each stratum. If these have too many or
+too few tokens, first other responses of the same problems are used, if any verified response is
+allowed, then problems are exchanged within strata, until the tokens match.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from gapft_harness.plugins.selectors.exchange import exchanged, supervised_token
 from gapft_harness.plugins.selectors.related import of_states
 from gapft_harness.plugins.selectors.replacing_replay import check_whole
 
-#: What the fields of a problem's record say, in the recipe's order.
+#: Values of the fields of a problem's record, in the recipe's order.
 Stratum = tuple[str | int | float | bool, ...]
 
-#: Of which selector's draw the first problems are, by state.
+#: The selector whose draw gives the first problems, by states.
 _DRAWS = {"S": "gapft", "G": "replay", "GS": "uniform"}
 _MATCHED = "matched_strata"
 _RESPONSES = ("kept", "drawn", "nearest")
@@ -44,21 +44,21 @@ def matched_strata(
     responses: str = "kept",
     tokens: float | None = 0.02,
 ) -> Sequence[Evidence]:
-    """Problems of some states with GapFT's strata, to one problem, and its supervised tokens.
+    """Select problems of some states with GapFT's strata, within one problem, and tokens.
 
     Args:
         states: G solved, S recovered, GS both.
-        by: fields of a problem's record that make its stratum; none: all are of one.
-        responses: ``kept``; ``drawn``: any of its verified ones at random; ``nearest``: the
-            verified one that departs latest from the source's own greedy response. Tokens are
-            matched by others of the same problem first, the next in that order, and by other
-            problems only where these do not suffice.
-        tokens: two selections that are matched so differ by no more than this share of the
-            larger's supervised tokens; None: they are not matched.
+        by: fields of a problem's record that define its stratum; empty: one stratum for all.
+        responses: ``kept``; ``drawn``: any verified response, at random; ``nearest``: the verified
+            response with the longest common prefix with the source's greedy response. Tokens are
+            matched first with other responses of the same problem, in that order, and with other
+            problems only if these do not suffice.
+        tokens: largest difference between two selections matched in this way, as a share of the
+            larger one's supervised tokens; None: tokens are not matched.
 
     Raises:
-        UserError: a parameter that is none, a record without such a field, a stratum that is too
-            small, or tokens that cannot be matched.
+        UserError: a parameter is invalid, a record lacks a field, a stratum is too small, or tokens
+            cannot be matched.
         PoolTooSmallError: GapFT itself has too few problems.
     """
     found = candidates = of_states(pool, states, _MATCHED)
@@ -68,7 +68,7 @@ def matched_strata(
             f"{', '.join(map(repr, _RESPONSES))}"
         )
     wanted = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
-    if responses != "kept":  # in the pool's order, in which they are read fastest
+    if responses != "kept":  # in the pool's order, which is fastest to read
         candidates = [_ranked(e, responses, rng)[0] for e in found]
     order = Stream(rng.seed, f"select/{_DRAWS[''.join(sorted(set(states)))]}")
     who = f"{_MATCHED} (states: {states}, responses: {responses})"
@@ -95,28 +95,28 @@ def repeated(
     by: Sequence[str] = (),
     tokens: float | None = None,
 ) -> Sequence[Evidence]:
-    """Repetition on any task: n / times of GapFT's problems, each in so many slots.
+    """Select n / times of GapFT's problems, each in ``times`` slots: repetition on any task.
 
-    Beside ``gapft`` at the same n it spends the same exposures on fewer problems (Table 3: 94
-    problems with 8 exposures against 188 with 4). These are the first of GapFT's draw; with ``by``
-    the first of each stratum, as many as its share, and with ``tokens`` exchanged for others of
-    GapFT's.
+    Compared with ``gapft`` at the same n, it spends the same exposures on fewer problems (Table 3:
+    94 problems with 8 exposures against 188 with 4). These are the first of GapFT's draw; with
+    ``by`` the first of each stratum, in proportion to it, and with ``tokens`` some are exchanged
+    for others of GapFT's.
 
     Args:
-        times: slots of a problem.
-        by: as of ``matched_strata``.
-        tokens: as of ``matched_strata``; default: as they come.
+        times: slots per problem.
+        by: see ``matched_strata``.
+        tokens: see ``matched_strata``; default: not matched.
 
     Raises:
-        UserError: ``times`` is no whole number from 1, or does not divide ``n``; or as
+        UserError: ``times`` is not a positive integer, or does not divide ``n``; or see
             ``matched_strata``.
-        PoolTooSmallError: too few problems are recovered: fewer than n / times, or than n where
-            they are matched.
+        PoolTooSmallError: fewer than n / times problems are recovered, or fewer than n with
+            matching.
     """
     check_whole("times", times, 1, "repeated")
     if n % times:
         raise UserError(
-            f"selector 'repeated': {n} slots cannot be filled by problems of {times} slots each; "
+            f"selector 'repeated': {n} slots cannot be filled with problems of {times} slots each; "
             f"set budget.n or the condition's n to a multiple of {times}, such as "
             f"{max(times, n - n % times)}"
         )
@@ -134,21 +134,21 @@ def repeated(
 def matched_counts(
     wanted: Mapping[Stratum, int], available: Mapping[Stratum, int], stream: Stream, who: str
 ) -> dict[Stratum, int]:
-    """How many problems to take of each stratum, so that a set matches another of the same size.
+    """Compute how many problems of each stratum match another set of the same size.
 
-    A stratum that has enough gives as many as the other set has. For each that lacks one, a stratum
-    drawn from those that have one to spare gives one more.
+    A stratum with enough problems gets the other set's count. For each stratum that lacks one
+    problem, a stratum drawn from those with a spare problem gets one more.
 
     Args:
-        wanted: problems of each stratum in the other set.
-        available: problems of each stratum to choose from.
-        stream: draws which strata give one more.
+        target_counts: problems per stratum in the other set.
+        available: candidate problems per stratum.
+        stream: draws the strata that get one more.
 
     Returns:
-        By stratum; the sum is that of ``wanted``, and none differs by more than one.
+        Counts by stratum; their sum is that of ``target_counts``, and each differs by at most one.
 
     Raises:
-        UserError: there is no such set; the message names the strata.
+        UserError: no such set exists; the message names the strata.
     """
     taken = {of: min(count, available.get(of, 0)) for of, count in wanted.items()}
     short = [of for of, count in wanted.items() if taken[of] < count]
@@ -157,12 +157,12 @@ def matched_counts(
     if poor or len(spare) < len(short):
         lacking = sorted(f"{_name(of)}: {taken[of]} of {wanted[of]}" for of in short)
         raise UserError(
-            f"selector {who}: a stratum may have one problem less than GapFT's slots or one more, "
-            f"and {len(short)} of {len(wanted)} have too few ({'; '.join(lacking)}); "
+            f"selector {who}: {len(short)} of {len(wanted)} strata have too few problems "
+            f"({'; '.join(lacking)}), but each may differ from GapFT's slots by at most one; "
             + (
                 f"more than one is missing in {len(poor)}"
                 if poor
-                else f"only {len(spare)} others have one to spare"
+                else f"only {len(spare)} others have a spare problem"
             )
             + ". Enlarge the pool, lower budget.n, or name fewer fields in by"
         )
@@ -172,12 +172,12 @@ def matched_counts(
 
 
 def shares(counts: Mapping[Stratum, int], times: int, stream: Stream) -> dict[Stratum, int]:
-    """A ``times``-th of each stratum's problems, rounded up in some that are drawn, else down.
+    """Divide each stratum's count by ``times``, rounded up in some random strata, else down.
 
     Args:
-        counts: problems of each stratum; ``times`` divides their sum.
-        times: into how many parts.
-        stream: draws which are rounded up.
+        counts: problems per stratum; ``times`` divides their sum.
+        times: divisor.
+        stream: draws the strata that are rounded up.
     """
     found = {of: count // times for of, count in counts.items()}
     missing = sum(counts.values()) // times - sum(found.values())
@@ -190,14 +190,14 @@ def shares(counts: Mapping[Stratum, int], times: int, stream: Stream) -> dict[St
 def _labelled(
     problems: Sequence[Evidence], by: Sequence[str], who: str
 ) -> list[tuple[Stratum, Evidence]]:
-    """Each problem with its stratum.
+    """Pair each problem with its stratum.
 
     Raises:
-        UserError: ``by`` is no list, or a record has no such field.
+        UserError: ``by`` is not a list, or a record lacks a field.
     """
     if not isinstance(by, list | tuple) or not all(isinstance(field, str) for field in by):
         raise UserError(
-            f"selector {who}: by is {by!r}, expected a list of a record's fields, as in "
+            f"selector {who}: by is {by!r}, expected a list of fields of the record, such as "
             "[subject, level]"
         )
     return [(_stratum(e, by, who), e) for e in problems]
@@ -208,7 +208,7 @@ def _stratum(evidence: Evidence, by: Sequence[str], who: str) -> Stratum:
     for field in by:
         if not isinstance(record.get(field), str | int | float):
             raise UserError(
-                f"selector {who}: by names {field!r}, which is no text or number in the record "
+                f"selector {who}: by names {field!r}, which is not a text or number in the record "
                 f"of problem {evidence.problem_id}; its fields: {', '.join(record) or 'none'}"
             )
     return tuple(record[field] for field in by)
@@ -219,7 +219,7 @@ def _name(stratum: Stratum) -> str:
 
 
 def _ranked(evidence: Evidence, responses: str, rng: Stream) -> list[Evidence]:
-    """A problem with each verified response, the one that is asked for first."""
+    """Return a problem with each verified response, in order of preference."""
     each = [(e, e.response) for e in evidence.each_verified() if e.response is not None]
     if responses == "drawn":
         among = rng.child("responses")
@@ -229,8 +229,8 @@ def _ranked(evidence: Evidence, responses: str, rng: Stream) -> list[Evidence]:
     deployed = read(evidence.problem_id) if read is not None else None
     if deployed is None:
         raise UserError(
-            f"selector {_MATCHED!r}: responses is 'nearest', and the greedy response to problem "
-            f"{evidence.problem_id} is not known; expected a pool that was searched"
+            f"selector {_MATCHED!r}: responses is 'nearest', but the greedy response to problem "
+            f"{evidence.problem_id} is unknown; expected a pool that was searched"
         )
     ids = deployed.token_ids
     each.sort(key=lambda of: (-_shared(of[1].token_ids, ids), of[1].index))
@@ -244,11 +244,11 @@ def _reworded(
     tokens: float | None,
     who: str,
 ) -> list[tuple[Stratum, Evidence]]:
-    """Problems whose tokens are too far off with other responses, as near as these bring them.
+    """Change the responses of problems to bring the tokens as near to the target as possible.
 
     Args:
         labelled: problems with their strata, in the order of a draw.
-        each: of those that are taken every response, the one that is asked for first.
+        ranked: every response of the selected problems, in order of preference, by problem id.
     """
     names = [e.problem_id for _, e in labelled if e.problem_id in each]
     ranks = zip_longest(*([(name, way) for way in each[name]] for name in names))
@@ -259,17 +259,17 @@ def _reworded(
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many first token ids are the same."""
+    """Count how many first token ids are equal."""
     return sum(takewhile(bool, map(eq, one, other)))
 
 
 def repeated_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
-    """Name the selector that repetition is where every problem has one slot: GapFT."""
+    """Name the selector that equals repetition with one slot per problem: GapFT."""
     return ("gapft", {}) if params.get("times") == 1 else None
 
 
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
-    """Registers both."""
+    """Register both selectors."""
     register(_MATCHED, matched_strata, responses="verified")
     register("repeated", repeated, repeats=True, same_as=repeated_as)

@@ -1,1 +1,1 @@
-"""Trackers: what shows a training while it runs."""
+"""Trackers: they show a training while it runs."""

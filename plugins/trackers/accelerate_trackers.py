@@ -1,4 +1,4 @@
-"""The bundled trackers: accelerate's own, a run of theirs for each arm."""
+"""The bundled trackers: accelerate's own, with one tracker run per arm."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gapft_harness.api import RegisterTracker, TrackedArm, Tracker, hookimpl
 
 
 def tensorboard(arm: TrackedArm) -> Tracker:
-    """Event files in tracking/tensorboard/ of the run directory."""
+    """Create event files in tracking/tensorboard/ of the run directory."""
     from accelerate.tracking import TensorBoardTracker
 
-    # hides what a killed training had logged after the state from which it goes on
+    # hides steps that an interrupted training logged after its last checkpoint
     purge = {"purge_step": arm.first_step}
     return _started(TensorBoardTracker(arm.arm.name, arm.folder / "tensorboard", **purge), arm)
 
 
 def wandb(arm: TrackedArm) -> Tracker:
-    """Weights & Biases; WANDB_PROJECT, WANDB_MODE and its other variables hold."""
+    """Create a Weights & Biases run; WANDB_PROJECT, WANDB_MODE and its other variables apply."""
     from accelerate.tracking import WandBTracker
 
     arm.folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def wandb(arm: TrackedArm) -> Tracker:
 
 
 def trackio(arm: TrackedArm) -> Tracker:
-    """Trackio, in its own local database; TRACKIO_PROJECT and TRACKIO_DIR hold."""
+    """Create a Trackio run in its own local database; TRACKIO_PROJECT and TRACKIO_DIR apply."""
     from accelerate.tracking import TrackioTracker
 
     project = os.environ.get("TRACKIO_PROJECT", arm.project)
@@ -44,7 +44,7 @@ def _started(tracker: Any, arm: TrackedArm) -> Tracker:
 
 @hookimpl
 def register_trackers(register: RegisterTracker) -> None:
-    """Registers them."""
+    """Register the three trackers."""
     register("tensorboard", tensorboard, needs=("tensorboard",))
     register("wandb", wandb, needs=("wandb",))
     register("trackio", trackio, needs=("trackio",))

@@ -1,1 +1,1 @@
-"""Trainers: what fine-tunes an adapter on a selection."""
+"""Trainers: they fine-tune an adapter on a selection."""

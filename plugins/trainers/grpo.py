@@ -8,7 +8,7 @@ from gapft_harness.api import RegisterTrainer, TrainingJob, hookimpl
 
 
 def grpo(job: TrainingJob) -> dict[str, Any]:
-    """GRPO with the recipe's settings under ``training.grpo``."""
+    """Train with GRPO, by the recipe's settings under ``training.grpo``."""
     from gapft_harness.api import train_grpo
 
     return train_grpo(job)
@@ -16,5 +16,5 @@ def grpo(job: TrainingJob) -> dict[str, Any]:
 
 @hookimpl
 def register_trainers(register: RegisterTrainer) -> None:
-    """Registers it."""
+    """Register the trainer."""
     register("grpo", grpo, needs_problems=True, needs=("trl>=1.16",))

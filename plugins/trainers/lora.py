@@ -12,13 +12,13 @@ class Lora:
     """LoRA on response tokens only, with the recipe's settings."""
 
     def __call__(self, job: TrainingJob) -> dict[str, Any]:
-        """Trains one arm."""
+        """Train one arm."""
         from gapft_harness.api import train_lora
 
         return train_lora(job)
 
     def together(self, jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
-        """Trains several arms on a base that is loaded once."""
+        """Train several arms on a base model that is loaded once."""
         from gapft_harness.api import train_together
 
         return train_together(jobs)
@@ -29,5 +29,5 @@ lora = Lora()
 
 @hookimpl
 def register_trainers(register: RegisterTrainer) -> None:
-    """Registers it."""
+    """Register the trainer."""
     register("lora", lora, as_documented=True)

@@ -1,1 +1,1 @@
-"""Verifiers: what decides whether a response is right."""
+"""Verifiers: they decide whether a response is right."""

@@ -1,4 +1,4 @@
-"""``boxed_math``: the last box of a response, compared with the gold answer by math-verify."""
+"""``boxed_math``: compares the last box of a response with the gold answer, by math-verify."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from gapft_harness.api import (
     tidy_answer,
 )
 
-#: A verdict with the answer that it is on, if there is one.
+#: A verdict with the answer that was judged, if any.
 Judged = tuple[Verdict, str | None]
-#: What math-verify compares: gold and answer; or gold, whole response and ``anywhere``.
+#: Input of math-verify: gold and answer; or gold, complete response and ``anywhere``.
 Pair = tuple[str, ...]
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _SHOWN = 60
-#: Counts up when two answers come to compare otherwise, so that a verdict that differs for it can
-#: be told.
+#: Incremented when the comparison of any two answers changes, to explain verdicts that differ.
 _RULES = 3
 
 
@@ -37,12 +36,13 @@ class BoxedMath(Closing):
     """The last box of the response must equal the gold answer as mathematics.
 
     Args:
-        timeout_s: seconds for one comparison; what takes longer gets ``timeout``.
-        workers: most worker processes; default one a core, at most 8. They start when first
-            needed, and end with ``close``, at the end of a ``with`` block, or with the program.
-        memory_bytes: address space of one worker.
-        shortcuts: settle identical answers and pairs of plain integers without math-verify. Off,
-            every pair with a box goes through the library.
+        timeout_s: time limit of one comparison in s; a slower one gets the verdict ``timeout``.
+        workers: maximum number of worker processes; default: one per core, at most 8. They start
+            when first needed, and end with ``close``, at the end of a ``with`` block, or with the
+            program.
+        memory_bytes: address space of one worker in bytes.
+        shortcuts: decide identical answers and pairs of plain integers without math-verify. If
+            false, every pair with a box goes through the library.
 
     Raises:
         UserError: a parameter is out of range.
@@ -73,34 +73,34 @@ class BoxedMath(Closing):
         )
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """Judges each response; ``golds`` are LaTeX answers (or numbers), not boxes."""
+        """Judge each response; ``golds`` are LaTeX answers (or numbers), not boxes."""
         return [verdict for verdict, _ in once_each(self.judge, responses, golds)]
 
     def check_gold(self, gold: Gold) -> str:
-        """What is wrong with a gold answer, or ``""``."""
+        """Describe the fault of a gold answer; return ``""`` if it is valid."""
         if isinstance(gold, bool) or not isinstance(gold, str | int | float):
             return f"the gold answer is {type(gold).__name__}, expected a string"
         return "" if self.wanted(gold) else "the gold answer is empty"
 
     def answer(self, text: str) -> str | None:
-        """What a response says in its last box; None where it has none, or an empty one."""
+        """Return the content of a response's last box; None if there is none, or it is empty."""
         box = last_box(text)
         return (tidy_answer(box) or None) if box is not None else None
 
     def describe(self) -> dict[str, Any]:
-        """Which edition of its comparison it judges by."""
+        """Return the version of the comparison rules."""
         return {"rules": _RULES}
 
     def close(self) -> None:
-        """Ends the worker processes."""
+        """Stop the worker processes."""
         self._pool.close()
 
     def wanted(self, gold: Gold) -> str:
-        """The answer that a gold holds."""
+        """Return the answer in a gold."""
         return tidy_answer(str(gold))
 
     def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
-        """Each response's verdict with the answer that was compared, if one was."""
+        """Return each response's verdict with the answer that was compared, if any."""
         found: dict[int, Judged] = {}
         open_pairs: dict[int, Pair] = {}
         for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
@@ -109,7 +109,7 @@ class BoxedMath(Closing):
                 found[i] = settled
             else:
                 open_pairs[i] = settled
-        # Many responses hold the same answer in their boxes: compare it with the gold once.
+        # Many responses have the same boxed answer: compare it with the gold once.
         pairs = sorted(set(open_pairs.values()))
         outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
         for i, pair in open_pairs.items():
@@ -117,7 +117,7 @@ class BoxedMath(Closing):
         return [found[i] for i in range(len(responses))]
 
     def settle(self, response: str, gold: Gold) -> Judged | Pair:
-        """A verdict that needs no library, or the pair that does."""
+        """Return a verdict that needs no library, or the pair to compare."""
         if fault := self.check_gold(gold):
             return Verdict("error", fault), None
         wanted = self.wanted(gold)
@@ -132,7 +132,7 @@ class BoxedMath(Closing):
 
 
 def shortcut(gold: str, answer: str) -> Verdict | None:
-    """Settles what is certain: the same text, or two plain integers. Else None."""
+    """Compare the certain cases: equal texts, or two plain integers. Otherwise return None."""
     if gold == answer:
         return Verdict("pass")
     integers = _INTEGER.fullmatch(gold), _INTEGER.fullmatch(answer)
@@ -148,7 +148,7 @@ def _said(answer: str) -> str:
 
 
 def judged(outcome: Outcome, pair: Pair) -> Judged:
-    """What a worker's outcome says of a pair."""
+    """Convert a worker's outcome for a pair to a verdict and an answer."""
     answer = pair[1] if len(pair) == 2 else (outcome.value or {}).get("answer")
     said = "" if answer is None else _said(answer)
     if outcome.status == "done":
@@ -161,5 +161,5 @@ def judged(outcome: Outcome, pair: Pair) -> Judged:
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
-    """Registers it."""
+    """Register the verifier."""
     register("boxed_math", BoxedMath, own_workers=True, permissive=lambda of: ("math", of))

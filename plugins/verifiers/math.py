@@ -1,4 +1,4 @@
-"""``math``: the answer that a response gives, in a box or out of one, compared by math-verify."""
+"""``math``: compares the answer of a response, boxed or not, by math-verify."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from gapft_harness.api import (
 )
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, Judged, Pair, judged
 
-#: What stands before the final answer of a solution, as GSM8K's golds have it.
+#: Mark before the final answer of a solution, as in GSM8K's golds.
 _FINAL = "####"
 
 
 class Math(BoxedMath):
-    """The answer of the last box, or without one the last that math-verify finds in the text.
+    """Judges the last box, or without a box the last answer that math-verify finds in the text.
 
-    What ``boxed_math`` passes, it passes too. A gold answer may be a whole solution: of one with a
-    box the box counts, of one with ``####`` what follows.
+    It passes everything that ``boxed_math`` passes. A gold may be a complete solution: its answer
+    is the last box, or else the text after ``####``.
 
     Args:
-        timeout_s: seconds for one comparison; what takes longer gets ``timeout``.
-        workers: most worker processes, as of ``boxed_math``.
-        memory_bytes: address space of one worker.
-        shortcuts: as of ``boxed_math``.
+        timeout_s: time limit of one comparison in s; a slower one gets the verdict ``timeout``.
+        workers: maximum number of worker processes, see ``boxed_math``.
+        memory_bytes: address space of one worker in bytes.
+        shortcuts: see ``boxed_math``.
 
     Raises:
         UserError: a parameter is out of range.
@@ -38,24 +38,24 @@ class Math(BoxedMath):
     def verify_with_answers(
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[tuple[Verdict, str | None]]:
-        """What ``verify`` and ``answer`` give, each response read once."""
+        """Return the results of ``verify`` and ``answer``, reading each response once."""
         return once_each(self.judge, responses, golds)
 
     def answer(self, text: str) -> str | None:
-        """What a response says in its last box, or else what math-verify finds in it."""
+        """Return the content of the last box, or else the answer that math-verify finds."""
         if boxed := super().answer(text):
             return boxed
         return judged(self._pool.map([("", text, "anywhere")])[0], ("", text, "anywhere"))[1]
 
     def wanted(self, gold: Gold) -> str:
-        """The answer of a gold: its last box, or what follows ``####``, or all of it."""
+        """Return the answer in a gold: its last box, or the text after ``####``, or all of it."""
         text = str(gold)
         if box := last_box(text):
             return tidy_answer(box)
         return tidy_answer(text.rpartition(_FINAL)[2])
 
     def settle(self, response: str, gold: Gold) -> Judged | Pair:
-        """A box is judged as ``boxed_math`` does; all else is read by the library."""
+        """Judge a box as ``boxed_math`` does; leave everything else to the library."""
         settled = super().settle(response, gold)
         box = last_box(response)
         if self.check_gold(gold) or (box and tidy_answer(box)):
@@ -65,5 +65,5 @@ class Math(BoxedMath):
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
-    """Registers it."""
+    """Register the verifier."""
     register("math", Math, own_workers=True, strict=lambda of: ("boxed_math", of))

@@ -1,4 +1,4 @@
-"""``option_letter``: did the response name the right option of a multiple-choice problem?
+"""``option_letter``: checks whether a response names the right option of a problem.
 
 Three rules; docs/verifiers.md shows each on the same responses.
 
@@ -7,12 +7,12 @@ Three rules; docs/verifiers.md shows each on the same responses.
     paper's rule for Llama and Qwen on LogiQA 2.0 (table "Implementation Details for Logic
     Experiments").
 ``first_explicit``
-    The first explicit statement of an option anywhere in the response. The paper's rule for all
-    else; it gives no pattern, so ``statements.py`` is this project's reading.
+    The first explicit statement of an option anywhere in the response. The paper's rule in all
+    other cases; it gives no pattern, so ``statements.py`` is this project's interpretation.
 ``permissive``
-    ``whole_response``, or a letter followed by its option's text; what comes after the text is
-    not read. The reward of the paper's online control (Section "Online Optimization at Matched
-    Update Steps"), which scores responses that open so and go on.
+    ``whole_response``, or a letter followed by its option's text; text after that is ignored. The
+    reward of the paper's online control (Section "Online Optimization at Matched Update Steps"),
+    which scores responses that begin in this way and continue.
 
 Letters are the capitals A to Z of ASCII; ``first_explicit`` also reads ``b`` where it is a label,
 and a full-width letter.
@@ -37,34 +37,34 @@ from gapft_harness.api import (
 from gapft_harness.plugins.verifiers.statements import first_statement
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
-#: Counts up when what a rule reads changes, so that a verdict that differs for it can be told.
+#: Incremented when the reading of a rule changes, to explain verdicts that differ.
 _RULES = {"first_explicit": 2}
 _NEEDS_TEXTS = "the permissive rule needs the options' texts in the gold answer"
-#: A letter by itself at the start, not the article of "A man walks in".
+#: A letter alone at the start, not the article in "A man walks in".
 _OPENING = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z])(?=[.):,;\n]|\s*[-–—]|\s*$))")
 _LABEL = re.compile(r"\s*(?:\(([A-Z])\)|([A-Z]))[.):,]?\s*[-–—]?\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A gold answer: the right letter and, where known, all options' texts in order."""
+    """A gold answer: the right letter and, if known, the texts of all options in order."""
 
     letter: str
     options: tuple[str, ...] = ()
 
     @property
     def last(self) -> str:
-        """The last letter that is an option; Z where the options are not known."""
+        """The last letter that is an option; Z if the options are unknown."""
         return _last(self.options) or "Z"
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a rule reads in a response.
+    """The result of reading a response with a rule.
 
     Attributes:
-        letter: of the option that it names; None where it names none, or several.
-        why: where there is no letter, what there is instead.
+        letter: the option that it names; None if it names none, or several.
+        reason: if there is no letter, a description of what the response has instead.
     """
 
     letter: str | None
@@ -75,7 +75,7 @@ Rule = Callable[[str, Sequence[str]], Read]
 
 
 class OptionLetter:
-    """Matches the option letter a response states.
+    """Compares the option letter that a response states with the gold.
 
     Args:
         rule: ``whole_response``, ``first_explicit`` or ``permissive``.
@@ -98,41 +98,39 @@ class OptionLetter:
         self._read = rules[rule]
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """Judges each response.
+        """Judge each response.
 
-        Each gold is ``{"answer": "B", "options": [texts]}`` or the bare letter. A gold that is no
-        option gets an ``error`` verdict.
+        Each gold is ``{"answer": "B", "options": [texts]}`` or the bare letter. A gold that is not
+        an option gets an ``error`` verdict.
         """
         return [verdict for verdict, _ in self.verify_with_answers(responses, golds)]
 
     def verify_with_answers(
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[tuple[Verdict, str | None]]:
-        """What ``verify`` and ``answer`` give, each response read once."""
+        """Return the results of ``verify`` and ``answer``, reading each response once."""
         return once_each(self._read_all, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
-        """What is wrong with a gold answer under this rule, or ``""``."""
+        """Describe the fault of a gold answer under this rule; return ``""`` if it is valid."""
         choice = read_gold(gold)
         if isinstance(choice, str):
             return f"{choice}; expected a letter from A to {_last_letter(gold)}"
         return _NEEDS_TEXTS if self.rule == "permissive" and not choice.options else ""
 
     def answer(self, text: str, gold: Gold = None) -> str | None:
-        """The letter that a response names, whichever is right; None if it names no one letter.
+        """Return the letter that a response names, right or wrong; None if not exactly one.
 
         Args:
-            gold: where it is known, its options' texts are used as in ``verify``; its letter is
-                not looked at.
+            gold: if given, its options' texts are used as in ``verify``; its letter is ignored.
         """
         return self._read(text, _options(read_gold(gold))).letter
 
     def opening(self, text: str, gold: Gold = None) -> str | None:
-        """The letter that a response opens with, whatever follows it; None if it opens with none.
+        """Return the letter that a response opens with, whatever follows; None if there is none.
 
         Args:
-            gold: where it is known, a letter may be followed by its option's text; which letter is
-                right is not looked at.
+            gold: if given, a letter may be followed by its option's text; its letter is ignored.
         """
         options = _options(read_gold(gold))
         letter = permissive(text, options).letter
@@ -142,7 +140,7 @@ class OptionLetter:
         return (label[1] or label[2]) if label else None
 
     def describe(self) -> dict[str, Any]:
-        """Which edition of its rule it judges by, where there has been more than one."""
+        """Return the version of the rule, if it has had more than one."""
         return {"rules": _RULES[self.rule]} if self.rule in _RULES else {}
 
     def _read_all(
@@ -164,12 +162,12 @@ class OptionLetter:
 
 
 def _options(choice: Choice | str) -> Sequence[str]:
-    """The options' texts of a gold answer that describes a choice."""
+    """Return the options' texts of a gold answer that is valid; empty if it is not."""
     return () if isinstance(choice, str) else choice.options
 
 
 def read_gold(gold: Gold) -> Choice | str:
-    """The choice that a gold answer describes, or in words why it describes none."""
+    """Parse a gold answer; return a description of its fault if it is not a choice."""
     options: tuple[str, ...] = ()
     answer = gold
     if isinstance(gold, Mapping):
@@ -180,33 +178,33 @@ def read_gold(gold: Gold) -> Choice | str:
             return f"{len(texts)} options, but letters go from A to Z"
         options = tuple(texts)
     if not isinstance(answer, str) or not re.fullmatch("[A-Z]", answer):
-        return f"the gold answer {answer!r:.40} is no option letter"
+        return f"the gold answer {answer!r:.40} is not an option letter"
     choice = Choice(answer, options)
     if answer > choice.last:
-        return f"the gold answer {answer} is no option: they are A to {choice.last}"
+        return f"the gold answer {answer} is not an option; the options are A to {choice.last}"
     return choice
 
 
 def _last_letter(gold: Gold) -> str:
-    """The last letter that a gold answer's options leave, as far as they can be read."""
+    """Return the last letter that the gold's options allow, if they can be read; else Z."""
     texts = gold.get("options") if isinstance(gold, Mapping) else None
     count = len(texts) if isinstance(texts, list | tuple) else 0
     return chr(ord("A") + count - 1) if 1 <= count <= 26 else "Z"
 
 
 def _last(options: Sequence[str]) -> str:
-    """The last option's letter; empty where the options are not known."""
+    """Return the last option's letter; empty if the options are unknown."""
     return chr(ord("A") + len(options) - 1) if options else ""
 
 
 def whole_response(response: str, options: Sequence[str]) -> Read:
-    """The stripped response is the letter, bare or as ``A.``, ``A)`` or ``(A)``."""
+    """Read a response that is exactly a letter, bare or as ``A.``, ``A)`` or ``(A)``."""
     match = _WHOLE.fullmatch(response.strip())
     return Read(match[1] or match[2]) if match else Read(None, "not exactly an option letter")
 
 
 def first_explicit(response: str, options: Sequence[str]) -> Read:
-    """The first explicit statement of an option."""
+    """Read the first explicit statement of an option."""
     stated = first_statement(response, max("H", _last(options)), options)
     if len(stated.letters) > 1:
         return Read(None, f"said {' and '.join(stated.letters)} together")
@@ -214,7 +212,7 @@ def first_explicit(response: str, options: Sequence[str]) -> Read:
 
 
 def permissive(response: str, options: Sequence[str]) -> Read:
-    """The letter alone, or the letter followed by its option's text."""
+    """Read the letter alone, or a letter followed by its option's text."""
     whole = whole_response(response, options)
     if whole.letter:
         return whole
@@ -241,19 +239,19 @@ def _compare(read: Read, choice: Choice) -> Verdict:
 
 
 def _plain(text: str) -> str:
-    """Without case, line breaks, quotes around it, and the full stop at its end."""
+    """Normalize case, line breaks, quotes around the text and the full stop at its end."""
     return " ".join(text.casefold().split()).strip("\"'“”‘’*").rstrip(".,;: ")
 
 
 def _permissive(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """Beside the letter alone the letter with its text: the two rules of the paper's Table 13."""
+    """Name the rule that also accepts the letter with its text (both: the paper's Table 13)."""
     if params.get("rule", "whole_response") != "whole_response":
         return None
     return "option_letter", {**params, "rule": "permissive"}
 
 
 def _strict(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """The letter alone, beside the rules that also take it with its text, or in a sentence."""
+    """Name the rule of the letter alone, for rules that accept more forms."""
     if params.get("rule", "whole_response") == "whole_response":
         return None
     return "option_letter", {**params, "rule": "whole_response"}
@@ -261,5 +259,5 @@ def _strict(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
-    """Registers it."""
+    """Register the verifier."""
     register("option_letter", OptionLetter, permissive=_permissive, strict=_strict)

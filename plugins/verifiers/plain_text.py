@@ -1,8 +1,8 @@
-r"""Takes the markup out of a response, so that what states an option can be read as plain words.
+r"""Remove markup from a response, so that the statement of an option can be read as plain words.
 
-``__B__``, ``<b>B</b>``, `` `B` ``, ``\textbf{B}`` and ``【B】`` all become ``B``; where marks of
-emphasis stood is kept beside the text. What a model struck out (``~~B~~``) it took back: it is not
-kept. Reasoning blocks are removed before a verifier is called.
+``__B__``, ``<b>B</b>``, `` `B` ``, ``\textbf{B}`` and ``【B】`` all become ``B``; the positions of
+emphasis marks are returned with the text. Struck-out text (``~~B~~``) was taken back by the model
+and is removed. Reasoning blocks are removed before a verifier is called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: Widths, brackets and spaces of other scripts, as ASCII has them.
+#: Maps full-width characters, brackets and spaces of other scripts to ASCII.
 _ASCII = str.maketrans(
     {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
     | {"\u3000": " ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "。": ".", "、": ",", "·": "."}
@@ -34,7 +34,7 @@ _QUOTE = re.compile(r"[\"“”]|(?<!\w)'|'(?!\w)")
 _STARS = re.compile(r"\*{1,3}")
 _SPACES = re.compile(r"[^\S\n]+")
 _LINES = re.compile(r" ?\n[ \n]*")
-#: Stands for a mark while the white space is tidied; no response can hold it after ``_ASCII``.
+#: Replaces a mark while white space is normalized; it is removed from responses first.
 _HERE = "\x00"
 
 
@@ -43,20 +43,21 @@ class Plain:
     """A response without markup.
 
     Attributes:
-        text: its words; runs of spaces are one space, and line breaks with all about them one.
-        marks: positions in ``text`` before which a mark of emphasis stood.
+        text: its words; runs of spaces become one space, and line breaks with adjacent spaces one
+            line break.
+        marks: positions in ``text`` that an emphasis mark preceded.
     """
 
     text: str
     marks: frozenset[int]
 
     def emphasised(self, start: int, end: int) -> bool:
-        """Whether marks stand right before and right after a part."""
+        """Return whether marks are directly before and after a part."""
         return start in self.marks and end in self.marks
 
 
 def plain(response: str) -> Plain:
-    """Takes the markup out of a response. Its time grows with its length alone."""
+    """Remove the markup from a response, in time linear in its length."""
     text = response.replace(_HERE, "").translate(_ASCII)
     text = _STRUCK.sub(" ", text)
     text = _ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nanswer: ", text)
@@ -73,7 +74,7 @@ def plain(response: str) -> Plain:
 
 
 def _without_stars(text: str) -> str:
-    """Takes emphasis by asterisks out; ``A* search`` and ``2 * 3`` keep theirs."""
+    """Remove emphasis by asterisks; keep those of ``A* search`` and ``2 * 3``."""
     lines = []
     for line in text.split("\n"):
         parts, position, opened = [], 0, False

@@ -1,4 +1,4 @@
-"""``program_tests``: the last fenced program of a response must be accepted by every test."""
+"""``program_tests``: requires that every test accepts the last fenced program of a response."""
 
 from __future__ import annotations
 
@@ -34,35 +34,36 @@ from gapft_harness.api import (
 )
 
 _SHOWN = 120
-#: Counts changes after which programs may get other verdicts. Before 2 none was told, and every
-#: program knew LiveCodeBench's names.
+#: Incremented when programs may get different verdicts. Version 1 was not recorded, and every
+#: program could use LiveCodeBench's names.
 _EDITION = 2
 
-#: Which of a suite's tests are run: for a verdict, and for feedback.
+#: Selects the tests of a suite to run: for a verdict, or for feedback.
 _Choice = Callable[[Suite], Sequence[Test]]
 _ALL: _Choice = attrgetter("tests")
 _PUBLIC: _Choice = attrgetter("public_tests")
 
 
 class ProgramTests(Closing):
-    """Runs the last fenced program against all public and hidden tests, in the sandbox.
+    """Runs the last fenced program on all public and hidden tests, in the sandbox.
 
-    The sandbox starts, and its canaries run, when the verifier is made: where no tier holds,
-    nothing is generated.
+    The sandbox starts and its canaries run when the verifier is created: if no tier works, nothing
+    is generated.
 
     Args:
-        tier: ``auto``, ``namespaces`` or ``landlock``; ``auto`` takes the first that holds.
-        compat: ``true`` runs and compares programs as they are; ``lcb`` takes, runs and compares
+        tier: ``auto``, ``namespaces`` or ``landlock``; ``auto`` uses the first that works.
+        compat: ``true`` runs and compares programs unchanged; ``lcb`` extracts, runs and compares
             them as LiveCodeBench's own runner does, for comparison with published scores.
-        workers: worker processes; default one a core, as far as memory goes.
-        preload: packages besides the standard library that programs may import.
-        limits: limits of one test that differ from the sandbox's own, e.g. ``{cpu_s: 10}``.
-        max_decoded_bytes: most bytes that one problem's packed tests may come to.
+        workers: worker processes; default: one per core, as far as memory allows.
+        preload: packages outside the standard library that programs may import.
+        limits: limits per test that override the sandbox's own, e.g. ``{cpu_s: 10}``.
+        max_decoded_bytes: maximum decoded size of one problem's packed tests in bytes.
         prelude: ``lcb`` lets programs use the names that LiveCodeBench imports for them, and gives
-            them its recursion limit; ``none`` is plain Python. ``compat: lcb`` has them always.
+            them its recursion limit; ``none`` is plain Python. ``compat: lcb`` always includes
+            them.
 
     Raises:
-        UserError: a parameter is out of range, or no tier of the sandbox holds on this machine.
+        UserError: a parameter is out of range, or no tier of the sandbox works on this machine.
     """
 
     def __init__(
@@ -91,27 +92,27 @@ class ProgramTests(Closing):
         self._sandbox.start()
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """Judges each response; equal programs for one problem run once.
+        """Judge each response; equal programs for one problem run once.
 
-        Each gold is described at ``programs.read_suite``. Its tests are decoded only while its
-        programs are waiting.
+        See ``programs.read_suite`` for the form of a gold. Its tests are decoded only while its
+        programs wait to run.
 
         Raises:
-            UserError: a gold is malformed, its tests cannot be decoded, or it has none.
-            InfrastructureError: the sandbox failed; no verdict is made up for that.
+            UserError: a gold is malformed, or its tests are missing or cannot be decoded.
+            InfrastructureError: the sandbox failed; this never becomes a verdict.
         """
         return [outcome.verdict for outcome in self._run(responses, golds, _ALL)]
 
     def feedback(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-        """Runs the public tests alone: None if all pass, else what the model is told.
+        """Run the public tests alone; return None if all pass, else the feedback for the model.
 
-        Hidden tests are not run, and packed ones not even decoded, so nothing of them can show,
-        and they never decide whether an episode goes on. A problem without public tests gives no
-        feedback on a program.
+        Hidden tests are not run, and packed ones not even decoded, so feedback cannot reveal them,
+        and they never decide whether an episode continues. Programs for a problem without public
+        tests get no feedback.
 
         Raises:
             UserError: a gold is malformed, or has no test.
-            InfrastructureError: as ``verify``.
+            InfrastructureError: see ``verify``.
         """
         return [outcome.feedback for outcome in self._run(responses, golds, _PUBLIC)]
 
@@ -120,7 +121,7 @@ class ProgramTests(Closing):
         return bool((last_program_lcb if self._lcb else last_program)(text))
 
     def check_gold(self, gold: Gold) -> str:
-        """What is wrong with a gold: malformed, too large, no test, or one that nothing passes."""
+        """Describe a fault in a gold: malformed, too large, no test, or impossible to pass."""
         try:
             check_calls(read_suite(gold, self._most))
         except UserError as error:
@@ -128,7 +129,7 @@ class ProgramTests(Closing):
         return ""
 
     def describe(self) -> dict[str, Any]:
-        """The sandbox's tier, limits and rules, for the manifest."""
+        """Return the sandbox's tier, limits and rules, for the manifest."""
         return {
             "sandbox_tier": self._sandbox.tier,
             "compat": "lcb" if self._lcb else "true",
@@ -137,7 +138,7 @@ class ProgramTests(Closing):
         }
 
     def close(self) -> None:
-        """Ends the sandbox's workers."""
+        """Stop the sandbox's workers."""
         self._sandbox.close()
 
     def _run(
@@ -146,7 +147,7 @@ class ProgramTests(Closing):
         golds: Sequence[Gold],
         chosen: _Choice,
     ) -> list[_Outcome]:
-        """Runs each response's program on the chosen tests of its problem."""
+        """Run each response's program on the chosen tests of its problem."""
         outcomes: dict[int, _Outcome] = {}
         problems: dict[str, _Problem] = {}
         keys: dict[int, str] = {}  # by identity: one gold object serves all responses to a problem
@@ -177,9 +178,9 @@ class ProgramTests(Closing):
         waiting: list[_Waiting],
         outcomes: dict[int, _Outcome],
     ) -> Iterator[tuple[Program, Sequence[Test]]]:
-        """The programs to run; notes for each who asked. Without a chosen test nothing is run."""
+        """Yield the programs to run, and note their responses; without tests run nothing."""
         for problem in problems.values():
-            # Also where no response has a program: a problem without tests must not go unseen.
+            # Also if no response has a program, so that a problem without tests is always reported.
             suite = read_suite(problem.gold, self._most, packed=chosen is not _PUBLIC)
             tests = chosen(suite)
             for source, asking in problem.asking.items():
@@ -194,7 +195,7 @@ class ProgramTests(Closing):
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """A gold, and the responses that hold each program."""
+    """A gold, and the indices of the responses that have each program."""
 
     gold: Gold
     asking: dict[str, list[int]] = field(default_factory=dict)
@@ -202,7 +203,7 @@ class _Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of one response: its verdict, and what the model may be told of it."""
+    """The outcome of one response: its verdict, and the feedback that the model may get."""
 
     verdict: Verdict
     feedback: str | None
@@ -210,7 +211,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A program in the sandbox: the responses that hold it, and its problem's tests."""
+    """A program in the sandbox: the responses that have it, and the tests of its problem."""
 
     asking: list[int]
     kind: str
@@ -218,14 +219,14 @@ class _Waiting:
     public: tuple[Test, ...]
 
     def outcome(self, result: Result) -> _Outcome:
-        """The outcome of its run. A time-out is the program's own fault, and so a ``fail``."""
+        """Build the outcome of its run. A timeout is the program's own fault, and so a ``fail``."""
         if result.verdict == "accepted":
             return _Outcome(Verdict("pass"), None)
         number, public = len(result.tests), len(self.public)
         words = result.verdict.replace("_", " ")
         why = " ".join(without_paths(result.tests[-1].reason).split())[:_SHOWN]
         if number > public:
-            # What a hidden test holds stays out of reasons, which a report may show.
+            # A report may show reasons, so they must not reveal hidden tests.
             where = f"hidden test {number - public} of {self.tests - public}"
             told = None
         else:
@@ -252,5 +253,5 @@ def _limits(changes: Mapping[str, float]) -> Limits:
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
-    """Registers it."""
+    """Register the verifier."""
     register("program_tests", ProgramTests, rejudge=False, own_workers=True)

@@ -1,4 +1,4 @@
-"""``reasoning_gym``: the answer that a response gives, scored by its problem's own generator."""
+"""``reasoning_gym``: scores the answer of a response with its problem's own generator."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from gapft_harness.api import (
 )
 
 _PACKAGE = "reasoning_gym"
-#: Counts up when ``extract`` comes to read otherwise.
+#: Incremented when the reading of ``extract`` changes.
 _RULES = 1
 _SHOWN = 60
-#: What a gold has, and of which type.
+#: Fields of a gold, with their types.
 _FIELDS = {"generator": str, "settings": dict, "question": str, "answer": str, "metadata": dict}
 
 #: "Answer:", "Final answer:", "**Answer:**", "The answer is:".
 _MARK = re.compile(r"\banswer(?: is)?[*_]{0,3}\s?:[*_]{0,3}", re.IGNORECASE)
-#: What may stand around an answer.
+#: Marks that may enclose an answer.
 _AROUND = ("***", "**", "__", "`", "$", "*", "_")
-#: How many of these may stand within one another.
+#: Maximum nesting of these marks.
 _NESTED = 3
 
 
 def after_mark(text: str) -> str:
-    """Return what follows the last "Answer:"; "" without one."""
+    """Return the text after the last "Answer:"; "" if there is none."""
     ends = [match.end() for match in _MARK.finditer(text)]
     return text[ends[-1] :] if ends else ""
 
 
 def marked(text: str) -> str:
-    """Return the line that the last "Answer:" begins; else the last box; else an only line."""
+    """Return the line after the last "Answer:"; else the last box; else an only line."""
     if rest := after_mark(text).strip():
         line = rest.splitlines()[0]
         return last_box(line) or line
@@ -54,7 +54,7 @@ def marked(text: str) -> str:
     return last_box(text) or (lines[0] if len(lines) == 1 else "")
 
 
-#: How an answer is taken out of a response, by the name of the rule.
+#: Functions that extract the answer from a response, by the name of the rule.
 RULES: Mapping[str, Callable[[str], str]] = {
     "marked": marked,
     "rest": after_mark,
@@ -64,7 +64,7 @@ RULES: Mapping[str, Callable[[str], str]] = {
 
 
 def unwrapped(text: str, recorded: str) -> str:
-    """Take marks of emphasis and a final full stop away, but those of the recorded answer."""
+    """Remove emphasis marks and a final full stop, except those of the recorded answer."""
     text, recorded = text.strip(), recorded.strip()
     for _ in range(_NESTED):
         for mark in _AROUND:
@@ -79,14 +79,14 @@ def unwrapped(text: str, recorded: str) -> str:
 
 
 class ReasoningGym(Closing):
-    """A response passes if the generator's ``score_answer`` gives its answer the full score.
+    """Passes a response if the generator's ``score_answer`` scores its answer at least ``pass_at``.
 
     Args:
-        extract: how the answer is taken out of a response, of ``RULES``.
-        pass_at: the least score that passes.
-        timeout_s: seconds for one answer; a scorer that takes longer is killed.
-        workers: most worker processes; default one a core, at most 8.
-        memory_bytes: address space of one worker.
+        extract: rule that extracts the answer from a response, one of ``EXTRACTION_RULES``.
+        pass_at: lowest score that passes.
+        timeout_s: time limit for one answer in s; a slower scorer is killed.
+        workers: maximum number of worker processes; default: one per core, at most 8.
+        memory_bytes: address space of one worker in bytes.
 
     Raises:
         UserError: the package is missing, or a parameter is out of range.
@@ -114,7 +114,9 @@ class ReasoningGym(Closing):
         }  # fmt: skip
         for key, value in numbers.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise UserError(f"reasoning_gym: {key}: found {value!r}, expected more than 0")
+                raise UserError(
+                    f"reasoning_gym: {key}: found {value!r}, expected a positive number"
+                )
         if pass_at > 1:
             raise UserError(f"reasoning_gym: pass_at: found {pass_at}, expected at most 1")
         self._extract = RULES[extract]
@@ -132,7 +134,7 @@ class ReasoningGym(Closing):
         return once_each(self._judge, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
-        """Say what is wrong with a gold answer, or ``""``."""
+        """Describe the fault of a gold answer; return ``""`` if it is valid."""
         if not isinstance(gold, Mapping):
             return f"the gold answer is {type(gold).__name__}, expected an object"
         for name, kind in _FIELDS.items():
@@ -148,15 +150,15 @@ class ReasoningGym(Closing):
         return ""
 
     def answer(self, text: str) -> str | None:
-        """Return what a response gives as its answer."""
+        """Return the answer in a response."""
         return unwrapped(self._extract(text), "") or None
 
     def describe(self) -> dict[str, Any]:
-        """Return the edition of the rules, and the package's version."""
+        """Return the version of the rules and of the package."""
         return {"rules": _RULES, "reasoning-gym": version("reasoning-gym")}
 
     def close(self) -> None:
-        """End the worker processes."""
+        """Stop the worker processes."""
         self._pool.close()
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -197,7 +199,7 @@ def prepare() -> None:
 
 
 def score(item: Sequence[Any]) -> float:
-    """Score ``[answer, gold]`` by the generator that the gold names. Runs in a worker process."""
+    """Score ``[answer, gold]`` with the generator that the gold names. Runs in a worker process."""
     from reasoning_gym import create_dataset
 
     answer, gold = item
@@ -211,5 +213,5 @@ def score(item: Sequence[Any]) -> float:
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
-    """Register it."""
+    """Register the verifier."""
     register("reasoning_gym", ReasoningGym, own_workers=True)

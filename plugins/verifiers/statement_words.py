@@ -1,8 +1,8 @@
-r"""The words by which a response states an option, rules one out, asks, or takes one back.
+r"""Patterns for words that state an option, rule it out, ask about it, or take it back.
 
-Patterns named ``..._BEFORE`` and all that end in ``\Z`` are searched in the words before a letter,
-the others matched right after it. Both are cut to a fixed length first, so that the time of a
-response grows with its length alone.
+Patterns named ``..._BEFORE`` and all that end in ``\Z`` are searched in the words before a letter;
+the others are matched directly after it. Both contexts have a fixed maximum length, so that the
+time per response is linear in its length.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CONCLUDED = re.compile(
     rf"|[⇒→]\s*(?:{LABEL}\s*)?\Z|(?:=>|->|-->)\s*(?:{LABEL}\s*)?\Z",
     _FLAGS,
 )
-#: "so" and the like state what is no more than a condition where an "if" stands before them.
+#: After an "if", words such as "so" state only a condition.
 CONDITIONAL = re.compile(r"\b(?:if|were|unless)\b", _FLAGS)
 ONLY_THEN = re.compile(r"\bthen\b|\bwould\b", _FLAGS)
 CALLED_RIGHT = re.compile(
@@ -60,15 +60,15 @@ CALLED_RIGHT = re.compile(
     r"| ?(?:it is|is it\.|it's not|✓|is my (?:final )?(?:answer|choice|pick))(?=\s*(?:\Z|[.!\n]))",
     _FLAGS,
 )
-#: After an unlabelled letter: it is the subject of what the question asks for.
+#: After an unlabelled letter: the letter is the subject of the question's verb.
 ANSWERS = re.compile(
     r" (?:(?:best|most|directly|correctly|clearly|also|would|does|must|should)\s){0,2}"
     r"(?:weaken|strengthen|support|follow|fit|match|explain|resolve|work|hold|undermine|make|provide"
     r"|capture|answer|identif|express|parallel|reconcile|complete|illustrate|because|since|as it)",
     _FLAGS,
 )
-#: A letter that is spoken about: what its option says, and not whether it is right. In small
-#: letters, as after a subject; so is what rules one out.
+#: After a letter whose option is discussed, not judged. In lower case, as after a subject; the same
+#: applies to words that rule it out.
 DISCUSSED = re.compile(
     r" ?[):,]? ?(?:says|states|talks|discusses|mentions|claims|describes|refers|focuses|argues"
     r"|asserts|introduces|addresses|concerns|deals|compares|suggests|could|might|may"
@@ -99,7 +99,7 @@ RULED_OUT_AFTER = re.compile(
     r"|misses|goes beyond|overstates|confuses)\b"
     r"|[✗✘❌✕×])| ?\)?\?",
 )
-#: Anywhere in the clause before the words that announce: who says so, or whether it is said at all.
+#: Anywhere in the clause before announcing words: doubt, denial, or another speaker.
 UNSAID = re.compile(
     rf"\b(?:{_DENIED}|if|whether|suppos\w+|assum(?:e|ing)|unless|might|may|could|maybe|perhaps"
     r"|possibly|doubt(?!less)|deny|reject\w*|wrong to|why|how|some(?:one)?|many|others|people"
@@ -107,7 +107,7 @@ UNSAID = re.compile(
     r"|incorrectly|wrongly|false|would have)\b",
     _FLAGS,
 )
-#: The same among the announcing words themselves.
+#: The same, within the announcing words.
 UNSETTLED = re.compile(
     r"\b(?:if|whether|unless|depends|initially|originally|at first|(?:was|were) (?:going|about))\b",
     _FLAGS,
@@ -119,7 +119,7 @@ DENIED_VERB = re.compile(
     _FLAGS,
 )
 CLAUSE_END = re.compile(r"[,;.!?:\n()]|\b(?:but|so|therefore|thus|hence|because|since)\b", _FLAGS)
-#: The writer takes back what was stated; what is stated afterwards, anywhere, counts.
+#: The writer takes back a statement; a later statement, anywhere, counts.
 RECONSIDERED = re.compile(
     r"\b(?:wait|hold on|hang on|on second thoughts?|scratch that|strike that|oops|my mistake"
     r"|my apologies|I apologi[sz]e|I (?:made|was making) (?:a|an) (?:mistake|error)|I was wrong"
@@ -128,9 +128,9 @@ RECONSIDERED = re.compile(
     r"|(?:up)?on (?:further |closer |second )?(?:reflection|inspection|review))\b",
     _FLAGS,
 )
-#: The same in one sentence alone: "A, or rather B"; elsewhere these words take nothing back.
+#: The same within one sentence: "A, or rather B"; elsewhere these words take nothing back.
 REWORDED = re.compile(r"\b(?:actually|no|nope|rather|I mean|I meant|sorry|make that)\b", _FLAGS)
-#: Right after a statement: it no longer holds, whatever comes.
+#: Directly after a statement: the statement no longer holds.
 WITHDRAWN = re.compile(
     r"\W{0,5}(?:(?:wait|no|oops|hmm|actually|sorry)\W{1,5}){0,3}(?:(?:scratch|strike) that"
     r"|I take (?:it|that) back|I was wrong|(?:that|this|it)(?: answer)?(?:'s| is| was)"

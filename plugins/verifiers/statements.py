@@ -1,11 +1,11 @@
-r"""Finds the option that free text states first (``first_explicit``).
+r"""Find the option that free text states first (``first_explicit``).
 
-Every letter that stands alone is read with the words before and after it. It is stated where words
-announce it ("the answer is", "I choose", ``\boxed{``), call it right or conclude with it, or where
-it opens the response, a line or a sentence as a label. It is not where it is ruled out ("A is
-wrong"), asked ("is it B?"), supposed ("if C"), or merely mentioned. Labels in a row ("A) ... B)
-...") go through the options and state none. The first statement counts, unless the writer takes it
-back ("A - no, B", "wait, ...").
+Every standalone letter is read with the words before and after it. It is a statement if words
+announce it ("the answer is", "I choose", ``\boxed{``), call it right or conclude with it, or if it
+opens the response, a line or a sentence as a label. It is not a statement if it is ruled out ("A is
+wrong"), asked ("is it B?"), supposed ("if C"), or only mentioned. Labels in a row ("A) ... B) ...")
+list the options and state none. The first statement counts, unless the writer takes it back ("A -
+no, B", "wait, ...").
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JOINED = re.compile(
 )
 _ENDS = re.compile(r"\s*(?:\Z|[.!;,](?!\w)|\n)")
 _ALONE = re.compile(r"[.)]?\s*(?:\Z|\n)")
-# After a letter that opens or is announced: punctuation, a dash, the end, or the reason.
+# After a letter that opens a line or is announced: punctuation, a dash, the end, or a reason.
 _LABELLED = re.compile(
     r"\s*\Z|[.):,;!](?!\w)|\s*\n|\s[-–—]+\s"
     r"|\s(?:because|since|as|which|due to|given|based on|for|but|though|although)\b"
@@ -40,9 +40,9 @@ _STARTS = re.compile(
     r"|(?:\A|\n) ?[-*•–])\s*\Z"
 )
 _SENTENCE = re.compile(r"[.!?\n]")
-# Characters that are read before a letter, right before it, and after it.
+# Numbers of characters read before a letter, directly before it, and after it.
 _HEAD, _NEAR, _TAIL = 200, 70, 100
-# What follows a small letter that is no word: "a man" is an article, and "(b)" is a label.
+# Text after a lower-case letter that is not a word: "a man" is an article, "(b)" a label.
 _NO_WORD = re.compile(r"\Z|[^ ]|\s[-–—]|\s(?:is|because|since|as|which)\b")
 
 _Level = Literal["stated", "label", "listed", "named"]
@@ -50,11 +50,11 @@ _Level = Literal["stated", "label", "listed", "named"]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a response states.
+    """The option that a response states.
 
     Attributes:
-        letters: the option, several that are stated together, or ``""``.
-        why: where there is no option, what there is instead.
+        letters: the option, several options stated together, or ``""``.
+        reason: if there is no option, a description of what the response has instead.
     """
 
     letters: str
@@ -63,14 +63,14 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class _Mention:
-    """A letter, or several that are joined, that may be a statement.
+    """A letter, or several joined letters, that may be a statement.
 
     Attributes:
-        level: ``stated``; ``label`` at the start of a sentence, a statement unless it is one of a
-            row; ``listed``, a member of a row alone; or ``named``, a statement if no other is.
-        alone: nothing else is on its line.
-        alternatives: joined by "or": a later statement of one of them counts.
-        sign: "A:" at the very start, which may stand for "Answer:"; what is stated next counts.
+        level: ``stated``; ``label`` at the start of a sentence, a statement unless it is part of a
+            row; ``listed``, only part of a row; or ``named``, a statement if there is no other.
+        is_alone: nothing else is on its line.
+        has_alternatives: joined by "or": a later statement of one of them counts.
+        is_sign: "A:" at the very start, which may mean "Answer:"; the next statement counts.
     """
 
     letters: str
@@ -83,12 +83,12 @@ class _Mention:
 
 
 def first_statement(response: str, last: str, texts: Sequence[str] = ()) -> Statement:
-    """The option that a response states first, as corrected by itself.
+    """Find the option that a response states first, after its own corrections.
 
     Args:
-        response: a response. Reading it takes time in proportion to its length.
+        response: a response, read in time linear in its length.
         last: the last letter to look for; the first is ``A``.
-        texts: the options' texts, where they are known.
+        texts: the options' texts, if known.
     """
     read = plain(response)
     mentions = list(_mentions(read, last, texts))
@@ -110,7 +110,7 @@ def first_statement(response: str, last: str, texts: Sequence[str] = ()) -> Stat
 
 
 def _corrected(text: str, stated: Sequence[_Mention]) -> Statement:
-    """The first statement, or the last of those that replace one another."""
+    """Return the first statement, or the last of those that replace one another."""
     current = stated[0]
     reconsidered = [found.start() for found in words.RECONSIDERED.finditer(text)]
     for later in stated[1:]:
@@ -128,14 +128,14 @@ def _corrected(text: str, stated: Sequence[_Mention]) -> Statement:
 
 
 def _sentence(text: str, position: int, least: int) -> int:
-    """Where the sentence that holds a position begins, or ``least`` if that is later."""
+    """Find where the sentence that contains a position begins, but not before ``lower_bound``."""
     least = max(least, position - _HEAD)
     ends = [found.end() for found in _SENTENCE.finditer(text, least, position)]
     return ends[-1] if ends else least
 
 
 def _in_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
-    """Where the labels stand that go through the options in order, such as ``A) ... B) ...``."""
+    """Find the positions of labels that list the options in order, such as ``A) ... B) ...``."""
     found: set[int] = set()
     for a, b in pairwise(labels):
         headed = text.find(":\n", a.end, b.start) >= 0
@@ -145,7 +145,7 @@ def _in_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
 
 
 def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention]:
-    """Yields what may be a statement, in order."""
+    """Yield possible statements, in order."""
     upper, both = f"A-{last}", f"A-{last}a-{last.lower()}"
     candidate = re.compile(
         rf"(?<![\w'+#\\/.&-])[{both}](?![\w'+#*]|[./-]\w)(?!\s?\+\+)|\b[{upper}](?=/[{upper}]\b)"
@@ -168,7 +168,7 @@ def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention
         number = ord(text[start].upper()) - ord("A")
         option = options[number] if number < len(options) else ""
         follows = text[after : after + 2 * len(option) + 9] if option else ""
-        # Marks may enclose a bracket or stand within it, and a full stop with it.
+        # Marks may be inside or outside a bracket, and may include a full stop.
         emphasised = any(
             read.emphasised(a, b) for a in {opened, start} for b in (start + 1, after, after + 1)
         )
@@ -187,16 +187,16 @@ def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention
 
 @lru_cache(maxsize=4096)
 def _level(head: str, letter: str, tail: str, **about: bool) -> tuple[_Level | None, bool]:
-    """What a letter is, and whether nothing else is on its line; once for all like it.
+    """Classify a letter, and tell whether it is alone on its line; cached for equal contexts.
 
-    A text of megabytes that says the same again and again has few kinds of places.
+    A very long text that repeats itself has few different contexts.
     """
     context = _Context(head, letter, tail, **about)
     return context.level(), context.alone
 
 
 class _Context:
-    """A letter between the words before and after it."""
+    """A letter with the words before and after it."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class _Context:
         self.alone = bool(_ALONE.match(tail) and (self._opens or self._before_noun.endswith("\n")))
 
     def level(self) -> _Level | None:
-        """What the letter is; None where it is no statement."""
+        """Classify the letter; None if it is not a statement."""
         head, near, tail = self._head, self._near, self._tail
         if self._letter.islower() and not (self._noun or self._enclosed or _NO_WORD.match(tail)):
             return None
@@ -257,7 +257,7 @@ class _Context:
         return self._letter.islower()
 
     def _at_start(self) -> _Level | None:
-        """A letter that begins a sentence or line, with "Option" before it or not."""
+        """Classify a letter that begins a sentence or line, with or without "Option" before it."""
         tail = self._tail
         if words.DISCUSSED.match(tail) and not self._text_follows:
             return "listed"
@@ -270,13 +270,13 @@ class _Context:
         return self._subject()
 
     def _subject(self) -> _Level | None:
-        """A letter without a label that does what the question asks for: "B weakens it"."""
+        """Classify a letter without a label that is the subject of an answer: "B weakens it"."""
         if (self._opens or self._noun) and words.ANSWERS.match(self._tail):
             return "named"
         return "listed" if self._noun else None
 
     def _said(self, before: str, by: str = "") -> bool:
-        """Whether the writer says it outright: no denial, question, condition or hearsay."""
+        """Return whether the writer asserts it: no denial, question, condition or other speaker."""
         clause = words.CLAUSE_END.split(before)[-1]
         sentence = _SENTENCE.split(before)[-1]
         if words.UNSAID.search(clause) and not words.SURE.search(clause):
@@ -287,5 +287,5 @@ class _Context:
 
 
 def _words(text: str) -> str:
-    """Only the letters and digits, in one case."""
+    """Keep only letters and digits, in lower case."""
     return re.sub(r"[\W_]+", "", text.casefold())

@@ -1,4 +1,4 @@
-"""``task_metric``: any stock lm-eval generation task judges by its own metric."""
+"""``task_metric``: judges with the own metric of any stock lm-eval generation task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gapft_harness.api import Gold, RegisterVerifier, Verdict, hookimpl, once_each
 
-#: Documents on which it is tried whether the metric grades, before anything is generated.
+#: Number of documents on which the metric is tried before anything is generated.
 _TRIED = 3
 
 
@@ -17,17 +17,17 @@ def _fault(gold: Gold) -> str:
 
 
 class TaskMetric:
-    """A response passes if the task's own metric gives it 1, or at least ``pass_at``.
+    """Passes a response if the task's own metric scores it 1, or at least ``pass_at``.
 
     Args:
-        task: a task's name, as ``lm_eval --tasks`` takes it.
-        metric: ``exact_match`` or, with the filter, ``exact_match,strict-match``; default the
+        task: a task's name, as in ``lm_eval --tasks``.
+        metric: ``exact_match`` or, with the filter, ``exact_match,strict-match``; default: the
             first metric of the task's list under its first filter.
         include_path: a folder of task YAML files besides lm-eval's own.
-        pass_at: for a metric that is not 0 or 1: the least value that passes.
+        pass_at: for a metric that is not 0 or 1: the lowest value that passes.
 
     Raises:
-        UserError: no such task, metric or filter; or a task that does not generate text.
+        UserError: unknown task, metric or filter; or a task that does not generate text.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class TaskMetric:
         self._tried = 0
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """Judges each response; each gold is the task's document, a JSON object."""
+        """Judge each response; each gold is the task's document, a JSON object."""
         return once_each(self._judge, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
-        """What is wrong with a gold answer, or ``""``; of the first, with the metric too."""
+        """Describe the fault of a gold answer; for the first ones, try the metric too."""
         if not isinstance(gold, Mapping):
             return _fault(gold)
         self._tried += 1
@@ -58,7 +58,7 @@ class TaskMetric:
         return isinstance(gold, Mapping) and self._task.has_answer(gold, text)
 
     def describe(self) -> dict[str, str]:
-        """Which metric and filter of the task decide, and a hash of the task and its code."""
+        """Return the deciding metric and filter of the task, and a hash of the task and its code."""
         return {"judge": self._task.judge, "task_sha256": self._task.fingerprint()}
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -73,5 +73,5 @@ class TaskMetric:
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
-    """Registers it."""
+    """Register the verifier."""
     register("task_metric", TaskMetric)

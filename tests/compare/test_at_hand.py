@@ -82,16 +82,16 @@ def test_the_newest_of_two_logs_is_taken_where_it_is_asked_for(tmp_path: Path) -
     before = write(tmp_path / "before", [0] * 8)
     for day, value in (("2026-02-01", 0), ("2026-11-01", 1), ("2026-09-30", 0)):
         write(tmp_path / "after", [value] * 8, date=f"{day}T00-00-00.1")
-    assert "take the newest with --latest" in refused(before, tmp_path / "after")
+    assert "use the newest with --latest" in refused(before, tmp_path / "after")
     done = run(before, tmp_path / "after", "--latest", "--out", tmp_path / "out")
     assert done.exit_code == 0, (done.output, done.exception)
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     (model,) = found["models"].values()
     assert model["difference"] == 1
     assert "2026-11-01" in model["logs"][0][0]
-    for copy in ("x", "y"):  # of one date: none is the newest
+    for copy in ("x", "y"):  # with the same date: none is the newest
         write(tmp_path / "twice" / copy, [1] * 8)
-    assert "of one date" in refused(before, tmp_path / "twice", "--latest")
+    assert "with the same date" in refused(before, tmp_path / "twice", "--latest")
 
 
 def test_packed_logs_are_read_as_others_are(tmp_path: Path) -> None:

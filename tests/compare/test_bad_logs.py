@@ -49,7 +49,7 @@ ROW_FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "a document more": ([*ROWS, row(9, 1)], "line 5, doc_id 9"),
     "other documents": ([row(i, 1) for i in range(20, 24)], "no document in common"),
     "another filter": ([r | {"filter": "strict"} for r in ROWS], "no row under filter 'none'"),
-    "no row": ([], "holds no row under filter"),
+    "no row": ([], "no row under filter"),
 }
 
 
@@ -110,14 +110,14 @@ def test_places_that_name_no_run_or_too_many(before: Path, tmp_path: Path) -> No
     assert "nowhere: no such file" in refused(before, tmp_path / "nowhere")
     assert "matches no file" in refused(before, tmp_path / "nowhere*")
     (tmp_path / "empty").mkdir()
-    assert "holds no samples_*.jsonl" in refused(before, tmp_path / "empty")
+    assert "contains no samples_*.jsonl" in refused(before, tmp_path / "empty")
     again = write(tmp_path / "before", [1] * 4, date="2026-02-02T00-00-00.1")
     told = refused(tmp_path / "before", again)
     assert "two logs of task toy in one run" in told
     assert "--seeds" in told
-    assert "names 2 runs" in refused(f"{tmp_path}/before/samples_*.jsonl", again)
+    assert "expected one run, found 2" in refused(f"{tmp_path}/before/samples_*.jsonl", again)
     assert "named twice" in refused(before, again, again, seeds=True)
-    assert "two models are named" in refused(before, again, again)
+    assert "two models have the name" in refused(before, again, again)
     assert "no log of task 'tot'; did you mean 'toy'?" in refused(before, again, tasks=["tot"])
     groups = write(tmp_path / "many", rows=[row(i, 0) for i in range(1200)])
     assert "1,200 groups" in refused(groups, groups, by="question")

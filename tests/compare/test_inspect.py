@@ -186,7 +186,7 @@ def test_logs_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
         (newer, r"newer.eval: .*it is of version 99 \(inspect-ai [\d.]+ reads version 2 of its"),
         (cut, r"cut.eval: Inspect cannot read it as a whole log: .*status=started"),
         (torn, r"torn.eval: Inspect cannot read it as a whole log"),
-        (packed, r"log.eval.gz: is packed, and only JSON lines are read so; unpack it: gunzip"),
+        (packed, r"log.eval.gz: is packed, .*gunzip"),
     ):
         with pytest.raises(UserError, match=expected) as refused:
             compare(str(path), [str(path)], CompareChoice())

@@ -246,7 +246,7 @@ def test_real_logs_of_lm_eval_and_the_commands_of_the_page(
     (options,) = (logs / "before").rglob("samples_two_options_2*.jsonl")
     done = run(options, "--verifier", "math")
     assert isinstance(done.exception, UserError)
-    assert "a task of multiple choice or perplexity scores likelihoods" in str(done.exception)
+    assert "multiple-choice and perplexity tasks" in str(done.exception)
 
 
 GOOD = letters([["B"], ["C"]])
@@ -264,11 +264,11 @@ def without(key: str) -> dict[str, Any]:
         ([GOOD[0], without("resps")], [], ", line 2: has no resps"),
         ([OWN, without("doc")], ["--gold", "key"], ", line 2: has no doc"),
         ([GOOD[0], without("target")], [], ", line 2: has no target"),
-        ([GOOD[0], {**GOOD[1], "target": "Z9"}], [], ", line 2: the gold answer 'Z9' is no option"),
+        ([GOOD[0], {**GOOD[1], "target": "Z9"}], [], ", line 2: the gold answer 'Z9' is"),
         ([GOOD[0], {**GOOD[1], "exact_match": 0.5}], [], ", line 2: exact_match is 0.5, expected"),
-        ([GOOD[0], {**GOOD[1], "resps": [[["-1.5", "False"]]]}], [], ", line 2: its resps are no"),
+        ([GOOD[0], {**GOOD[1], "resps": [[["-1.5", "False"]]]}], [], ", line 2: resps are not"),
         ([], [], "is empty"),
-        (GOOD, ["--filter", "strict"], "holds no row under filter 'strict'"),
+        (GOOD, ["--filter", "strict"], "no row under filter 'strict'"),
         (GOOD, ["--metric", "acc"], ", line 1: no metric 'acc'"),
         (GOOD, ["--gold", "subjct"], "no field 'subjct'"),
         (GOOD, ["--gold", "question"], "--gold FIELD takes another field"),
@@ -391,7 +391,7 @@ def test_a_metric_that_is_named_is_read_though_there_are_verdicts(tmp_path: Path
     assert "2 wrong ones are right now" in by_metric
     del rows[1]["verdicts"]
     done = run(write(tmp_path / "log", rows=rows), *rule)
-    assert "line 2: has no verdict on each response" in str(done.exception)
+    assert "line 2: lacks a verdict on each response" in str(done.exception)
 
 
 def test_a_task_in_a_folder_of_ones_own_judges(tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ def test_a_function_that_no_other_process_finds_is_refused(executor):
         return {}
 
     for function in (nested, lambda progress: {}, Path("x").touch):
-        with pytest.raises(PluginError, match=r"job 'x': no other process finds the function .*"):
+        with pytest.raises(
+            PluginError, match=r"job 'x': other processes cannot import the function .*"
+        ):
             Job.of("x", function)
     with pytest.raises(TypeError, match="by name"):
         Job.of("x", job_functions.echo, "positional")

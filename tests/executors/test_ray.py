@@ -362,7 +362,7 @@ def test_a_users_mistake_in_a_job_is_told_as_one(tmp_path: Path, address: str) -
     mistake = ["--set", "verifier.params={nonsense: 1}", "--run-dir", "run"]
     done = gapft(*DEMO, *on_ray(address), *mistake, cwd=tmp_path)
     assert done.returncode == 2
-    assert "does not take these parameters: {'nonsense': 1}" in done.stderr
+    assert "cannot take the parameters {'nonsense': 1}" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists(), "nothing was generated, so nothing is left"
 

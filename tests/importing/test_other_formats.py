@@ -130,7 +130,7 @@ def test_logs_are_refused_by_name(made: Letters, model: Path) -> None:
         ([greedy], {"greedy": file}, f"{file}, line 1: 3 responses to one document"),
         ([file], {"greedy": half}, f"{half}, line 1: exact_match is 0.4"),
         ([few], {"greedy": greedy}, f"{few}: no sample of 1 of 3 problems"),
-        ([file], {"greedy": greedy, "filter": "strict"}, "holds no row under filter 'strict'"),
+        ([file], {"greedy": greedy, "filter": "strict"}, "no row under filter 'strict'"),
         ([file], {"greedy": greedy, "metric": "acc"}, f"{greedy}, line 1: no metric 'acc'"),
         (
             [write(made.folder / "p.jsonl", [{"id": "x", "text": "x"}]), file],

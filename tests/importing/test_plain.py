@@ -150,7 +150,7 @@ def changed(**keys: Any) -> Change:
         (changed(score=1), "line 5: "),
         (changed(prompt="another"), "line 5: answers no problem of the task's pool by its prompt"),
         (lambda lines: [], "is empty"),
-        (lambda lines: [{"a": 1}], "line 1: of no known kind (its keys: a)"),
+        (lambda lines: [{"a": 1}], "line 1: unknown kind of log (its keys: a)"),
     ],
 )
 def test_what_is_damaged_is_refused_by_file_and_line(

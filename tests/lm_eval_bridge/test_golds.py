@@ -87,7 +87,9 @@ def test_the_verifier_that_will_judge_is_asked_for_every_gold(written):
     task.check_golds(load_verifier("boxed_math"), "pool")
     task.check_golds(load_verifier("boxed_math"), "audit")
     # A recipe's verifier: 30 is no letter, and B is one.
-    with pytest.raises(UserError, match=r"pool\.jsonl, line 1: the gold answer '30' is no option"):
+    with pytest.raises(
+        UserError, match=r"pool\.jsonl, line 1: the gold answer '30' is not an option"
+    ):
         task.check_golds(load_verifier("option_letter"), "pool")
     refuse_b = SimpleNamespace(check_gold=lambda gold: "it is B" if gold == "B" else "")
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: it is B$"):
@@ -97,7 +99,9 @@ def test_the_verifier_that_will_judge_is_asked_for_every_gold(written):
 def test_lm_eval_asks_it_too_before_it_generates(written):
     folder = written({"answer": "B"}, verifier="option_letter")
     task, build = requests(folder)
-    with pytest.raises(UserError, match=r"audit\.jsonl, line 1: the gold answer '30' is no option"):
+    with pytest.raises(
+        UserError, match=r"audit\.jsonl, line 1: the gold answer '30' is not an option"
+    ):
         build()
     task.override_metric("bypass")  # --predict_only judges nothing.
     task.build_all_requests()

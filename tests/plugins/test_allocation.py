@@ -126,7 +126,7 @@ def test_a_response_that_was_cut_has_no_end_token_to_count() -> None:
 
 @pytest.mark.parametrize("condition", ["diffuse", "concentrated"])
 def test_an_odd_budget_names_an_even_one(condition: str) -> None:
-    with pytest.raises(UserError, match=r"budget is n = 5, an odd .*budget.n .* such as 4$"):
+    with pytest.raises(UserError, match=r"n = 5 is odd.*budget.n .* such as 4$"):
         arm(condition, recovered([3] * 8), 5)
     with pytest.raises(UserError, match=r"such as 2$"):
         arm(condition, recovered([3] * 8), 1)

@@ -123,9 +123,7 @@ def test_an_answer_that_is_no_text_is_named(wrong: Any) -> None:
             found: str = wrong
             return found
 
-    with pytest.raises(
-        PluginError, match=r"verifier '.*Wrong'.* in answer; expected text, or None"
-    ):
+    with pytest.raises(PluginError, match=r"verifier '.*Wrong'.* from answer; expected text"):
         answer_responses(answers_of(Wrong()), [response("B")], ["B"])
 
 
@@ -209,7 +207,7 @@ def test_sealing_and_lm_eval_read_a_text_once(monkeypatch: pytest.MonkeyPatch) -
     [
         (3, "gave 3 in verify_with_answers; expected a list of pairs"),
         ([Verdict("pass")], "in verify_with_answers; expected a list of pairs"),
-        ([(Verdict("pass"), 3)], "gave 3 in verify_with_answers; expected text, or None"),
+        ([(Verdict("pass"), 3)], "3 from verify_with_answers; expected text, or None"),
         ([("pass", None)], "expected a list of gapft_harness.api.Verdict"),
         ([], "gave 0 verdicts for 1 pairs"),
     ],

@@ -227,5 +227,5 @@ def test_a_parameter_out_of_range_is_named(wrong):
 def test_it_is_registered():
     verifier = load_verifier("boxed_math", timeout_s=2)
     assert verifier.verify([r"\boxed{4}"], ["4"]) == [Verdict("pass")]
-    with pytest.raises(UserError, match="does not take these parameters"):
+    with pytest.raises(UserError, match="cannot take the parameters"):
         load_verifier("boxed_math", time_limit=2)

@@ -88,7 +88,7 @@ def test_every_failure_of_a_class_is_as_likely_and_no_class_lends_to_another() -
     ("text", "gold", "expected"),
     [
         ("A, since all men are mortal", None, "no target of GapFT is the answer alone"),
-        ("B", None, "no target of GapFT is the answer alone; that of problem S00 is 'B'"),
+        ("B", None, "problem S00 it is 'B'"),
         ("", [1, 2], r"gold answer of problem S00 is \[1, 2\]; expected a text or a number"),
         ("A", {"right": "A"}, "expected a text or a number, or a mapping with one under 'answer'"),
         ("A", "", "the gold answer of problem S00 is ''"),

@@ -182,15 +182,15 @@ def test_reasons_say_what_was_found(rule, response, reason):
 @pytest.mark.parametrize(
     ("gold", "reason"),
     [
-        ("", "the gold answer '' is no option letter"),
-        ("b", "the gold answer 'b' is no option letter"),
-        ("AB", "the gold answer 'AB' is no option letter"),
-        (1, "the gold answer 1 is no option letter"),
-        (None, "the gold answer None is no option letter"),
-        ({"options": OPTIONS}, "the gold answer None is no option letter"),
+        ("", "the gold answer '' is not an option letter"),
+        ("b", "the gold answer 'b' is not an option letter"),
+        ("AB", "the gold answer 'AB' is not an option letter"),
+        (1, "the gold answer 1 is not an option letter"),
+        (None, "the gold answer None is not an option letter"),
+        ({"options": OPTIONS}, "the gold answer None is not an option letter"),
         (
             {"answer": "E", "options": OPTIONS},
-            "the gold answer E is no option: they are A to D",
+            "the gold answer E is not an option; the options are A to D",
         ),
         (
             {"answer": "A", "options": "ABCD"},
@@ -212,16 +212,17 @@ golds = st.sampled_from([*"ABCD", *({"answer": a, "options": OPTIONS} for a in "
     [
         ("B", ""),
         ({"answer": "D", "options": OPTIONS}, ""),
-        ("30", "the gold answer '30' is no option letter; expected a letter from A to Z"),
-        ("b", "the gold answer 'b' is no option letter; expected a letter from A to Z"),
-        (None, "the gold answer None is no option letter; expected a letter from A to Z"),
+        ("30", "the gold answer '30' is not an option letter; expected a letter from A to Z"),
+        ("b", "the gold answer 'b' is not an option letter; expected a letter from A to Z"),
+        (None, "the gold answer None is not an option letter; expected a letter from A to Z"),
         (
             {"answer": "E", "options": OPTIONS},
-            "the gold answer E is no option: they are A to D; expected a letter from A to D",
+            "the gold answer E is not an option; the options are A to D; "
+            "expected a letter from A to D",
         ),
         (
             {"letter": "A", "options": OPTIONS},
-            "the gold answer None is no option letter; expected a letter from A to D",
+            "the gold answer None is not an option letter; expected a letter from A to D",
         ),
     ],
 )

@@ -213,8 +213,8 @@ def test_where_no_tier_holds_it_refuses_when_it_is_made(monkeypatch):
         ({"limits": {"cpu_s": 30}}, "limits: wall_s: found 20, expected at least cpu_s"),
         ({"limits": {"cpu_s": "six"}}, "limits: cpu_s: found 'six', expected a number"),
         ({"limits": {"wall_s": float("inf")}}, "limits: wall_s: found inf, expected at most"),
-        ({"limits": {"files": 2.5}}, "limits: files: found 2.5, expected an integer"),
-        ({"timeout": 3}, "does not take these parameters"),
+        ({"limits": {"files": 2.5}}, "limits: files: found 2.5, expected a whole number"),
+        ({"timeout": 3}, "timeout"),
     ],
 )
 def test_a_wrong_parameter_is_named(parameters, expected):

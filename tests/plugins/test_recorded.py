@@ -85,7 +85,7 @@ def test_an_arm_gets_its_own_responses(write, model):
         assert texts(sampler, request_for("a", "First?", (GREEDY,))) == [[text]]
         assert sampler.describe()["arm"] == f"gapft-seed{seed}"
         assert sampler.describe()["records"] == 1
-    with pytest.raises(UserError, match="6 records is of condition 'replay' and seed 13"):
+    with pytest.raises(UserError, match="condition 'replay' and seed 13 among 6"):
         recorded(settings(path, model), Adapter(Arm("replay", 13), "unused"))
 
 
@@ -121,14 +121,14 @@ def test_attempts_of_an_episode_are_told_apart(write, model):
 def test_an_id_and_a_prompt_for_one_response(write, model):
     both = {"prompt": "First?", "index": 0, "text": "other"}
     sampler = recorded(settings(write(*RECORDS, both), model), None)
-    with pytest.raises(UserError, match="two records answer problem 'a': sample 0"):
+    with pytest.raises(UserError, match="two records for problem 'a': sample 0"):
         generate_all(sampler, [request_for("a", "First?", (0,))], DECODE, 0)
 
 
 @pytest.mark.parametrize("number", range(len(RECORDS)))
 def test_a_repeated_record_names_both_lines(write, model, number):
     repeat = {**RECORDS[number], "text": "other"}
-    with pytest.raises(UserError, match=rf"jsonl:7: repeats line {number + 1}:"):
+    with pytest.raises(UserError, match=rf"jsonl:7: repeats line {number + 1} "):
         recorded(settings(write(*RECORDS, repeat), model), None)
 
 
@@ -160,7 +160,7 @@ def test_malformed_lines_name_file_and_line(write, model, line, message):
 
 
 def test_files_that_are_missing_empty_or_no_text(tmp_path, write, model):
-    with pytest.raises(UserError, match="none of its 0 records is of the source model"):
+    with pytest.raises(UserError, match="no record for the source model among 0"):
         recorded(settings(write(), model), None)
     with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read"):
         recorded(settings(tmp_path / "absent.jsonl", model), None)

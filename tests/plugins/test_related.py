@@ -165,12 +165,12 @@ def test_repeated_fills_the_same_slots_with_fewer_of_gapfts_problems(
 @pytest.mark.parametrize(
     ("selector", "params", "expected"),
     [
-        ("distinct_paths", {"paths": 0}, "paths is 0, expected a whole number from 1"),
+        ("distinct_paths", {"paths": 0}, "paths is 0, expected an integer from 1"),
         ("distinct_paths", {"states": "GU"}, "states is 'GU', expected 'G', 'S' or 'GS'"),
         ("difficulty_weighted", {"states": ""}, "states is '', expected"),
         ("random_twin", {"states": ["S"]}, r"states is \['S'\], expected"),
         ("random_twin", {"responses": "all"}, "responses is 'all', expected 'kept' or 'verified'"),
-        ("repeated", {"times": 0}, "times is 0, expected a whole number from 1"),
+        ("repeated", {"times": 0}, "times is 0, expected an integer from 1"),
         ("repeated", {"times": True}, "times is True, expected"),
     ],
 )

@@ -137,7 +137,7 @@ def test_all_of_them_have_the_same_budget(
 @pytest.mark.parametrize(
     ("selector", "params", "expected"),
     [
-        ("search_depth", {"k": 9}, "k is 9, expected a whole number from 0 to 8, the samples"),
+        ("search_depth", {"k": 9}, "k is 9, expected an integer from 0 to 8"),
         ("search_depth", {"k": -1}, "k is -1, expected"),
         ("search_depth", {"k": 1.5}, "k is 1.5, expected"),
         ("search_depth", {"k": True}, "k is True, expected"),

@@ -44,7 +44,7 @@ def test_a_step_that_failed_once_goes_on_to_the_bytes_of_one_that_never_did(
     chosen = dataclasses.replace(chosen, checkpoint_steps=every)
     with monkeypatch.context() as patched:
         patched.setattr(loop, "weighted_loss", fails_at_three)
-        with pytest.raises(GapftError, match=r"step 3 of 4 has loss nan.*state before it is kept"):
+        with pytest.raises(GapftError, match=r"step 3 of 4 has loss nan.*state before it is saved"):
             lora(chosen)
     kept = torch.load(tmp_path / ".failed.checkpoint", weights_only=True)
     assert [line["step"] for line in json.loads(kept["log"])] == [1, 2]

@@ -55,11 +55,11 @@ def test_the_gpu_that_the_model_names_is_the_one(current: list[torch.device]) ->
 @pytest.mark.parametrize(
     ("device", "processes", "expected"),
     [
-        ("cuda:2", 1, r"there is no cuda:2; this process sees 2 GPUs"),
-        ("cuda:1", 2, r"cuda:1 names one GPU, and 2 processes need one each.*CUDA_VISIBLE_DEVICES"),
+        ("cuda:2", 1, r"no GPU cuda:2; this process sees 2 GPUs"),
+        ("cuda:1", 2, r"cuda:1 names one GPU, but 2 processes need one each.*CUDA_VISIBLE_DEVICES"),
         (None, 3, r"executor\.processes: 3 processes.*sees 2; lower it.*executor\.gpus"),
-        ("cuda one", 1, r"model\.args\.device: 'cuda one' is no device"),
-        (1, 1, r"model\.args\.device: 1 is no device"),
+        ("cuda one", 1, r"model\.args\.device: unknown device 'cuda one'"),
+        (1, 1, r"model\.args\.device: unknown device 1"),
     ],
 )
 def test_what_is_not_there_is_refused(
@@ -95,5 +95,5 @@ def test_a_job_takes_its_own_device_whatever_the_process_trained_on_before(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_where_there_is_none_is_no_reason_to_take_the_cpu_unsaid() -> None:
-    with pytest.raises(UserError, match="cuda, but torch finds no GPU here"):
+    with pytest.raises(UserError, match="cuda, but torch finds no GPU"):
         of("cuda")

@@ -279,7 +279,7 @@ def test_a_recipe_without_a_permissive_rule_is_refused_before_training(tmp_path:
         cwd=tmp_path,
     )
     assert done.returncode == 2
-    assert "is permissive, and the verifier math declares no more permissive rule" in done.stderr
+    assert "is permissive, and the verifier math declares" in done.stderr
 
 
 def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_copies_of_the_base_count_where_processes_share_it_out(
     with pytest.raises(UserError if copies else Loaded) as refused:
         trainer.train(one)
     if copies:
-        assert "each of 2 processes holds the whole base in bfloat16" in str(refused.value)
+        assert "each of 2 processes needs the complete base in bfloat16" in str(refused.value)
     monkeypatch.setattr(trainer, "free_memory", lambda device: 2 * whole)
     with pytest.raises(Loaded):
         trainer.train(one)
@@ -246,6 +246,6 @@ def test_a_device_that_runs_out_all_the_same_is_told_with_the_estimate(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(loop, "weighted_loss", runs_out)
-    with pytest.raises(GapftError, match=r"gapft-seed13: cpu ran out .* need about .*micro_batch"):
+    with pytest.raises(GapftError, match=r"gapft-seed13: cpu ran out .* about .*micro_batch"):
         lora(job(Path(model["pretrained"]), tmp_path / "a", examples(3)))
     assert not (tmp_path / "a").exists()

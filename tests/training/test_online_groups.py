@@ -88,7 +88,7 @@ def test_groups_that_follow_from_plan_states_and_rewards_have_no_fault(tmp_path:
         ({"state": "U"}, "line 2: state is U, computed again it is S"),
         ({"problem_id": "c"}, "line 2: problem_id is c, computed again it is b"),
         ({"draw": 2}, "line 2: draw is 2, computed again it is 1"),
-        ({"tokens": (3,)}, "line 2: has not 2 rewards"),
+        ({"tokens": (3,)}, "line 2: expected 2 rewards"),
     ],
 )
 def test_a_changed_group_is_told(change: dict[str, Any], said: str) -> None:
@@ -97,7 +97,7 @@ def test_a_changed_group_is_told(change: dict[str, Any], said: str) -> None:
 
 
 def test_a_group_left_out_is_told() -> None:
-    assert faults(GROUPS[:-1]) == ["f: has 3 groups, the plan 4"]
+    assert faults(GROUPS[:-1]) == ["f: has 3 groups, but the plan has 4"]
 
 
 def test_nothing_is_masked_where_the_recipe_does_not_mask() -> None:
@@ -126,9 +126,9 @@ def test_flat_groups_are_those_that_all_pass_or_all_fail(drawn: list[Any]) -> No
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"micro_batch": 5}, "micro_batch is 5, and an update has 32 responses"),
-        ({"mask_flat": True, "loss": "grpo"}, "mask_flat changes nothing with loss: grpo"),
-        ({"mask_flat": True, "loss": "dr_grpo"}, "mask_flat changes nothing with loss: dr_grpo"),
+        ({"micro_batch": 5}, "micro_batch is 5, but must divide the 32 responses"),
+        ({"mask_flat": True, "loss": "grpo"}, "mask_flat has no effect with loss: grpo"),
+        ({"mask_flat": True, "loss": "dr_grpo"}, "mask_flat has no effect with loss: dr_grpo"),
         ({"group_size": 1}, "greater than or equal to 2"),
     ],
 )

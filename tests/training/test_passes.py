@@ -73,7 +73,7 @@ def test_without_padding_a_step_that_fits_is_one_pass() -> None:
 
 
 def test_a_ceiling_below_one_sequence_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_tokens is 50, but a sequence may have max_length 60"):
+    with pytest.raises(ValueError, match=r"max_tokens is 50.*60"):
         Training(padding_free=True, max_tokens=50, max_length=60)
 
 

@@ -247,7 +247,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_even_when_truncating() -> None:
 @pytest.mark.parametrize("field", ["prompt", "response"])
 def test_nothing_to_learn_from_or_to_learn_names_the_problem(field: str) -> None:
     empty = dataclasses.replace(example("nought"), **{f"{field}_ids": ()})  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=rf"problem nought: its {field} is empty"):
+    with pytest.raises(UserError, match=rf"problem nought: the {field} is empty"):
         budget([example("p"), empty], settings())
 
 

@@ -128,7 +128,7 @@ def test_the_same_adapter_gives_the_same_bytes_and_says_what_it_is(
     ("options", "why"),
     [
         ({"use_dora": True}, "use_dora is True"),
-        ({"modules_to_save": ["lm_head"]}, r"holds the weight .*lm_head"),
+        ({"modules_to_save": ["lm_head"]}, r"contains the weight .*lm_head"),
         ({"bias": "lora_only"}, "bias is 'lora_only'"),
     ],
 )

@@ -325,7 +325,7 @@ def test_a_tracker_that_fails_costs_a_warning_and_two_processes_track_once(selec
     run = run_with(selected, "two", change)
     done = succeed("run", run, "--only", "train", *plugins(selected, "failing", "lines"))
     output = " ".join((done.stdout + done.stderr).split())
-    sentence = "tracker 'failing' could not take step 3 (ConnectionError: the line is dead)"
+    sentence = "tracker 'failing' could not log step 3 (ConnectionError: the line is dead)"
     assert output.count(sentence) == 1
     (warning,) = json.loads((run / "manifest.json").read_text())["warnings"]
     assert warning.startswith(f"{ARM}: {sentence}")
@@ -337,7 +337,7 @@ def test_a_tracker_that_fails_costs_a_warning_and_two_processes_track_once(selec
 def test_a_tracker_that_fails_changes_no_byte(selected: Path, untracked: str) -> None:
     run = run_with(selected, "failing1", {"trackers": ["failing"]})
     (warning,) = train_here(selected, run, "failing")[TRACKING_WARNINGS]
-    assert warning.startswith("tracker 'failing' could not take step 3")
+    assert warning.startswith("tracker 'failing' could not log step 3")
     assert hash_adapter(run) == untracked
 
 
@@ -373,7 +373,7 @@ def test_a_trainer_that_does_not_track_is_told(selected: Path) -> None:
     change = {"trackers": ["lines"], "training": {"trainer": "plain"}}
     run = run_with(selected, "blind", change)
     warnings = train_here(selected, run, "lines", "plain")[TRACKING_WARNINGS]
-    assert warnings == ["trainer 'plain' does not track; lines got nothing"]
+    assert warnings == ["trainer 'plain' uses no trackers; nothing logged to lines"]
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

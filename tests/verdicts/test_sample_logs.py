@@ -144,17 +144,17 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], Options, str]] = {
     "a damaged log": (
         [letters(i, 0, k=3, verdicts=verdicts(1, 0)) for i in (0, 1)],
         {},
-        "line 1: 2 verdicts on 3 responses; expected one on each",
+        "line 1: 2 verdicts on 3 responses; expected one per",
     ),
     "no verdict later": (
         [letters(0, 1, verdicts=verdicts(1)), letters(1, 1)],
         {},
-        "line 2: has no verdict on each response, as the log's first row has",
+        "line 2: lacks a verdict on each response",
     ),
     "no whole number": (
         [several(i, 0.5) for i in (0, 1)],
         {},
-        "line 1: pass@1 is 0.5 over 3 responses, which is no whole number of them",
+        "line 1: pass@1 is 0.5 over 3 responses, which is not an integer number",
     ),
 }
 
@@ -185,7 +185,7 @@ def test_a_metric_that_is_better_when_lower_says_nothing(tmp_path: Path) -> None
     rows = [letters(i, 1) for i in (0, 1)]
     log = write(tmp_path / "log", rows=rows, higher=False)
     for command in COMMANDS:
-        with pytest.raises(UserError, match="is better when lower, so that 1 is not right"):
+        with pytest.raises(UserError, match="is better when lower"):
             command(log, rows, {})
 
 
