@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("gsm8k", ("--k", "1"), "--k 1: expected at least 2"),
         ("gsm8k,drop", (), "expected one task"),
         ("gsm8k", ("--split", "test"), "--split test: expected audit or pool"),
-        ("bbh_cot_fewshot_boolean_expressions", ("--split", "pool"), "has no training_split"),
+        ("bbh_cot_fewshot_boolean_expressions", ("--split", "pool"), "training_split"),
         ("gsm8k", ("--gen_kwargs", "temprature=1"), "temprature=1: did you mean 'temperature'"),
         ("gsm8k", ("--gen_kwargs", "temperature"), "expected key=value"),
     ],

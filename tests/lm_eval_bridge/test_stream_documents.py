@@ -46,13 +46,13 @@ def test_it_holds_one_line_at_a_time(tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "the file is empty"),
+        (b"", "empty file"),
         (b'{"a": 1}\n{"a": ', "line 2: malformed JSON"),
         (b'{"a": 1}\n[3]\n', "line 2: found list, expected a JSON object"),
         (b'{"a": 1}\n{"a": "\xff"}\n', "expected UTF-8 text"),
         (
             b'{"a": "\\ud83d\\ude00"}\n{"a": ["x \\uD83d"]}\n',
-            "line 2: holds half of a surrogate pair",
+            "line 2: found half of a surrogate pair",
         ),
     ],
 )
