@@ -54,9 +54,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("task", "options", "message"),
     [
         ("gsm8", (), "unknown task 'gsm8'; did you mean .*'gsm8k'"),
-        ("pears_choice", (), "output_type multiple_choice.*docs/gap.md"),
-        ("gsm8k", ("--filter", "strict"), "no filter 'strict'; did you mean 'strict-match'"),
-        ("gsm8k", ("--metric", "f1"), "no metric 'f1'"),
+        ("pears_choice", (), "output_type is multiple_choice.*docs/gap.md"),
+        ("gsm8k", ("--filter", "strict"), "unknown filter 'strict'; did you mean 'strict-match'"),
+        ("gsm8k", ("--metric", "f1"), "unknown metric 'f1'"),
         ("gsm8k", ("--k", "1"), "--k 1: expected at least 2"),
         ("gsm8k,drop", (), "expected one task"),
         ("gsm8k", ("--split", "test"), "--split test: expected audit or pool"),
