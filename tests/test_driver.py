@@ -49,7 +49,7 @@ def test_nor_does_a_search_or_a_run_that_fails(early: Path) -> None:
     with pytest.raises(UserError, match="--split calibration"):
         run_stages_alone(["search"], str(early), Options(splits=["calibration"]))
     done = gapft("run", "demo", "--set", NO_SUCH_SPLIT, "--run-dir", early)
-    assert (done.returncode, "no validation_split" in done.stderr) == (2, True)
+    assert (done.returncode, "validation_split is missing" in done.stderr) == (2, True)
     assert files(early) == before
 
 
@@ -64,5 +64,5 @@ def test_the_commands_report_says_what_is_missing_and_the_run_goes_on(tmp_path: 
 
 def test_a_run_that_a_failing_command_made_itself_leaves_no_trace(tmp_path: Path) -> None:
     done = gapft("run", "demo", "--set", NO_SUCH_SPLIT, "--run-dir", tmp_path / "run")
-    assert (done.returncode, "no validation_split" in done.stderr) == (2, True)
+    assert (done.returncode, "validation_split is missing" in done.stderr) == (2, True)
     assert not (tmp_path / "run").exists()

@@ -234,7 +234,7 @@ def test_a_dry_run_leaves_the_environment_as_it_was(
 def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(NoSuchTaskError, match="'gapft' is a group"):
         describe(Options("demo", task="gapft"), None)
-    with pytest.raises(NoSuchTaskError, match="there is no such folder"):
+    with pytest.raises(NoSuchTaskError, match="folder not found"):
         describe(Options("demo", include_paths=[str(tmp_path / "none")]), None)
     with pytest.raises(NoSuchTaskError, match="unknown task 'gapft_dmo'; did you mean") as caught:
         describe(Options("demo", task="gapft_dmo"), None)

@@ -360,8 +360,8 @@ def test_a_validation_split_that_shares_content_is_refused_whatever_is_read_firs
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("validation_split: dev\n", "has no validation_split"),
-        ("test_split: test\n", "its validation split is the audit"),
+        ("validation_split: dev\n", "validation_split is missing"),
+        ("test_split: test\n", "the validation split is the audit"),
     ],
 )
 def test_a_task_without_a_split_to_spare(folder: Path, line: str, why: str) -> None:

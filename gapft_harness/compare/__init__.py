@@ -1,4 +1,4 @@
-"""``gapft compare``: sample logs of lm_eval or another tool, before and after, item by item.
+"""``gapft compare``: compare sample logs of lm_eval or another tool, before and after, by item.
 
-Reads rows of any log reader; knows neither lm_eval nor run directories.
+Reads rows through log readers, and depends on neither lm_eval nor run directories.
 """

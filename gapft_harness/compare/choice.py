@@ -1,40 +1,41 @@
-"""What the user of ``gapft compare`` chose."""
+"""The user's options of ``gapft compare``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Bootstrap replicates of every interval.
+#: Number of bootstrap replicates for every interval.
 REPLICATES = 2_000
-#: Sign flips drawn where there are too many to take them all.
+#: Number of random sign flips if there are too many to enumerate.
 PERMUTATIONS = 10_000
-#: Of a model's gained documents, and of its lost ones, how many are shown.
+#: How many gained and how many lost documents of a model are shown.
 SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class CompareChoice:
-    """Which figure is compared, and how.
+    """Which metric is compared, and how.
 
     Attributes:
-        metric: the metric's name; None: of each task the first that BEFORE's log names.
-        filter: the name of lm-eval's filter; None: of each task the first in BEFORE's log.
-        tasks: only these tasks; none: all that the logs hold.
-        on: fields of the document that make two documents the same; none: the whole document.
-            ``A=B``: the field A before and the field B after.
-        cluster: the field that documents of one cluster share.
-        by: the field to compare group by group.
-        common: compare the documents that all logs hold and score; else a missing one is an error.
-        seeds: all AFTERs are training seeds of one model.
-        source_samples: logs with several samples a document of the model before.
-        tuned_samples: likewise of the models after; none: their own logs may have several.
-        drop_copies: leave out samples that are the same as an earlier one on every document.
-        higher_is_better: of the metric; None: as lm_eval's results files say.
-        latest: of several logs of one task in a folder, take the newest.
-        margin: by how much a model may be worse; None: nothing is held to it.
-        shown: gained and lost documents of each model on the terminal.
-        plugin_files: files given by ``--plugin``, whose log readers are asked first.
+        metric: the metric's name; None: each task's first metric in BEFORE's log.
+        filter: the name of lm-eval's filter; None: each task's first filter in BEFORE's log.
+        tasks: only these tasks; empty: all tasks in the logs.
+        on: fields that identify a document; empty: the complete document. ``A=B``: field A before
+            and field B after.
+        cluster: the field whose value is shared by documents of one cluster.
+        by: the field that defines groups to compare.
+        common: compare only documents that all logs contain and score; else a missing one is an
+            error.
+        seeds: whether all AFTERs are training seeds of one model.
+        source_samples: logs with several samples per document of the model before.
+        tuned_samples: the same of the models after; empty: their own logs may have several.
+        drop_copies: drop samples that are identical to an earlier one on every document.
+        higher_is_better: the metric's direction; None: read it from lm_eval's results files.
+        latest: use the newest of several logs of one task in a folder.
+        margin: by how much a model may be worse; None: no check.
+        shown: how many gained and lost documents of each model the terminal shows.
+        plugin_files: files given by ``--plugin``; their log readers are tried first.
     """
 
     metric: str | None = None

@@ -1,4 +1,4 @@
-"""One comparison from start to end: find the logs, read them, join them, compute."""
+"""One complete comparison: find the logs, read them, join them, compute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gapft_harness.verdicts.places import Evaluation, Log, Model, models, single
 from gapft_harness.verdicts.sample_logs import OF_ALL, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
-#: More groups than these are no groups.
+#: Maximum number of groups.
 _MOST_GROUPS = 1_000
 
 Value = TypeVar("Value")
@@ -33,25 +33,25 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was compared, and what was found.
+    """The compared logs and the findings.
 
     Attributes:
-        choice: what the user chose.
+        choice: the user's options.
         figures: by task, the metric and the filter.
-        directions: by task, whether its metric is better when higher, by the user or lm_eval's
-            results files; None: not known.
+        directions: by task, whether higher is better for its metric, from the user or lm_eval's
+            results files; None: unknown.
         aggregates: lm_eval's groups of tasks.
-        before_name: what the user named it.
+        before_name: the user's name for the run before.
         before: rows of the run before.
-        rows_before: shape (P,), which of them are compared.
-        after: by model, for each seed its rows and which of them are compared.
-        seeds: by model, what tells its seeds apart.
-        items: P, what is compared.
-        table: the numbers.
-        found: what they say.
-        samples: the source's samples, if they were given.
-        curves: by model, Pass@k before and after, where there are several samples of both.
-        notes: what was chosen for the user, and what to know.
+        rows_before: shape (P,), indices of the compared rows.
+        after: by model, for each seed its rows and the indices of the compared ones.
+        seeds: by model, the names of its seeds.
+        items: the P compared items.
+        table: their numbers.
+        findings: differences, intervals, tests.
+        samples: the source's samples, if given.
+        curves: by model, Pass@k before and after, if both have several samples.
+        notes: automatic choices, and warnings.
     """
 
     choice: CompareChoice
@@ -72,31 +72,31 @@ class Comparison:
 
     @property
     def figure(self) -> Figure | None:
-        """The metric and the filter, if all tasks have the same."""
+        """The metric and the filter if they are the same for all tasks; else None."""
         return _same(self.figures.values())
 
     @property
     def higher_is_better(self) -> bool | None:
-        """Of the metric, if it is the same of all tasks; None: it is not, or not known."""
+        """The metric's direction if it is the same for all tasks; None: differs or unknown."""
         return _same(self.directions.values())
 
     def judged(self, *models: str) -> bool:
-        """Whether documents are right or wrong, under these models or all.
+        """Return whether the numbers mean right or wrong, for these models or for all.
 
-        The metric is 0 or 1, and not known to be better when lower.
+        This holds if the metric is 0 or 1, and not known to be better when lower.
         """
         return False not in self.directions.values() and self.table.binary(*models)
 
     def gate(self, margin: float | None = None) -> list[Held]:
-        """Whether each model is worse by more than a margin.
+        """Check for each model whether it is worse by more than a margin.
 
-        Where the tasks' metrics have no mean in common, each task is held to the margin.
+        If the tasks' metrics have no common mean, each task is checked separately.
 
         Args:
-            margin: default: the chosen one; without any, no model is held to it.
+            margin: the margin; None: the user's; without one, the result is empty.
 
         Raises:
-            UserError: it cannot be told: there is no interval, or the direction is not known.
+            UserError: there is no interval, or the direction is unknown.
         """
         margin = self.choice.margin if margin is None else margin
         if margin is None:
@@ -116,29 +116,30 @@ class Comparison:
         binary = all(of.binary for of in found.values())
         if higher is None and not binary:
             raise UserError(
-                f"--fail-if-worse: is {', '.join(metrics)} better when higher? lm_eval's "
-                "results file is not beside the logs, or does not say; give --higher-is-better or "
+                f"--fail-if-worse: unknown direction of {', '.join(metrics)}: lm_eval's results "
+                "file is missing beside the logs, or has no direction; add --higher-is-better or "
                 "--lower-is-better"
             )
         if binary and margin >= 1:
             raise UserError(
-                f"--fail-if-worse {margin:g}: {', '.join(metrics)} is a share; one point is 0.01"
+                f"--fail-if-worse {margin:g}: {', '.join(metrics)} is a share; expected a margin "
+                "below 1 (one point is 0.01)"
             )
         return [_held(name, of, margin, higher) for name, of in found.items()]
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A model that was held to a margin.
+    """The result of comparing a model's change with a margin.
 
     Attributes:
         name: the model.
-        verdict: worse where the whole interval lies below the margin, not worse where none of it
-            does.
-        units: documents or clusters, of every seed.
-        seeds: training seeds.
-        times: where it is undecided, how many times as many of both would tell, at this difference
-            and spread, in four of five cases; None: none would.
+        verdict: ``worse`` if the complete interval is below minus the margin, ``not worse`` if no
+            part of it is, else ``undecided``.
+        units: number of documents or clusters per seed.
+        seeds: number of training seeds.
+        times: if undecided, the factor by which units and seeds must grow for a decision with
+            power 80%, at this difference and spread; None: no number would suffice.
     """
 
     name: str
@@ -151,8 +152,8 @@ class Held:
 def _held(name: str, paired: Paired, margin: float, higher: bool | None) -> Held:
     if paired.interval is None:
         raise UserError(
-            "--fail-if-worse: one document was compared, which says nothing of others: "
-            "there is no interval that could lie below; evaluate more documents"
+            "--fail-if-worse: found one document, expected several: one document has no interval; "
+            "evaluate more documents"
         )
     sign = -1 if higher is False else 1
     low, high = sorted(sign * end for end in (paired.interval.low, paired.interval.high))
@@ -165,10 +166,15 @@ def _held(name: str, paired: Paired, margin: float, higher: bool | None) -> Held
 
 
 def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Comparison:
-    """Compares sample logs of one model before with those of one or more after.
+    """Compare sample logs of one model before with those of one or more models after.
+
+    Args:
+        before: path of the log or folder before.
+        after: paths after, each with an optional name (``NAME=PATH``).
+        choice: the user's options.
 
     Raises:
-        UserError: what was named is not there, is damaged, or cannot be compared.
+        UserError: a log is missing or damaged, or the logs cannot be compared.
     """
     how: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
     source = single(before, choice.tasks, "BEFORE", **how)
@@ -178,7 +184,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             refuse_other_tasks(source, run)
     everything = [source, *(run for model in others for run in model.runs)]
     figures = figures_of(source, choice)
-    if any("" in run.tasks for run in everything):  # renamed: who knows which task's rows these are
+    if any("" in run.tasks for run in everything):  # a renamed file: its task is unknown
         figures = dict.fromkeys(figures, next(iter(figures.values())))
     first = read(source, figures, choice)
     runs: list[tuple[Model, Rows]] = []
@@ -187,7 +193,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         for run in model.runs:
             own = figures_in(run, figures, source, choice)
             kept = choice
-            if run.logs[0].kind != source.logs[0].kind:  # its documents have other fields
+            if run.logs[0].kind != source.logs[0].kind:  # its documents have different fields
                 kept = replace(choice, cluster=None, by=None)
             rows = read(run, own, kept, side=1)
             told = join_kinds(model.name, first, rows, figures, own, choice)
@@ -205,14 +211,14 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         _groups(first, joined, choice),
     )
     directions = _directions(everything, figures, choice)
-    # numbers of several metrics have a mean in common if each says right or wrong
+    # numbers of several metrics have a common mean if each means right or wrong
     right = table.binary() and False not in directions.values()
     whole = right or (len({*figures.values()}) == len({*directions.values()}) == 1)
     if not whole and choice.by is not None:
         raise UserError(
-            f"--by {choice.by}: the tasks are compared by several metrics "
+            f"--by {choice.by}: found several metrics "
             f"({', '.join(sorted({plain(f.metric) for f in figures.values()}))}), which have no "
-            "mean in common; take one task: --task NAME"
+            "common mean; choose one task: --task NAME"
         )
     samples, drawn, by_curve = None, None, {}
     figure = _same(figures.values())
@@ -220,21 +226,19 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     several = not choice.source_samples and all(_several(run, kind) for run in everything)
     if choice.tuned_samples and not choice.source_samples:
         raise UserError(
-            "--tuned-samples: Pass@k after is compared with Pass@k before; give its samples by "
-            "--source-samples"
+            "--tuned-samples: needs the samples of the model before; add --source-samples"
         )
     if figure is None and choice.source_samples:
         raise UserError(
-            "--source-samples: the tasks are compared by several metrics or filters; take one "
-            "task: --task NAME"
+            "--source-samples: found several metrics or filters; choose one task: --task NAME"
         )
     if figure is not None:
         reader = SampleReader(choice, joined.items, figure, source)
         if choice.source_samples and not right:
             known = dict.fromkeys(name for names in first.metrics.values() for name in names)
             raise UserError(
-                "--source-samples: states need a metric of 0 or 1 that is better when higher, and "
-                f"{plain(figure.metric)} is not; known: {', '.join(map(plain, known))}"
+                f"--source-samples: found the metric {plain(figure.metric)}; expected one of 0 or "
+                f"1 that is better when higher; metrics of the log: {', '.join(map(plain, known))}"
             )
         if choice.source_samples:
             drawn = reader.named(choice.source_samples, "--source-samples")
@@ -275,10 +279,10 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
 def _put_on_scale(
     before: Rows, after: Sequence[Rows], figures: Mapping[str, Figure]
 ) -> dict[str, Figure]:
-    """Return the figures with the scale on which the rows of all runs are.
+    """Return the metrics with the scale of the rows of all runs.
 
     Raises:
-        UserError: rows of a run are on another scale than those before.
+        UserError: a run's rows have a different scale than those before.
     """
     found = {}
     for task, figure in figures.items():
@@ -287,23 +291,22 @@ def _put_on_scale(
             other = rows.scales.get(task) or next(iter(rows.scales.values()))
             if other.negative_log != of_log.negative_log:
                 raise UserError(
-                    f"{plain(figure.metric)}: {before.logs[0].path} and {rows.logs[0].path} hold "
-                    "log-likelihoods on one side and other numbers on the other; take another "
-                    "metric: --metric"
+                    f"{plain(figure.metric)}: only one of {before.logs[0].path} and "
+                    f"{rows.logs[0].path} has log-likelihoods; choose another metric: --metric"
                 )
         found[task] = replace(figure, negative_log=of_log.negative_log)
     return found
 
 
 def _several(run: Evaluation, kind: str) -> bool:
-    """Whether every log, of BEFORE's kind, has several responses and says how many passed."""
+    """Return whether all logs have BEFORE's kind and several responses with their outcomes."""
     firsts = [SampleLog(log).first for log in run.logs if log.kind == kind]
     tells = [row.statuses is not None or OF_ALL in row.fields for row in firsts if row.count > 1]
     return len(tells) == len(run.logs) and all(tells)
 
 
 def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> Iterator[Text]:
-    """What suggests that samples are no independent ones, and how many are alike."""
+    """Yield notes on samples that may not be independent, and on identical ones."""
     if before is None:
         return
     told = [before.warning, *(warning for one in after.values() for warning in one.warnings)]
@@ -312,13 +315,14 @@ def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> Iterator[Tex
     if any(map(any, alike.values())):
         counts = (f"{name} {', '.join(map(str, one))}" for name, one in alike.items())
         yield Text(
-            f"documents all of whose samples have one text: {'; '.join(counts)} of "
-            f"{len(before.passing):,}; many, where answers are long, suggest a cache or one seed"
+            f"documents with identical texts in all samples: {'; '.join(counts)} of "
+            f"{len(before.passing):,}; with long answers, many such documents suggest a cache or "
+            "one seed"
         )
 
 
 def _same(values: Iterable[Value]) -> Value | None:
-    """The value that all are, if they are all one."""
+    """Return the common value, or None if the values differ."""
     found = {*values}
     return found.pop() if len(found) == 1 else None
 
@@ -328,21 +332,21 @@ def _values(rows: Rows, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _clusters(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.int64] | None:
-    """Numbers of clusters in the order of their hashes: the order of rows plays no part."""
+    """Number clusters in the order of their hashes, independently of the order of rows."""
     if not rows.clusters:
         return None
     named = [rows.clusters[row] for row in joined.before.tolist()]
     numbers = {name: number for number, name in enumerate(sorted(set(named)))}
     if len(numbers) == 1:
         raise UserError(
-            f"--cluster {choice.cluster}: all {len(named):,} documents are of one cluster, which "
-            "says nothing of others; choose a field with more values"
+            f"--cluster {choice.cluster}: all {len(named):,} documents are in one cluster; choose "
+            "a field with more values"
         )
     return np.array([numbers[name] for name in named], dtype=np.int64)
 
 
 def _groups(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.str_] | None:
-    """By the chosen field; without one, by task where there are several."""
+    """Return groups by the chosen field, else by task if there are several; None without both."""
     order = joined.before.tolist()
     if rows.groups:
         groups = [rows.groups[row] for row in order]
@@ -352,8 +356,8 @@ def _groups(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.str
         return None
     if len(set(groups)) > _MOST_GROUPS:
         raise UserError(
-            f"--by {choice.by}: {len(set(groups)):,} groups of {len(groups):,} documents; choose a "
-            "field with fewer values"
+            f"--by {choice.by}: found {len(set(groups)):,} groups of {len(groups):,} documents, "
+            f"expected at most {_MOST_GROUPS:,}; choose a field with fewer values"
         )
     return np.array(groups)
 
@@ -361,7 +365,11 @@ def _groups(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.str
 def _directions(
     runs: Sequence[Evaluation], figures: Mapping[str, Figure], choice: CompareChoice
 ) -> dict[str, bool | None]:
-    """By task, whether its metric is better when higher."""
+    """Find for each task whether higher is better for its metric.
+
+    Raises:
+        UserError: the logs disagree with each other or with the user.
+    """
     chosen = choice.higher_is_better
     told: dict[str, dict[bool, Log]] = {task: {} for task in figures}
     for log in (log for run in runs for log in run.logs):
@@ -375,14 +383,14 @@ def _directions(
         metric = plain(figures[task].metric)
         if len(by_log) > 1:
             raise UserError(
-                f"{metric} is better when higher in {by_log[True].path} and when lower in "
-                f"{by_log[False].path}, by lm_eval's results files beside them; compare tasks of "
-                "one kind: --task NAME"
+                f"{metric}: the results files of lm_eval disagree: higher is better in "
+                f"{by_log[True].path}, lower in {by_log[False].path}; compare tasks with one "
+                "direction: --task NAME"
             )
         if chosen is not None and (not chosen) in by_log:
             raise UserError(
-                f"--{'higher' if chosen else 'lower'}-is-better: by lm_eval's results file beside "
-                f"{by_log[not chosen].path}, {metric} is better when "
-                f"{'lower' if chosen else 'higher'}"
+                f"--{'higher' if chosen else 'lower'}-is-better: for {metric}, "
+                f"{'lower' if chosen else 'higher'} is better according to lm_eval's results file "
+                f"of {by_log[not chosen].path}"
             )
     return {task: next(iter(by_log), chosen) for task, by_log in told.items()}

@@ -1,4 +1,4 @@
-"""Pass@k with several samples of each document before and after: what tuning cost or gave."""
+"""Compare Pass@k before and after, with several samples of each document."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.streams import Stream
 from gapft_harness.verdicts.places import Model, models
 
-#: Every k up to this many is computed; beyond, powers of two.
+#: Every k up to this number is computed; above it, powers of two.
 _EVERY = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """A model's curves beside those before.
+    """A model's curves with those before.
 
     Attributes:
-        samples: of each document under each training seed.
-        any_right: Pass@k, whether one of k samples passes.
-        all_right: pass^k, whether all k do.
-        by_state: Pass@k on the documents of each state before, with how many these are.
-        warnings: what suggests that its samples are no independent ones.
-        alike: under each seed, how many documents have one text in all their samples.
+        samples: number of samples per document and training seed.
+        any_right: Pass@k: at least one of k samples passes.
+        all_right: pass^k: all k samples pass.
+        by_state: for each state before, the number of its documents and Pass@k on them.
+        warnings: signs that the samples are not independent.
+        alike: for each seed, the number of documents with identical texts in all samples.
     """
 
     samples: int
@@ -48,28 +48,28 @@ def curves(
     states: NDArray[np.str_] | None,
     clusters: NDArray[np.int64] | None,
 ) -> dict[str, Curves]:
-    """Each model's curves.
+    """Compute each model's curves.
 
     Args:
         reader: reads the samples after.
         before: the samples before.
         after: by model, a run of samples for each training seed.
-        states: shape (P,), of the documents, by the model before; None: not known.
-        clusters: shape (P,), as ``compare_curves`` takes them.
+        states: shape (P,), the documents' states under the model before; None: unknown.
+        clusters: shape (P,), see ``compare_curves``.
 
     Raises:
-        UserError: a log does not tell, or has other documents or numbers of samples than another.
+        UserError: a log has no outcomes, or its documents or numbers of samples differ.
     """
     found = {}
     for model in after:
         runs = [reader.read([run], str(run), own=True) for run in model.runs]
-        if reader.choice.tuned_samples:  # else notes say that BEFORE is compared with itself
+        if reader.choice.tuned_samples:  # otherwise a note reports that the logs are the same
             for pair in product((path for run in runs for path in run.paths), before.paths):
                 refuse_same(*pair)
         if len({run.k for run in runs}) > 1:
             raise UserError(
-                f"{model.name}: its seeds have {', '.join(str(run.k) for run in runs)} samples of "
-                "each document; expected as many under each"
+                f"{model.name}: found {', '.join(str(run.k) for run in runs)} samples per "
+                "document; expected the same number for each seed"
             )
         found[model.name] = _of_model(model.name, before, runs, states, clusters)
     return found
@@ -114,10 +114,10 @@ def _of_model(
 
 
 def tuned_models(arguments: Sequence[str], names: Sequence[str]) -> list[Model]:
-    """The models of ``--tuned-samples``: with one AFTER all are its training seeds.
+    """Return the models of ``--tuned-samples``; with one AFTER, all are its training seeds.
 
     Raises:
-        UserError: a name is none of AFTER's, or one of these has no samples.
+        UserError: the names differ from those of AFTER.
     """
     named: Mapping[str, Model] = {model.name: model for model in models(arguments, (), seeds=False)}
     if len(names) == 1:
@@ -125,7 +125,7 @@ def tuned_models(arguments: Sequence[str], names: Sequence[str]) -> list[Model]:
         return [Model(names[0], runs)]
     if {*named} != {*names}:
         raise UserError(
-            f"--tuned-samples: of {', '.join(named)}; expected one for each AFTER, named as these "
-            f"are: {', '.join(f'{name}=LOGS' for name in names)}"
+            f"--tuned-samples: found {', '.join(named)}; expected one for each AFTER with the "
+            f"same name: {', '.join(f'{name}=LOGS' for name in names)}"
         )
     return [named[name] for name in names]

@@ -1,4 +1,4 @@
-"""A comparison as blocks and as figures, for the terminal and for the files of ``--out``."""
+"""Format a comparison for the terminal and for the files of ``--out``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, points_interval, whole
 from gapft_harness.report.sections.comparison import TERMS, by_state
 
-#: Of a model's gained documents, and of its lost ones, the most that a written page shows.
+#: Maximum number of a model's gained, and of its lost, documents on a written page.
 PAGE_SHOWN = 25
-#: Characters of a prompt or response that a page shows: its start and its end.
+#: Maximum characters of a prompt or response on a page: its start and its end.
 _TEXT = 4_000
-#: Where there are several samples before and after.
+#: Written only if there are several samples before and after.
 CURVES_FILE = "curves.csv"
-#: The files that ``--out`` writes, those for people first.
+#: The files that ``--out`` writes, readable ones first.
 FILES = (
     "comparison.html", "comparison.md", "explorer.html", "results.json", "comparison.csv",
     "items.csv", CURVES_FILE,
@@ -48,24 +48,24 @@ FILES = (
 
 
 def written(of: Comparison) -> list[str]:
-    """The files of a comparison."""
+    """List the files of a comparison."""
     return [name for name in FILES if of.curves or name != CURVES_FILE]
 
 
 def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
-    """Writes the files.
+    """Write the files.
 
     Args:
-        of: the comparison.
-        folder: where; it is made.
-        overwrite: replace those of an earlier comparison.
+        comparison: the comparison.
+        folder: the folder; created if missing.
+        overwrite: replace the files of an earlier comparison.
 
     Raises:
-        UserError: the folder holds a comparison already.
-        GapftError: the folder cannot be written, or the disk is full.
+        UserError: the folder already contains a comparison.
+        GapftError: the folder is not writable, or the disk is full.
     """
     require_free(folder, FILES, overwrite=overwrite)
-    (folder / CURVES_FILE).unlink(missing_ok=True)  # of a comparison that this one replaces
+    (folder / CURVES_FILE).unlink(missing_ok=True)  # may be left from an earlier comparison
     shown = explored_positions(of)
     replace(
         document(of, dict(zip(shown, names_of(of, shown), strict=True))),
@@ -79,11 +79,11 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
 
 
 def document(of: Comparison, names: Mapping[int, str] | None = None) -> Document:
-    """What is told on the terminal or printed, without a page of every document.
+    """Build the document for the terminal, without the page of all documents.
 
     Args:
-        of: the comparison.
-        names: as ``sections`` takes them.
+        comparison: the comparison.
+        names: see ``build_sections``.
     """
     return Document(
         title="Comparison",
@@ -95,7 +95,7 @@ def document(of: Comparison, names: Mapping[int, str] | None = None) -> Document
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """How numbers of a metric are written."""
+    """The format of a metric's numbers and changes."""
 
     level: Callable[[float], str]
     change: Callable[[float], str]
@@ -108,12 +108,12 @@ class _Words:
 
 
 def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Section]:
-    """The whole comparison.
+    """Build all sections.
 
     Args:
-        of: the comparison.
-        names: of documents, by position, in the explorer that a written page has beside it;
-            default: for the terminal, with as many gained and lost documents as the user chose.
+        comparison: the comparison.
+        names: for a written page: by position, the documents' names in its explorer. None: for
+            the terminal, with as many gained and lost documents as the user chose.
     """
     shown = of.choice.shown if names is None else PAGE_SHOWN
     gate = [_told(of, held) for held in of.gate()]
@@ -140,26 +140,26 @@ def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Sec
 
 
 def _told(of: Comparison, held: Held) -> Text:
-    """Whether a model is worse by more than the margin, and what would tell."""
+    """Format whether a model is worse by more than the margin, and what would decide it."""
     margin, unit = of.choice.margin, _unit(of)
     if held.verdict != "undecided":
         role: Literal["body", "warning"] = "warning" if held.verdict == "worse" else "body"
         return Text(f"{held.name} is {held.verdict} than before by more than {margin:g}.", role)
     if held.times is None:
-        more = f"no number of {unit}s would tell"
+        more = f"no number of {unit}s would decide this"
     elif held.seeds > 1:
-        more = f"about {held.times:.2g} times as many seeds and {unit}s would tell"
+        more = f"about {held.times:.2g} times as many seeds and {unit}s would decide this"
     else:
         needed = math.ceil(held.times * held.units)
-        more = f"about {whole(needed)} {unit}s would tell, and there are {whole(held.units)}"
+        more = f"about {whole(needed)} {unit}s (now {whole(held.units)}) would decide this"
     return Text(
         f"{held.name}: undecided whether it is worse than before by more than {margin:g}. At this "
-        f"difference and spread {more} (power 80%)."
+        f"difference and spread, {more} (power 80%)."
     )
 
 
 def _how_many(of: Comparison, shown: int, *, written: bool) -> Text | None:
-    """How many documents changed, and how many of them follow."""
+    """Format how many documents changed, and how many of them are shown."""
     rose, fell = changes(of)
     told, more = [], False
     for name, after in of.table.after.items():
@@ -190,7 +190,7 @@ def _words(binary: bool) -> _Words:
 
 
 def changes(of: Comparison) -> tuple[str, str]:
-    """What it is called if a document's number rose, and if it fell."""
+    """Return the words for a document whose number rose, and for one whose number fell."""
     return ("gained", "lost") if of.judged() else ("higher", "lower")
 
 
@@ -213,17 +213,17 @@ def _models(of: Comparison) -> Table:
 
 
 def _groups(of: Comparison) -> Table:
-    """By the chosen field, or by task; where tasks have several metrics, with each one's."""
+    """Build the table by the chosen field or by task, with each task's metric if they differ."""
     figures = of.figures if of.choice.by is None and of.figure is None else None
     table = _by_group(of, of.choice.by or "task", of.found.groups)
     return table if figures is None else replace(table, note=f"{_metrics(figures)} {table.note}")
 
 
 def _aggregates(of: Comparison) -> Table:
-    """lm_eval's groups of tasks, with the metric and the kind of mean."""
+    """Build the table of lm_eval's groups of tasks, with the metric and the kind of mean."""
     figures = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
     said: set[bool] = {one.weighted for one in of.aggregates}
-    kinds = {True: "weighted by documents", False: "each task counts alike"}
+    kinds = {True: "weighted by documents", False: "with equal weights"}
     table = _by_group(of, "group", of.found.aggregates)
     if len(said) == 1:
         note = f" Means of tasks as lm_eval reports them: {kinds[said.pop()]}."
@@ -245,7 +245,7 @@ def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired
     ]
     note = _tests(of, everything)
     if len({one.binary for one in everything}) > 1:
-        note += " Where before and after are in %, differences are in points."
+        note += " If before and after are in %, the difference is in points."
     if len(everything) > 1:
         note += f" p (Holm): adjusted for the {len(everything)} tests of this table."
     note += _few(of, everything)
@@ -253,7 +253,7 @@ def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired
 
 
 def _metrics(figures: Mapping[str, Figure]) -> str:
-    """Which metric each task or group is compared by."""
+    """Format the metric of each task or group."""
     by_metric: dict[str, list[str]] = {}
     for name, figure in figures.items():
         by_metric.setdefault(str(figure), []).append(name)
@@ -268,10 +268,12 @@ class Line:
     """A model on some documents, before and after.
 
     Attributes:
-        group: of the documents; empty: all.
-        figure: what it is compared by.
-        by_state: where its change comes from.
-        k: the model's samples before, which that rests on.
+        pair: the model's change on the documents.
+        group: the documents' group; empty: all documents.
+        model: the model's name.
+        figure: the compared metric.
+        by_state: the terms of its change.
+        k: number of samples before, which the states are based on.
     """
 
     one: Paired
@@ -283,12 +285,12 @@ class Line:
 
 
 def group_by(title: str) -> Column[Line]:
-    """What documents have in common."""
+    """Build the column of groups."""
     return Column("group", "or the field of `--by`", lambda line: line.group, title)
 
 
 def difference(title: str) -> Column[Line]:
-    """After minus before, in points or in the metric's own unit."""
+    """Build the column of differences, in points or in the metric's unit."""
 
     def shown(line: Line) -> str:
         return _words(line.one.binary).change(line.one.difference)
@@ -297,7 +299,7 @@ def difference(title: str) -> Column[Line]:
 
 
 def changed_documents(rose: str, fell: str, meaning: str) -> tuple[Column[Line], ...]:
-    """The documents that changed, by what their change is called."""
+    """Build the columns with the numbers of changed documents."""
     return (
         Column(rose, meaning, lambda line: line.one.gained, rose, whole),
         Column(fell, meaning, lambda line: line.one.lost, fell, whole),
@@ -313,7 +315,7 @@ _MEAN = "mean of the metric"
 _MINUS = "after minus before, and its interval"
 _P = "two-sided; adjusted for the table's tests"
 _RIGHT = "documents that became right or wrong, over seeds"
-_NUMBER = "whose number rose or fell, if it is not 0 or 1"
+_NUMBER = "documents whose number rose or fell, for metrics other than 0 and 1"
 
 MODEL: tuple[Column[Line], ...] = (
     Column("model", "AFTER's name", lambda line: line.model, "model"),
@@ -358,7 +360,7 @@ HIGHER = changed_documents("higher", "lower", _NUMBER)
 
 
 def _paired(of: Comparison, found: Collection[Paired]) -> list[Column[Line]]:
-    """What is shown of a difference; it has its unit where all have one."""
+    """List the columns of a difference, with its unit if all have the same."""
     heading = "difference" if of.figure is None else f"difference ({of.figure.name})"
     if all(one.binary for one in found):
         heading = "difference (points)"
@@ -387,31 +389,31 @@ def _note(of: Comparison) -> str:
         note += f" p (Holm): adjusted for the {len(of.found.models)} models."
     if len(of.figures) > 1:
         note += (
-            f" All documents of {len(of.figures)} tasks together, which lm_eval does not report."
+            f" Over all documents of {len(of.figures)} tasks; lm_eval does not report this mean."
         )
     return note + _few(of, of.found.models.values())
 
 
 def _tests(of: Comparison, found: Iterable[Paired]) -> str:
-    """Names the tests of a table."""
+    """Name the tests of a table."""
     names = {"mcnemar": "McNemar's exact test", "sign_flip": f"sign flips of {_unit(of)}s"}
     tests = {one.test for one in found}
     if len(tests) > 1:
         return (
-            f"p: {names['mcnemar']} where there is one seed and every number is 0 or 1, else "
+            f"p: {names['mcnemar']} for one seed and numbers 0 and 1, else "
             f"{names['sign_flip']}; two-sided."
         )
     return f"p: {names[tests.pop()]}, two-sided."
 
 
 def _few(of: Comparison, found: Iterable[Paired]) -> str:
-    """What to know of intervals from few documents or clusters, or from one."""
+    """Format the note on intervals from few documents or clusters, or from one."""
     units = {one.units for one in found}
     few, said = _unit(of), ""
     if any(1 < n < STABLE_ITEMS for n in units):
-        said += f" {UNSTABLE} fewer than {STABLE_ITEMS} {few}s: likely too narrow."
+        said += f" {UNSTABLE} fewer than {STABLE_ITEMS} {few}s: interval likely too narrow."
     if 1 in units:
-        said += f" –: one {few} says nothing of others."
+        said += f" –: no interval for one {few}."
     return said
 
 
@@ -441,8 +443,8 @@ def _states(of: Comparison) -> list[Block]:
         text += f" {UNSTABLE} fewer than {STABLE_ITEMS} documents: rates on them are unstable."
     note = (
         "difference = p_S κ_S + p_U κ_U − p_G ρ_G, in points, exactly. κ_S and κ_U: share of S "
-        "and U that is right after; ρ_G: share of G that is wrong after. K_eq: the most samples of "
-        "the model before, with a verifier to choose among them, that one answer after is worth."
+        "and U that is right after; ρ_G: share of G that is wrong after. K_eq: the largest number "
+        "of samples of the model before, selected by a verifier, that one answer after is worth."
     )
     return [Text(text), Frame([*MODEL, *BY_STATE], rows).table(note)]
 
@@ -460,7 +462,7 @@ _STATE_COLUMNS: tuple[Column[ByState], ...] = (
     Column("K_eq", "", lambda one: k_label(one.k_eq)),
 )
 
-#: Where the change comes from, if it is known.
+#: The terms of the change, if the states are known.
 BY_STATE: tuple[Column[Line], ...] = (
     *(column.of(lambda line: line.by_state) for column in _STATE_COLUMNS),
     Column(
@@ -474,7 +476,7 @@ BY_STATE: tuple[Column[Line], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A model at one k, on all documents or on those of a state."""
+    """A point of a model's curves at one k, on all documents or on those of a state."""
 
     model: str
     state: str
@@ -485,11 +487,11 @@ class Point:
 
     @property
     def k(self) -> int:
-        """How many samples."""
+        """Number of samples."""
         return self.any_right.k[self.number]
 
     def of(self, values: Any) -> float | None:
-        """This point of a curve."""
+        """Return this point's value of a curve."""
         return None if values is None else float(values[self.number])
 
     @property
@@ -501,14 +503,14 @@ class Point:
 
 _PASS_AT_K = "Pass@k: one of k samples is right; unbiased (Equation 1)"
 _PASS_HAT_K = "pass^k: all k samples are right; unbiased"
-_BAND = "of Pass@k after minus before; holds at all k together"
+_BAND = "of Pass@k after minus before; simultaneous for all k"
 
 
 def _all_right(value: Callable[[CurveDifference], Any]) -> Callable[[Point], float | None]:
     return lambda one: None if one.all_right is None else one.of(value(one.all_right))
 
 
-#: A model's samples, at each k.
+#: Pass@k of a model at each k.
 CURVES: tuple[Column[Point], ...] = (
     Column("model", "AFTER's name", lambda one: one.model, "model"),
     Column("state", "of the documents, by the model before", lambda one: one.state, "state"),
@@ -536,7 +538,13 @@ CURVES: tuple[Column[Point], ...] = (
 
 
 def points_of(of: Comparison, *, every: bool = True, states: bool = True) -> list[Point]:
-    """All points of all models, or those at the reported k; on all documents, then by state."""
+    """List the points of all models: on all documents, then by state.
+
+    Args:
+        comparison: the comparison.
+        every: all k; else the reported ones.
+        states: include the points by state.
+    """
     points = []
     for name, one in of.curves.items():
         parts: list[tuple[str, int, CurveDifference, CurveDifference | None]] = [
@@ -560,14 +568,14 @@ def _curves(of: Comparison) -> list[Block]:
     columns = [column for column in CURVES if column.key not in left_out]
     seeds = {one.any_right.seeds for one in of.curves.values()}
     note = (
-        "before, after: Pass@k of samples, one of k right; all k: every one of k right. The band "
-        "holds at all k together, over documents"
+        "before, after: Pass@k, at least one of k samples right; all k: all of k right. The band "
+        "is simultaneous for all k, over documents"
     )
     note += " and training seeds" if max(seeds) > 1 else ""
     if 1 in seeds:
-        note += ". Of one training seed it says nothing of others"
+        note += ". With one training seed it does not cover other seeds"
     if 2 in seeds:
-        note += ". Of two training seeds it is wide"
+        note += ". With two training seeds it is wide"
     rows = points_of(of, every=False, states=False)
     blocks: list[Block] = [
         *(Text(_behind(name, one.any_right, several)) for name, one in of.curves.items()),
@@ -578,29 +586,28 @@ def _curves(of: Comparison) -> list[Block]:
         left_out = {"all_before", "all_after", *(() if several else ("model",))}
         columns = [column for column in CURVES if column.key not in left_out]
         note = (
-            "By the state before. The samples before decide between S and U: their Pass@K is 100% "
-            "on S and 0% on U, so that other samples of the same model would fall on S and rise on "
-            "U, too."
+            "By the state before. The samples before define S and U, so their Pass@K is 100% on S "
+            "and 0% on U; new samples of the same model would be lower on S and higher on U, too."
         )
         blocks.append(Frame(columns, by_state).table(note, words=1 + several))
     return blocks
 
 
 def _behind(name: str, curve: CurveDifference, several: bool) -> str:
-    """From which k on a model falls behind, and which others the band leaves possible."""
+    """Format the first k at which a model falls behind, and the values that the band allows."""
     told = f"{name}: " if several else ""
     if curve.behind is None:
-        told += f"Pass@k after is below that before at no k up to {curve.k[-1]}"
+        told += f"Pass@k after is not below that before at any k up to {curve.k[-1]}"
     else:
         told += f"Pass@k after falls below that before first at k = {curve.behind}"
     possible = [k for k in curve.behind_set if k is not None]
     none = None in curve.behind_set
     if not possible:
-        return f"{told} (95% confidence: at none)."
+        return f"{told} (95% confidence: at no k)."
     span = f"k = {possible[0]}"
     if len(possible) > 1:
         span = f"a k from {possible[0]} to {possible[-1]}"
-    return f"{told} (95% confidence: first at {span}{', or at none' if none else ''})."
+    return f"{told} (95% confidence: first at {span}{', or at no k' if none else ''})."
 
 
 def _case(of: Comparison, one: Changed, names: Mapping[int, str]) -> Case:
@@ -627,7 +634,7 @@ def _case(of: Comparison, one: Changed, names: Mapping[int, str]) -> Case:
 
 
 def _bounded(text: str) -> str:
-    """A text of which a page that is sent around can hold many: whole, or its start and its end."""
+    """Shorten a long text to its start and its end, to limit the size of the page."""
     if len(text) <= _TEXT:
         return text
     half = _TEXT // 2
@@ -636,7 +643,7 @@ def _bounded(text: str) -> str:
 
 
 def results(of: Comparison) -> dict[str, Any]:
-    """The content of results.json (schema 1; keys in docs/comparing.md)."""
+    """Build the content of results.json (schema 1; keys in docs/comparing.md)."""
     models: dict[str, dict[str, Any]] = {}
     for name, runs in of.after.items():
         judged = of.judged(name)
@@ -715,7 +722,7 @@ def results(of: Comparison) -> dict[str, Any]:
 def _each(
     found: Mapping[str, Mapping[str, Paired]], model: str, judged: bool
 ) -> dict[str, dict[str, Any]]:
-    """One model's figures by group."""
+    """Build one model's figures by group."""
     return {
         group: {"n": by_model[model].items, **paired(by_model[model], judged)}
         for group, by_model in found.items()
@@ -727,14 +734,14 @@ def _paths(rows: Logs) -> list[str]:
 
 
 def paired(one: Paired, judged: bool) -> dict[str, Any]:
-    """One model's figures; ``judged``: a document is right or wrong."""
+    """Build one model's figures; ``is_judged``: the numbers mean right or wrong."""
     columns = [*LEVELS, *TEST, *ADJUSTED, *_documents(judged)]
     (figures,) = Frame(columns, [Line(one)]).entries()
     return figures
 
 
 def _rows(of: Comparison) -> Rows:
-    """A row for each model over all documents, then for each group of tasks, then each group."""
+    """List a row for each model: on all documents, by group of tasks, by group."""
     own = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
     own |= of.figures if of.choice.by is None else {}
     groups = (*of.found.aggregates.items(), *of.found.groups.items())

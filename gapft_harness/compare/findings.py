@@ -1,4 +1,4 @@
-"""What is found between the model before and each model after: differences, tests, terms."""
+"""Compute the findings for each model after: differences, intervals, tests, terms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import natural
 from gapft_harness.verdicts.table import Verdicts
 
-#: Every draw derives from this one and its purpose, so that a comparison can be repeated.
+#: Every random draw derives from this seed and its purpose, so a comparison is reproducible.
 _SEED = 0
 
 
@@ -34,10 +34,10 @@ class Numbers:
     Attributes:
         before: shape (P,).
         after: by model, shape (S, P).
-        clusters: shape (P,), the number of each item's cluster; None: each item is one.
-        groups: shape (P,), each item's group; None: nothing to compare by.
-        strata: shape (P,), each item's task, where means are over tasks that count alike; None:
-            where they are over items.
+        clusters: shape (P,), the number of each item's cluster; None: items are independent.
+        groups: shape (P,), each item's group; None: no groups.
+        strata: shape (P,), the number of each item's task, for means over tasks with equal
+            weights; None: means are over items.
     """
 
     before: NDArray[np.float64]
@@ -47,12 +47,16 @@ class Numbers:
     strata: NDArray[np.int64] | None = None
 
     def binary(self, *models: str) -> bool:
-        """Whether every number before, and of these models or of all, is 0 or 1."""
+        """Return whether all numbers before, and of these models or of all, are 0 or 1."""
         after = [self.after[name] for name in models or self.after]
         return all(bool(((of == 0) | (of == 1)).all()) for of in (self.before, *after))
 
     def part(self, members: NDArray[np.bool_]) -> Numbers:
-        """Some of the items, without strata; clusters are numbered anew."""
+        """Select items, without strata; clusters are renumbered.
+
+        Args:
+            members: shape (P,), whether an item is selected.
+        """
         clusters = None
         if self.clusters is not None:
             clusters = np.unique(self.clusters[members], return_inverse=True)[1]
@@ -60,7 +64,7 @@ class Numbers:
         return Numbers(self.before[members], after, clusters)
 
     def weights(self) -> NDArray[np.float64]:
-        """Shape (P,), of mean 1: what each item counts in a mean."""
+        """Return each item's weight in a mean, shape (P,), with mean 1."""
         if self.strata is None:
             return np.ones(len(self.before))
         sizes = np.bincount(self.strata)
@@ -70,12 +74,12 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Tasks whose mean lm_eval reports as a group's.
+    """A group of tasks whose mean lm_eval reports.
 
     Attributes:
-        name: the group's.
-        tasks: those it is a mean of.
-        weighted: by their numbers of documents; else each task counts alike.
+        name: the group's name.
+        tasks: the tasks in the mean.
+        weighted: whether tasks are weighted by their numbers of documents; else equally.
     """
 
     name: str
@@ -85,22 +89,22 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """One model against the one before, on some items.
+    """A model compared with the model before, on some items.
 
     Attributes:
-        items: how many.
-        units: what is drawn for the interval: clusters, or items where these are independent.
-        seeds: training seeds of the model.
+        items: number of items.
+        units: number of units resampled for the interval: clusters, or items if independent.
+        seeds: number of training seeds of the model.
         before: mean of the model before.
-        after: mean of this one, over seeds and items.
+        after: mean of this model, over seeds and items.
         difference: mean of the paired differences.
-        interval: its 95% interval over seeds and units; None where there is one unit.
+        interval: 95% interval of the difference over seeds and units; None with one unit.
         test: ``mcnemar`` or ``sign_flip``.
-        p_value: of the test, two-sided.
-        gained: items, summed over seeds, whose number rose.
-        lost: whose number fell.
-        binary: whether every number is 0 or 1.
-        p_holm: adjusted for all tests of the same table; None where it is the only one.
+        p_value: two-sided p-value of the test.
+        gained: number of items whose number rose, summed over seeds.
+        lost: number of items whose number fell, summed over seeds.
+        is_binary: whether all numbers are 0 or 1.
+        p_holm: p-value adjusted for all tests of the table; None if it has only one test.
     """
 
     items: int
@@ -120,11 +124,11 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class ByState:
-    """Where a model's difference comes from, by the state before (Equation 9).
+    """The terms of a model's difference by the state before (Equation 9).
 
     Attributes:
-        counts: pooled over seeds.
-        k_eq: the most source samples that one decode of it is worth.
+        counts: the decomposition, pooled over seeds.
+        k_eq: the largest number of source samples that one decode of the model is worth.
     """
 
     counts: Decomposition
@@ -133,14 +137,14 @@ class ByState:
 
 @dataclass(frozen=True, slots=True)
 class CompareFindings:
-    """All that is found.
+    """All findings of a comparison.
 
     Attributes:
-        models: by name; none where the tasks' numbers have no mean in common.
-        groups: by group, then by model's name.
-        aggregates: by lm_eval's group of tasks, then by model's name.
-        states: shape (P,), G, S and U, if the source's samples are there.
-        by_state: by model's name, likewise.
+        models: findings by model's name; empty if the tasks' numbers have no common mean.
+        groups: findings by group, then by model's name.
+        aggregates: findings by lm_eval's group of tasks, then by model's name.
+        states: shape (P,), G, S or U; None without the source's samples.
+        by_state: terms by model's name; empty without the source's samples.
     """
 
     models: dict[str, Paired]
@@ -158,14 +162,14 @@ def find(
     aggregates: Sequence[Aggregate] = (),
     whole: bool = True,
 ) -> CompareFindings:
-    """Computes everything.
+    """Compute all findings.
 
     Args:
         table: the numbers.
-        samples: the source's samples, if they are there.
-        tasks: shape (P,), each item's task; with ``aggregates``.
+        samples: the source's samples, if given.
+        tasks: shape (P,), each item's task; needed for ``aggregates``.
         aggregates: groups of tasks.
-        whole: whether all items together have a mean that says something.
+        has_common_mean: whether a mean over all items is meaningful.
     """
     models = _adjusted({"": paired(table, "all")})[""] if whole else {}
     groups = {}
@@ -191,7 +195,7 @@ def find(
 
 
 def paired(table: Numbers, purpose: str) -> dict[str, Paired]:
-    """Every model against the one before; what is found of one does not rest on the others."""
+    """Compare every model with the one before; each result is independent of the other models."""
     items = len(table.before)
     clusters = np.arange(items) if table.clusters is None else table.clusters
     units = int(clusters.max()) + 1
@@ -228,7 +232,11 @@ def _means(
     strata: NDArray[np.int64] | None,
     stream: Stream,
 ) -> NDArray[np.float64]:
-    """Replicates of the columns' means; with strata drawn within each, and these count alike."""
+    """Resample the columns' means; with strata, within each stratum, with equal weights.
+
+    Returns:
+        Shape (replicates, columns).
+    """
     if strata is None:
         return resampled_means(columns, clusters, replicates=REPLICATES, stream=stream)
     means = []
@@ -244,7 +252,11 @@ def _means(
 def _test(
     difference: NDArray[np.float64], table: Numbers, binary: bool, stream: Stream
 ) -> tuple[str, float]:
-    """McNemar's exact test of one seed's independent items; else signs of sums are flipped."""
+    """Use McNemar's exact test for independent binary items of one seed; else sign flips.
+
+    Returns:
+        The test's name, and its two-sided p-value.
+    """
     alike = table.clusters is None and table.strata is None
     if len(difference) == 1 and alike and binary:
         return "mcnemar", mcnemar(int((difference > 0).sum()), int((difference < 0).sum()))
@@ -261,7 +273,7 @@ def _by_state(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verd
 
 
 def _adjusted(table: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:
-    """The same with p-values adjusted for all tests of the table, where it has several."""
+    """Adjust p-values for all tests of the table (Holm), if it has several."""
     tests = [one.p_value for of in table.values() for one in of.values()]
     if len(tests) < 2:
         return table

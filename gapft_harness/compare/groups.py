@@ -1,7 +1,7 @@
-"""lm_eval's groups of tasks: which tasks a group's number is a mean of, and how they count.
+"""Find lm_eval's groups of tasks: the tasks in a group's mean, and their weights.
 
-Results files say a group's number and its tasks' numbers, and not whether each task counts by its
-documents (``weight_by_size``) or alike: that is told by which mean the number is.
+Results files have the numbers of a group and of its tasks, but not whether tasks are weighted by
+documents (``weight_by_size``) or equally. This module computes both means and compares.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from gapft_harness.compare.findings import Aggregate
 from gapft_harness.compare.reading import Figure
 from gapft_harness.verdicts.places import Evaluation
 
-#: How far a group's number may be from the mean that it is.
+#: Tolerance between a group's number and the recomputed mean.
 _ROUNDING = 1e-9
 
 
 def aggregates(
     runs: Sequence[Evaluation], figures: Mapping[str, Figure]
 ) -> tuple[list[Aggregate], list[str]]:
-    """The groups whose mean can be compared, and a sentence on each that cannot.
+    """Find the groups whose mean can be compared, and a note on each that cannot.
 
     Args:
-        runs: BEFORE first.
-        figures: by task, what is compared.
+        runs: the runs, BEFORE first.
+        figures: by task, the compared metric.
     """
     found, left_out = [], []
     by_group: dict[str, list[Mapping[str, Any]]] = {}
@@ -42,19 +42,19 @@ def aggregates(
         key = keys.pop()
         members = [task for task in leaves if key in _numbers(told[0], task)]
         if not set(members) <= set(figures):
-            continue  # --task took some
+            continue  # --task selected some of its tasks
         logarithms = any(figures[task].negative_log for task in compared)
         if keys or logarithms or key not in told[0]["groups"][name]:
             left_out.append(
                 f"group {name} is left out: lm_eval's results file has no mean of the compared "
-                "metrics for it; --metric takes one for all tasks"
+                "metrics for it; --metric chooses one metric for all tasks"
             )
             continue
         ways = [way for way in (True, False) if all(_is(of, name, key, way) for of in told)]
         if not ways:
             left_out.append(
-                f"group {name} is left out: its {key} in lm_eval's results file is no mean of its "
-                "tasks'"
+                f"group {name} is left out: its {key} in lm_eval's results file is not the mean of "
+                "its tasks"
             )
             continue
         found.append(Aggregate(name, tuple(members), ways[0]))
@@ -62,7 +62,7 @@ def aggregates(
 
 
 def _leaves(name: str, children: Mapping[str, Any], seen: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yields the tasks of a group and of the groups in it."""
+    """Yield the tasks of a group and of the groups in it."""
     for child in children.get(name, ()):
         if child in children and child not in seen:
             yield from _leaves(child, children, (*seen, child))
@@ -76,7 +76,7 @@ def _numbers(facts: Mapping[str, Any], task: str) -> Mapping[str, Any]:
 
 
 def _is(facts: Mapping[str, Any], group: str, key: str, weighted: bool) -> bool:
-    """Whether a group's number is its tasks' mean, weighted by documents or not."""
+    """Return whether a group's number is its tasks' mean, weighted by documents or equally."""
     of = [
         (numbers[key], _size(facts, task) if weighted else 1)
         for task in _leaves(group, facts.get("group_subtasks", {}))

@@ -1,4 +1,4 @@
-"""Items with the texts before and after, read from the logs again, for pages and for programs."""
+"""Items with their texts before and after, read again from the logs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from gapft_harness.report.explorer.explored import (
 from gapft_harness.report.rendering.wording import number
 from gapft_harness.verdicts.sample_logs import LogRow, seekable
 
-#: Most documents that explorer.html shows.
+#: Maximum number of documents in explorer.html.
 EXPLORED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """One item under one seed of a model.
+    """A changed item under one seed of a model.
 
     Attributes:
-        model: its name.
+        model: the model's name.
         seed: number of the run, from 1.
-        position: the item's, in the comparison's arrays.
-        gained: whether its number rose.
+        position: the item's index in the comparison's arrays.
+        is_gained: whether its number rose.
         before: the row of the log before.
         after: the row after.
     """
@@ -50,11 +50,11 @@ class Changed:
 
 
 def changed(of: Comparison, most: int | None = None) -> Iterator[Changed]:
-    """Yields gained and lost items: by model, by seed, in the order of the log before.
+    """Yield gained and lost items: by model, by seed, in the order of the log before.
 
     Args:
-        of: the comparison.
-        most: of each model no more gained and no more lost ones than these.
+        comparison: the comparison.
+        limit: maximum number of gained, and of lost, items of each model.
     """
     with _reading() as record:
         for model, runs in of.after.items():
@@ -76,7 +76,7 @@ def changed(of: Comparison, most: int | None = None) -> Iterator[Changed]:
 
 
 def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
-    """Yields the texts of some items, by their places in the comparison's arrays."""
+    """Yield the texts of items, given their indices in the comparison's arrays."""
     with _reading() as record:
         for position in positions:
             before = record(of.before, int(of.rows_before[position]))
@@ -94,7 +94,7 @@ def entries(of: Comparison, positions: Sequence[int]) -> Iterator[Entry]:
 
 
 def item_rows(of: Comparison, rose: str, fell: str) -> Iterator[tuple[object, ...]]:
-    """One row for each document and seed whose number rose or fell, with whole texts."""
+    """Yield a row for each document and seed whose number changed, with complete texts."""
     states, groups = of.found.states, of.table.groups
     yield (
         "model", "seed", "seed_name", "change", "task", "doc_id", "document", "group", "state",
@@ -115,7 +115,7 @@ def item_rows(of: Comparison, rose: str, fell: str) -> Iterator[tuple[object, ..
 
 
 def explored(of: Comparison, most: int = EXPLORED) -> Explored:
-    """What explorer.html shows."""
+    """Build the content of explorer.html."""
     positions = explored_positions(of, most)
     judged = of.judged()
 
@@ -138,8 +138,8 @@ def explored(of: Comparison, most: int = EXPLORED) -> Explored:
     left_out = ""
     if len(positions) < len(of.items):
         left_out = (
-            f" {len(positions):,} of {len(of.items):,} documents are here: of those that changed "
-            f"and of the others as many as fit, in the order of a hash."
+            f" This page has {len(positions):,} of {len(of.items):,} documents: changed ones "
+            f"first, then others, chosen by a hash."
         )
     return Explored(
         title=f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",
@@ -162,18 +162,18 @@ def explored(of: Comparison, most: int = EXPLORED) -> Explored:
 
 
 def explored_positions(of: Comparison, most: int = EXPLORED) -> list[int]:
-    """Positions of changed documents first, and of the others as many as fit; as in the log."""
+    """Choose changed documents first, then others up to the limit; return them in log order."""
     unchanged = np.ones(len(of.items), dtype=bool)
     for after in of.table.after.values():
         unchanged &= (after == of.table.before).all(axis=0)
-    # items are in the order of their hashes, so these are drawn, and always the same
+    # items are sorted by hash, so this choice is random but reproducible
     shown = np.argsort(unchanged, kind="stable")[:most]
     positions: list[int] = shown[np.argsort(of.rows_before[shown])].tolist()
     return positions
 
 
 def names_of(of: Comparison, positions: list[int]) -> list[str]:
-    """Distinct names of documents: ``doc_id``, with the task or a hash where it is not enough."""
+    """Return distinct names of documents: ``doc_id``, with task or hash if needed."""
     rows = of.rows_before[positions].tolist()
     named = [
         (of.items[p][0], of.before.doc_ids[row]) for p, row in zip(positions, rows, strict=True)
@@ -187,7 +187,7 @@ def names_of(of: Comparison, positions: list[int]) -> list[str]:
 
 @contextmanager
 def _reading() -> Iterator[Callable[[Rows, int], LogRow]]:
-    """Reads rows by their numbers; each log is opened once."""
+    """Provide a function that reads rows by their numbers, and opens each log once."""
     with ExitStack() as stack:
         readers: dict[Path, Callable[[int, int], LogRow]] = {}
 

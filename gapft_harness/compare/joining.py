@@ -1,4 +1,4 @@
-"""Puts the rows of all logs side by side, by the content of their documents."""
+"""Join the rows of all logs by the content of their documents."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gapft_harness.compare.reading import Rows
 from gapft_harness.core.errors import UserError, plain
 from gapft_harness.verdicts.places import Evaluation
 
-#: An item: task, content, and the number of the document where content alone does not tell.
+#: An item: task, content hash, and the document's number if the content is not unique.
 Item = tuple[str, bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The items that all logs hold, sorted by content, so that the order of rows plays no part.
+    """The items in all logs, sorted by content, so the order of rows has no effect.
 
     Attributes:
-        items: P of them.
-        before: shape (P,), rows of BEFORE.
-        after: for every run, shape (P,), its rows.
-        left_out: items that not all logs hold.
-        repeated: items whose content occurs more than once.
+        items: the P items.
+        before: shape (P,), row indices of BEFORE.
+        after: for every run, its row indices, shape (P,).
+        left_out: number of items that are not in all logs.
+        repeated: number of items whose content occurs more than once.
     """
 
     items: tuple[Item, ...]
@@ -38,44 +38,44 @@ class Joined:
 
 
 def refuse_other_tasks(before: Evaluation, after: Evaluation) -> None:
-    """Compares tasks and versions, where the files' names and lm_eval's results tell them.
+    """Check that tasks and versions are equal, if file names and lm_eval's results show them.
 
     Raises:
         UserError: they differ.
     """
     if "" in (*before.tasks, *after.tasks):
-        return  # a renamed file: its documents will tell
+        return  # a renamed file: the documents decide
     if len(before.logs) == len(after.logs) == 1 and before.logs[0].kind != after.logs[0].kind:
-        return  # each tool has names of its own
+        return  # each tool has its own task names
     if before.tasks != after.tasks:
         only = sorted(set(before.tasks) ^ set(after.tasks))
         raise UserError(
-            f"{before} is of {_listed(before.tasks)}, {after} of {_listed(after.tasks)}; expected "
-            f"the same tasks in both (of one alone: {_listed(only)}); --task NAME takes some"
+            f"{before} has the tasks {_listed(before.tasks)}, {after} has {_listed(after.tasks)}; "
+            f"expected the same tasks (only in one: {_listed(only)}); --task NAME selects tasks"
         )
     for mine, other in zip(before.logs, after.logs, strict=True):
         known = None not in (mine.version, other.version)
         if known and mine.version != other.version:
             raise UserError(
-                f"{mine.path} is of version {mine.version} of task {mine.task}, {other.path} of "
-                f"version {other.version}: prompts or scores may differ; evaluate both with one "
+                f"task {mine.task}: {mine.path} has version {mine.version}, {other.path} has "
+                f"version {other.version}, so prompts or scores may differ; evaluate both with one "
                 "version"
             )
 
 
 def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
-    """Joins by task and content.
+    """Join rows by task and content.
 
-    Where a content occurs more than once in a log, its rows are told apart by ``doc_id``. What
-    joins logs of different kinds, ``mixed`` says.
+    Rows with a content that occurs more than once in a log are distinguished by ``doc_id``. See
+    ``mixed`` for logs of different kinds.
 
     Args:
-        before: of the one run before.
-        afters: of each run after.
-        common: leave out what not all hold.
+        before: rows of the run before.
+        afters: rows of each run after.
+        common: drop items that are not in all logs.
 
     Raises:
-        UserError: a document twice, none in common, or one missing without ``common``.
+        UserError: a duplicate document, no common document, or a missing one without ``common``.
     """
     tasks = [{log.task for log in rows.logs} for rows in (before, *afters)]
     named = "" not in tasks[0] and all(of == tasks[0] for of in tasks)
@@ -84,9 +84,9 @@ def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
     everything = set().union(*indices)
     if not shared:
         raise UserError(
-            f"{before.place(0)} and {afters[0].place(0)}: no document in common; were both "
-            "run on the same data? If a field differs from run to run (shuffled options), "
-            "join on those that do not: --on FIELD"
+            f"{before.place(0)} and {afters[0].place(0)}: no common document; check that both were "
+            "run on the same data. If a field differs between runs (shuffled options), join on "
+            "other fields: --on FIELD"
         )
     if not common:
         for rows, found in zip(afters, indices[1:], strict=True):
@@ -103,7 +103,7 @@ def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
 
 
 def index(rows: Rows, *, with_task: bool) -> dict[Item, int]:
-    """The row of every item; a row without a number is none.
+    """Map every item to its row; rows without a number are skipped.
 
     Raises:
         UserError: an item has two rows.
@@ -118,9 +118,9 @@ def index(rows: Rows, *, with_task: bool) -> dict[Item, int]:
         item = (task, content, rows.doc_ids[row] if times[task, content] > 1 else "")
         if item in found:
             raise UserError(
-                f"{rows.place(found[item])} and {rows.place(row)}: the same document twice "
-                f"({rows.document(row)}); was a log written to twice, or do the fields of --on not "
-                "tell documents apart?"
+                f"{rows.place(found[item])} and {rows.place(row)}: duplicate document "
+                f"({rows.document(row)}); check whether a log was written twice, or choose fields "
+                "for --on that identify documents"
             )
         found[item] = row
     return found
@@ -133,8 +133,8 @@ def _refuse_missing(
     said = "; ".join(filter(None, lacking))
     if said:
         raise UserError(
-            f"{said}; were both run on the same data with the same --limit? --common compares the "
-            "documents that all logs hold and score"
+            f"{said}; check that both were run on the same data with the same --limit, or compare "
+            "only the documents that all logs contain and score: --common"
         )
 
 

@@ -1,13 +1,13 @@
-"""Logs of different kinds, one before and another after: their numbers, and what joins them.
+"""Join logs of different kinds, one before and another after, and choose their metrics.
 
-Each tool keeps another document of the same problem, so their hashes differ. Where not one
-document joins by content, a row before and a row after are the same if
+Each tool logs a different document for the same problem, so the hashes differ. If no document
+joins by content, a row before and a row after match if
 
 - the prompt of one is the prompt of the other, or a text field of its document, and
-- their gold answers are the same, where both have one.
+- their gold answers are equal, if both have one.
 
 Texts are compared in Unicode's form NFC, with every run of white space as one blank and none at
-either end; letters keep their case. A row that has several counterparts has none.
+either end; the case of letters counts. A row with several matches is not joined.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.verdicts.places import Evaluation, Log
 from gapft_harness.verdicts.sample_logs import LogRow, SampleLog, digest, log_rows, seekable
 
-#: Documents that did not join, of each side, that a message shows.
+#: Number of unmatched documents of each side in a message.
 _SHOWN = 3
-#: Letters of a prompt or a gold answer in that message.
+#: Maximum characters of a prompt or a gold answer in that message.
 _LETTERS = 60
 
 
 def normalised(text: str) -> str:
-    r"""A text as it is compared across kinds of logs.
+    r"""Normalise a text for the comparison across kinds of logs.
 
     >>> normalised(" What is\n 2+2? ")
     'What is 2+2?'
@@ -46,10 +46,10 @@ def normalised(text: str) -> str:
 def figures_in(
     run: Evaluation, figures: Mapping[str, Figure], source: Evaluation, choice: CompareChoice
 ) -> dict[str, Figure]:
-    """By task, the number of a run: that of BEFORE, or its log's first where another kind lacks it.
+    """Choose a run's metric for each task: BEFORE's, or the log's first if its kind lacks that.
 
     Raises:
-        UserError: a log is empty or its first row names no metric.
+        UserError: a log is empty, or its first row has no metric.
     """
     found = {}
     for log in run.logs:
@@ -70,18 +70,18 @@ def join_kinds(
     model: str, before: Rows, after: Rows, mine: Mapping[str, Figure], theirs: Mapping[str, Figure],
     choice: CompareChoice,
 ) -> Iterator[Text]:  # fmt: skip
-    """Gives rows after the contents of their counterparts before, and yields what to know of it.
+    """Set the contents of rows after to those of their matches before, and yield notes on it.
 
     Raises:
-        UserError: fewer than all documents of both joined, without ``--common``, or none; it shows
-            the first three of each that did not.
+        UserError: no document matched, or not all without ``--common``; the message shows the
+            first three unmatched ones of each side.
     """
     kinds = [", ".join(sorted({log.kind for log in rows.logs})) for rows in (before, after)]
     if kinds[0] == kinds[1]:
         return
     figures = [", ".join(sorted({*map(str, of.values())})) for of in (mine, theirs)]
     if figures[0] != figures[1]:
-        yield Text(f"{model}: {figures[1]} of its {kinds[1]} logs is held against {figures[0]}")
+        yield Text(f"{model}: {figures[1]} of its {kinds[1]} logs is compared with {figures[0]}")
     if choice.on or not {*before.contents}.isdisjoint(after.contents):
         return
     pairs = _pairs(_asked(before, mine), _asked(after, theirs))
@@ -99,20 +99,20 @@ def join_kinds(
         lines = [f"  {a or '(none)'} | {b or '(none)'}" for a, b in zip_longest(*shown)]
         raise UserError(
             f"{before.logs[0].path} ({kinds[0]}) and {after.logs[0].path} ({kinds[1]}): {said} "
-            "joined by prompt and gold answer; --on FIELD=FIELD joins by a field of each"
-            + (", --common compares those that joined" if pairs else "")
-            + "; the first that did not, before and after:\n"
+            "matched by prompt and gold answer; --on FIELD=FIELD joins by a field of each"
+            + (", --common compares the matched ones" if pairs else "")
+            + "; the first unmatched ones, before and after:\n"
             + "\n".join(lines)
         )
     yield Text(
-        f"{model}: joined by prompt and gold answer, for logs of {kinds[0]} and of {kinds[1]} hold "
-        f"other documents: {said}"
+        f"{model}: matched by prompt and gold answer, since documents of {kinds[0]} and of "
+        f"{kinds[1]} differ: {said}"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Hashes of a row's prompt, of all its texts, and of its gold answer if it has one."""
+    """Hashes of a row's prompt, of all its texts, and of its gold answer (None without one)."""
 
     prompt: bytes
     texts: frozenset[bytes]
@@ -133,7 +133,7 @@ def _asked(rows: Rows, figures: Mapping[str, Figure]) -> list[_Asked]:
 
 
 def _pairs(before: list[_Asked], after: list[_Asked]) -> dict[int, int]:
-    """The row before of each row after that has one, and is its only one."""
+    """Match each row after to a row before, if the match is unique in both directions."""
     by_text: dict[bytes, set[int]] = defaultdict(set)
     by_prompt: dict[bytes, set[int]] = defaultdict(set)
     for row, asked in enumerate(before):
@@ -166,7 +166,7 @@ def _hash(text: str) -> bytes:
 
 
 def _shown(rows: Rows, alone: list[int]) -> list[str]:
-    """The first rows that have no counterpart, as a message shows them."""
+    """Format the first unmatched rows for a message."""
     told = []
     with ExitStack() as stack:
         readers: dict[Path, Any] = {}

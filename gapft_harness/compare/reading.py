@@ -1,4 +1,4 @@
-"""Reads sample logs line by line; of each line a few numbers and hashes are kept."""
+"""Read sample logs line by line, and keep a few numbers and hashes of each line."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _REMEDY = "gapft rejudge LOG --verifier NAME judges its responses"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The number that is compared: a metric under a filter.
+    """The compared number: a metric under a filter.
 
     Attributes:
-        metric: as the log names it.
+        metric: the metric's name in the log.
         filter: lm_eval's filter.
         negative_log: whether the logarithm of a perplexity is compared; see ``verdicts/scales.py``.
     """
@@ -42,7 +42,7 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """What is compared, for people and in results.json."""
+        """The name of the compared number, for people and in results.json."""
         return f"log {self.metric}" if self.negative_log else self.metric
 
     def __str__(self) -> str:
@@ -51,25 +51,25 @@ class Figure:
 
 @dataclass(slots=True)
 class Rows:
-    """What is kept of a run's rows; row i is ``…[i]`` in each.
+    """The columns that are kept of a run's rows; row i is element i of each.
 
     Attributes:
-        logs: the run's logs; ``log`` holds numbers of these.
+        logs: the run's logs; ``log`` has indices of these.
         contents: hash of the document, or of the fields that it is joined on.
-        values: the metric; NaN where a document has none.
-        unscored: by task, how many rows have null or NaN in place of it.
-        unmeasured: by task, how many rows the metric does not apply to.
-        scales: by task, how the values were made of the log's numbers.
-        clusters: hash of the cluster field, if there is one.
-        groups: the text of the field to compare by, if there is one.
-        prompts: hash of the prompt as lm_eval gives it, "" where it does not.
-        targets: the same of the gold answer.
+        values: the metric; NaN if a document has none.
+        unscored: by task, the number of rows with null or NaN as the metric.
+        unmeasured: by task, the number of rows that the metric does not apply to.
+        scales: by task, how the values were computed from the log's numbers.
+        clusters: hash of the cluster field; empty without one.
+        groups: text of the field to compare by; empty without one.
+        prompts: lm_eval's hash of the prompt; "" without one.
+        targets: the same for the gold answer.
         doc_ids: lm_eval's number of the document.
-        log: in which log.
-        lines: at which line, from 1.
-        offsets: at which byte the line begins.
-        filters: by task, all filters that were met.
-        metrics: by task, the metrics that the first row names.
+        log: index of the row's log.
+        lines: line number, from 1.
+        offsets: byte offset of the line.
+        filters: by task, all filters in the log.
+        metrics: by task, the metrics in the first row.
     """
 
     logs: tuple[Log, ...]
@@ -90,31 +90,37 @@ class Rows:
     metrics: dict[str, list[str]] = field(default_factory=dict)
 
     def place(self, row: int) -> str:
-        """File and line, for a message."""
+        """Return a row's file and line, for messages."""
         return self.logs[self.log[row]].name_entry(self.lines[row])
 
     def document(self, row: int) -> str:
-        """lm_eval's number of a row's document, for a message."""
+        """Return lm_eval's number of a row's document, for messages."""
         return f"doc_id {plain(self.doc_ids[row])}"
 
     def task(self, row: int) -> str:
-        """The task of a row."""
+        """Return the task of a row."""
         return self.logs[self.log[row]].task
 
 
 def read(
     run: Evaluation, figures: Mapping[str, Figure], choice: CompareChoice, side: int = 0
 ) -> Rows:
-    """Read a run's logs, each by the figure of its task; ``side`` is 1 for a run after.
+    """Read a run's logs, each with the metric of its task.
+
+    Args:
+        run: the run.
+        figures: by task, the metric.
+        choice: the user's options.
+        side: 0 for the run before, 1 for a run after.
 
     Raises:
-        UserError: a line is no row of lm_eval's, lacks what is asked, or has no number and
-            ``choice.common`` is not set; or the rows do not make what the log reports.
+        UserError: an invalid row, a missing field, a row without a number if ``choice.common`` is
+            not set, or rows whose mean differs from the one that the log reports.
     """
     rows = Rows(run.logs)
-    known: dict[Any, Any] = {}  # texts and hashes that recur are held once
+    known: dict[Any, Any] = {}  # repeated texts and hashes are stored once
     for number, log in enumerate(run.logs):
-        # a renamed file does not tell its task
+        # the task of a renamed file is unknown
         figure = figures.get(log.task) or next(iter(figures.values()))
         source = SampleLog(log, figure.filter)
         numbers = _Numbers(figure.metric)
@@ -150,14 +156,14 @@ def read(
 
 @dataclass(slots=True)
 class _Numbers:
-    """The numbers of a log's rows by one metric, and what is there where a row has none.
+    """The values of one metric in a log's rows, and facts about rows without one.
 
     Attributes:
-        metric: its name.
-        values: NaN where a row has none.
-        unscored: how many rows have null or NaN.
-        known: the metrics that rows name.
-        first: the first row without a score.
+        metric: the metric's name.
+        values: the values; NaN for a row without one.
+        unscored: number of rows with null or NaN.
+        names: the metrics named in rows.
+        first_unscored: the first row without a score.
     """
 
     metric: str
@@ -167,10 +173,10 @@ class _Numbers:
     first: LogRow | None = None
 
     def add(self, row: LogRow) -> None:
-        """Take in a row.
+        """Add a row.
 
         Raises:
-            UserError: the metric is no number there.
+            UserError: the metric is not a number in this row.
         """
         self.known.update(dict.fromkeys(row.named))
         value = row.read_number(self.metric)
@@ -183,19 +189,20 @@ class _Numbers:
         """Check that the log has the metric, for every document unless ``common``.
 
         Raises:
-            UserError: no row names it, or documents have no number.
+            UserError: no row has the metric, or documents have no number.
         """
         total = len(self.values)
         measured = total - sum(map(math.isnan, self.values))
         if not measured and not self.unscored:
             raise UserError(
-                f"{log.path}: no metric {self.metric!r}; {did_you_mean(self.metric, self.known)}"
+                f"{log.path}: unknown metric {self.metric!r}; "
+                f"{did_you_mean(self.metric, self.known)}"
             )
         if self.first is None or (common and measured):
             return
         if self.metric not in self.first.fields:
-            _ = self.first.metrics  # raises: a row names no metrics at all
-        remedy = "--common compares the documents that all logs score" if measured else _REMEDY
+            _ = self.first.metrics  # raises: the row has no metrics
+        remedy = "--common compares only documents that all logs score" if measured else _REMEDY
         raise self.first.number_error(
             self.metric,
             f"expected a number; {self.unscored:,} of {total:,} documents have none; {remedy}",
@@ -203,10 +210,10 @@ class _Numbers:
 
 
 def figures_of(run: Evaluation, choice: CompareChoice) -> dict[str, Figure]:
-    """By task, the metric and the filter to compare: those chosen, or else its log's.
+    """Choose for each task the metric and the filter: the user's, or else the first in its log.
 
     Raises:
-        UserError: a log is empty, names no metric, or nothing in it was graded.
+        UserError: a log is empty, has no metric, or nothing in it was graded.
     """
     found = {}
     for log in run.logs:

@@ -1,4 +1,4 @@
-"""How many of several samples a document passed, from logs of a model before or after."""
+"""Count how many of several samples of each document pass, from sample logs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from gapft_harness.verdicts.places import Evaluation, Log, runs_of
 from gapft_harness.verdicts.sample_logs import Criterion, LogRow, digest, log_rows
 
 _REMEDY = (
-    "samples need verdicts (gapft gap logs them), an unbiased pass@1 over several responses, or "
-    "several logs, one for each; gapft import --judge has the task judge each response and "
-    "finds the states"
+    "samples need verdicts (as in logs of gapft gap), an unbiased pass@1 over several responses, "
+    "or one log for each sample; gapft import --judge lets the task judge each response and finds "
+    "the states"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Samples of a document that passed, all of them, and a line that told so.
+    """How many samples of a document passed.
 
     Attributes:
-        texts: hashes of the samples; empty where the log does not have them.
-        passed: of each sample; empty where only their number is known.
+        passing: number of samples that passed.
+        samples: number of samples.
+        place: file and line of a row with these numbers.
+        texts: hashes of the samples' texts; empty if the log has no texts.
+        passed: whether each sample passed; empty if only their number is known.
     """
 
     passing: int
@@ -52,7 +55,7 @@ class _Count:
         )
 
 
-#: A document: its hash, and its number where the hash alone does not tell.
+#: A document: its hash, and its number if the hash is not unique.
 _Key = tuple[bytes, str]
 
 
@@ -61,11 +64,11 @@ class Sampled:
     """Samples of P documents by one model.
 
     Attributes:
-        passing: shape (P,), how many passed.
-        k: samples of each document.
+        passing: shape (P,), number of samples that passed.
+        k: number of samples of each document.
         paths: the logs.
-        warning: what suggests that they are no independent samples; empty: nothing does.
-        alike: how many documents have one text in all their samples, as short answers often do.
+        warning: signs that the samples are not independent; empty: none.
+        alike: number of documents with identical texts in all samples, usual for short answers.
     """
 
     passing: NDArray[np.int64]
@@ -83,10 +86,10 @@ class SampleReader:
     counts for rows of one sample, and where it was chosen for all rows that name it.
 
     Attributes:
-        choice: how documents are joined.
-        items: the documents; rows of others are left out.
-        figure: the metric and filter for rows of one sample.
-        source: BEFORE, whose own decode is no sample.
+        choice: the user's options.
+        items: the documents; rows of other documents are skipped.
+        figure: metric and filter for rows of one sample.
+        source: BEFORE, whose own decode is not a sample.
     """
 
     choice: CompareChoice
@@ -95,32 +98,32 @@ class SampleReader:
     source: Evaluation
 
     def named(self, arguments: Sequence[str], option: str) -> Sampled:
-        """The samples in the logs that an option names.
+        """Read the samples in the logs of an option.
 
         Raises:
-            UserError: as ``read``.
+            UserError: as in ``read``.
         """
         how: Any = {"latest": self.choice.latest, "plugin_files": self.choice.plugin_files}
         runs = [run for argument in arguments for run in runs_of(argument, **how)]
         return self.read(runs, f"{option} {arguments[0]}")
 
     def read(self, runs: Sequence[Evaluation], what: str, *, own: bool = False) -> Sampled:
-        """The samples in some logs.
+        """Read the samples in some logs.
 
         Args:
-            runs: further samples each.
-            what: begins messages.
-            own: whether they may be BEFORE itself, which has several samples a row.
+            runs: the runs; each adds samples.
+            title: the beginning of messages.
+            may_be_before: whether a run may be BEFORE itself, with several samples per row.
 
         Raises:
-            UserError: a document has none, or not as many as another, a row does not tell, or a
-                log is there twice.
+            UserError: a document has no samples or a different number of them, a row has no
+                outcome, or a duplicate log.
         """
         keys = [(digest, doc_id) for _, digest, doc_id in self.items]
         if len(set(keys)) < len(keys):
             raise UserError(
-                f"{what}: two of the compared tasks have a document in common, so that samples of "
-                "it cannot be told apart; take one task: --task NAME"
+                f"{what}: two of the compared tasks share a document, so its samples are "
+                "ambiguous; choose one task: --task NAME"
             )
         counts: dict[_Key, _Count] = {}
         for run in runs:
@@ -132,20 +135,20 @@ class SampleReader:
         lacking = [key for key in keys if key not in counts]
         if lacking:
             raise UserError(
-                f"{what}: holds no sample of {len(lacking)} of {len(keys)} compared documents; "
-                "sample all of them"
+                f"{what}: no samples of {len(lacking)} of {len(keys)} compared documents; expected "
+                "samples of all"
             )
         sizes = sorted({counts[key].samples for key in keys})
         if len(sizes) > 1:
             few = next(key for key in keys if counts[key].samples == sizes[0])
             raise UserError(
-                f"{counts[few].place}: {sizes[0]} samples of this document where another has "
-                f"{sizes[-1]}; expected as many of each"
+                f"{counts[few].place}: found {sizes[0]} samples of this document and {sizes[-1]} "
+                "of another; expected the same number for each"
             )
         return self._sampled([counts[key] for key in keys], paths, what)
 
     def _sampled(self, counts: Sequence[_Count], paths: tuple[Path, ...], what: str) -> Sampled:
-        """Counts as arrays; with what suggests copies, or without these where it was asked."""
+        """Build the arrays of counts, with a warning about copies, or without the copies."""
         watch, k = AlikeWatch(), counts[0].samples
         for count in counts:
             if len(count.texts) == k > 1:
@@ -159,7 +162,7 @@ class SampleReader:
             return Sampled(passing, k, paths, told, alike)
         kept = [number for number in range(k) if number not in copies]
         passing = np.array([sum(c.passed[n] for n in kept) for c in counts], dtype=np.int64)
-        told = f"{what}: {warning}; {len(copies)} of {k} are left out, {len(kept)} kept"
+        told = f"{what}: {warning}; {len(copies)} of {k} are dropped, {len(kept)} kept"
         return Sampled(passing, len(kept), paths, told, alike)
 
     def _of_run(self, run: Evaluation, wanted: set[_Key], *, own: bool) -> dict[_Key, _Count]:
@@ -170,36 +173,36 @@ class SampleReader:
                 if key in counted:
                     raise UserError(
                         f"{counted[key].place} and {count.place}: the same document in logs of two "
-                        "tasks; name the one that holds the samples"
+                        "tasks; give only the log with the samples"
                     )
                 if count.samples == 1:
                     alone.add(log.path)
                 counted[key] = count
         if own:
             return counted
-        for path in alone:  # several a row may be BEFORE's own: it has another metric of them
+        for path in alone:  # rows of several samples may be BEFORE's, with a different metric
             for mine in self.source.logs:
                 refuse_same(mine.path, path)
         return counted
 
 
 def refuse_same(one: Path, other: Path) -> None:
-    """Refuses two logs of the same bytes: samples drawn apart are never the same throughout.
+    """Refuse two identical logs, since independent samples are never all equal.
 
     Raises:
-        UserError: they are the same.
+        UserError: the files are identical.
     """
     if filecmp.cmp(one, other, shallow=False):
         raise UserError(
-            f"{one} and {other} are the same, and would count one sample twice; "
-            "name every log once, and draw each with a seed of its own (lm_eval --seed)"
+            f"{one} and {other}: identical logs, which would count samples twice; "
+            "give every log once, and draw each with a different seed (lm_eval --seed)"
         )
 
 
 def _of_log(
     log: Log, wanted: set[_Key], figure: Figure, choice: CompareChoice
 ) -> dict[_Key, _Count]:
-    """Counts of the wanted documents, from the rows of one filter."""
+    """Count the samples of the documents in ``keys``, from the rows of one filter."""
     repeated = {digest for digest, doc_id in wanted if doc_id}
     by_filter: dict[str, dict[_Key, _Count]] = {}
     faults: dict[str, UserError] = {}
@@ -212,8 +215,8 @@ def _of_log(
         counts = by_filter.setdefault(row.filter, {})
         if key in counts:
             raise UserError(
-                f"{counts[key].place} and {row.place}: the same document twice; is a log of "
-                "samples written to twice?"
+                f"{counts[key].place} and {row.place}: duplicate document; check whether the log "
+                "was written twice"
             )
         told: tuple[int, int] = 0, 0
         passed: tuple[bool, ...] = ()
@@ -224,7 +227,7 @@ def _of_log(
             told = criteria[row.filter].passing(row)
             if choice.drop_copies:
                 passed = tuple(criteria[row.filter].passed(row))
-        except UserError as error:  # another filter's may be right
+        except UserError as error:  # the rows of another filter may be valid
             faults.setdefault(row.filter, error)
         counts[key] = _Count(*told, row.place, _texts(row), passed)
     if not by_filter:
@@ -235,14 +238,14 @@ def _of_log(
     single = any(count.samples == 1 for count in by_filter[taken].values())
     if taken != figure.filter and (single or len(by_filter) > 1):
         raise UserError(
-            f"{log.path}: holds no row of these documents under filter {figure.filter!r}; "
+            f"{log.path}: no row of these documents under filter {figure.filter!r}; "
             f"{did_you_mean(figure.filter, by_filter)}"
         )
     return by_filter[taken]
 
 
 def _texts(row: LogRow) -> tuple[bytes, ...]:
-    """Hashes of a row's responses, where the log has them."""
+    """Hash a row's responses; empty if the log has none."""
     try:
         return tuple(map(digest, row.texts))
     except UserError:

@@ -1,1 +1,1 @@
-"""Executors: what runs a stage's jobs, and where."""
+"""Executors: run the jobs of a stage, on this machine or on a Ray cluster."""

@@ -1,8 +1,9 @@
-"""What an executor does with a job: claim it, call its function, carry the outcome to the driver.
+"""The steps of a job: claim it, call its function, send the outcome to the driver.
 
-A worker may outlive its driver, on another machine and for a while. The driver that comes back must
-not start the same job beside it, or two processes would write one table. So a process claims its
-job on the run directory, and the claim ends with the process.
+A worker on another machine may run for some time after its driver ended. When the user gives the
+command again, the new driver must not start the same job beside that worker, or two processes would
+write one table. So a process claims its job by a lock in the run directory; the lock ends with the
+process.
 
 An outcome is JSON text: ``["result", value]``, or ``["error", class name or "", message,
 traceback]``.
@@ -31,7 +32,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory.lock import JOBS_LOCK
 
-#: Seconds that a job waits for another process to end that is still at it.
+#: Seconds that a job waits for another process that still runs the same job.
 PATIENCE_S = 60.0
 
 _LOOK_S = 0.1
@@ -41,16 +42,18 @@ _LOOK_S = 0.1
 def claimed(
     function: str, arguments: Mapping[str, Any], patience_s: float = PATIENCE_S
 ) -> Iterator[None]:
-    """Holds a job of a run while the block runs; waits for a process that holds it.
+    """Claim a job of a run for the length of the block; wait while another process holds it.
 
-    The claim is a lock on one byte of ``run_path/jobs.lock``, which byte being derived from the
-    job. Locks of this kind (POSIX) hold across machines where the file system does locking (NFS).
+    The claim is a lock on bytes of ``run_path/jobs.lock`` whose offsets are derived from the job.
+    These POSIX locks also work across machines if the file system supports locks (NFS).
 
     Args:
-        arguments: the job's; without a ``run_path`` there is nothing to claim.
+        function: the job's function, ``module:name``.
+        arguments: the job's arguments; without a ``run_path`` there is nothing to claim.
+        timeout_s: seconds to wait for the other process.
 
     Raises:
-        UserError: the run directory is not to be seen from here.
+        UserError: the run directory does not exist on this machine.
         GapftError: it cannot be locked, or another process still holds the job.
     """
     if "run_path" not in arguments:
@@ -59,13 +62,13 @@ def claimed(
     run = Path(arguments["run_path"])
     if not run.is_dir():
         raise UserError(
-            f"run directory {run}: is not there on {platform.node()}; it must be visible under the "
-            "same path to all workers"
+            f"run directory {run}: not found on {platform.node()}; all workers must see it under "
+            "the same path"
         )
     try:
         descriptor = os.open(run / JOBS_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise GapftError(f"run directory {run}: cannot be written: {error.strerror}") from error
+        raise GapftError(f"run directory {run}: not writable: {error.strerror}") from error
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, descriptor)
         for place in _places(function, arguments):
@@ -74,17 +77,18 @@ def claimed(
 
 
 def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
-    """A job's bytes: by what it does in its run, not by where plugins or the run lie.
+    """Derive the offsets of a job's lock bytes from its function and arguments.
 
-    A job of several arms has a byte for each, since the next driver may group them otherwise. They
-    are ascending, so that two such jobs cannot wait for each other.
+    The paths of the run and of plugins do not count. A job of several arms has one byte for each
+    arm, since the next driver may group the arms differently. Offsets are ascending, so that two
+    jobs cannot wait for each other.
     """
     parts = [
         f"{key}={arguments[key]}"
         for key in sorted(arguments)
         if key != "run_path" and isinstance(arguments[key], str | int | float)
     ]
-    if share := arguments.get("share"):  # of a search whose chunks several jobs have
+    if share := arguments.get("share"):  # of a search that is divided among jobs
         parts.append(f"share={[*share]}")
     arms = arguments.get("arms", [()])
     return sorted(derive(function, *parts, *arm) >> 2 for arm in arms)
@@ -115,26 +119,26 @@ def _lock(
 
 def _held_error(run: Path) -> GapftError:
     return GapftError(
-        f"run directory {run}: a worker of an earlier command is still at this job; end that "
-        "process, or wait for it, and give the command again"
+        f"run directory {run}: a worker of an earlier command still runs this job; "
+        "end that process or wait for it, then run the command again"
     )
 
 
-#: Lines of a traceback that an error shows.
+#: Number of lines of a traceback that an error shows.
 _TRACE_LINES = 12
 
-GO_ON = "What is finished is kept: the same command goes on from there."
+GO_ON = "Finished work is kept: run the same command again to resume."
 
 
 def outcome(function: str, arguments: Mapping[str, Any], progress: ReportProgress) -> str:
-    """Calls ``function(progress=..., **arguments)``, which must return a dict of JSON values.
+    """Call ``function(progress=..., **arguments)``, which must return a dict of JSON values.
 
     Returns:
-        The outcome. Whatever is raised is an outcome too, ``SystemExit`` included.
+        The outcome as JSON text. Any exception, ``SystemExit`` included, becomes an outcome too.
     """
     try:
         if files := arguments.get("plugin_files"):
-            load_plugins(files)  # the function may stand in one of them
+            load_plugins(files)  # the function may be defined in one of them
         called = resolve(function)
         with claimed(function, arguments):
             value = called(progress=progress, **arguments)
@@ -142,12 +146,12 @@ def outcome(function: str, arguments: Mapping[str, Any], progress: ReportProgres
             raise TypeError(f"{function} returned {type(value).__name__}, expected a dict")
         return json.dumps(["result", value])
     except BaseException as error:
-        # BaseException: a job that calls sys.exit has failed, and the driver must hear of it.
+        # BaseException: a job that calls sys.exit has failed, and the driver must know.
         return failure_text(error)
 
 
 def failure_text(error: BaseException) -> str:
-    """The outcome of a job that ended with an error."""
+    """Return the outcome of a job that raised an exception, as JSON text."""
     if isinstance(error, ModuleNotFoundError):
         error = lacking(error) or error
     kind = next((known.__name__ for known in ERRORS if isinstance(error, known)), "")
@@ -156,17 +160,21 @@ def failure_text(error: BaseException) -> str:
 
 
 def failure(label: str, kind: str, text: str, trace: str, output: str = "") -> GapftError:
-    """A job's error as the driver raises it.
+    """Build the exception that the driver raises for a failed job.
 
     Args:
-        kind: name of the class, if it is one of ``ERRORS``: then the message stands by itself.
-        output: the last that the job printed, if that is known.
+        label: the job's name, for the message.
+        kind: name of the exception's class if it is one of ``ERRORS``; its message then needs no
+            traceback.
+        text: the exception's message.
+        trace: its traceback.
+        output: the last lines that the job printed, if they are known.
     """
     for known in ERRORS:
         if known.__name__ == kind:
             return known(text)
     lines = trace.rstrip().splitlines()[-_TRACE_LINES:]
-    return GapftError(f"{label}: {text}\n" + "\n".join(["Traceback, its end:", *lines]) + output)
+    return GapftError(f"{label}: {text}\n" + "\n".join(["End of the traceback:", *lines]) + output)
 
 
 def _one_line(error: BaseException) -> str:

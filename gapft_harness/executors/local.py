@@ -1,8 +1,8 @@
-"""The local executor: jobs in worker processes on this machine that outlive the job.
+"""The local executor: runs jobs in worker processes on this machine.
 
-A worker takes the next job when it has done one, and stays for the next stage, so torch and the
-model library are imported once a worker; after jobs that want a process of their own it ends. What
-a job prints goes to a file that only an error shows.
+A worker does one job after another, over several stages, so each worker imports torch and the model
+library once. A job with ``own_process`` ends the workers after its stage. The output of a job goes
+to a file, which is shown only with an error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gapft_harness.core.processes import WorkerProcess, end_all, thread_limits
 from gapft_harness.executors.jobs import GO_ON, failure
 from gapft_harness.hooks.protocols import Job, Progress
 
-#: Seconds between two looks at whether the workers live. A dead one is seen at once by its closed
-#: pipe, unless it left a child of its own that still holds the pipe.
+#: Seconds between two checks that the workers are alive. Usually the closed pipe of a dead worker
+#: is noticed at once; this is for a worker whose own child process still holds the pipe.
 _LOOK_S = 1.0
 
 _SERVE = "gapft_harness.executors.worker:serve"
@@ -29,7 +29,7 @@ _SERVE = "gapft_harness.executors.worker:serve"
 
 @dataclass(slots=True, eq=False)
 class _JobWorker(WorkerProcess):
-    """One worker; ``job`` is the number of the job it is doing, None when idle."""
+    """A worker process; ``job`` is the number of its current job, None if it is idle."""
 
     job: int | None = None
 
@@ -37,13 +37,13 @@ class _JobWorker(WorkerProcess):
 class LocalExecutor:
     """Runs jobs in worker processes on this machine.
 
-    Workers start when first needed, and end with ``close``, with the first failure, or with this
-    process, however it ends. To be used from one thread.
+    Workers start when they are first needed. They end with ``close``, with the first failure, or
+    with this process, however it ends. Use an executor from one thread only.
 
     Args:
-        settings: the recipe's ``executor`` section: ``workers`` (most processes side by side) and
-            ``threads`` (CPU threads of each).
-        plugin_files: files given by ``--plugin``. Not used here: jobs carry them as arguments.
+        settings: the recipe's ``executor`` section: ``workers`` (maximum number of parallel
+            processes) and ``threads`` (CPU threads of each process).
+        plugin_files: files given by ``--plugin``; unused, since each job has them as an argument.
     """
 
     def __init__(self, settings: Mapping[str, Any], plugin_files: Sequence[str] = ()) -> None:
@@ -54,19 +54,19 @@ class LocalExecutor:
         self._finalizer = weakref.finalize(self, end_all, self._workers, os.getpid())
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        """Runs all jobs; ``function(progress=..., **arguments)`` must return a dict of JSON values.
+        """Run all jobs; ``function(progress=..., **arguments)`` must return a dict of JSON values.
 
         Args:
-            jobs: taken in their order by whichever worker is free.
-            progress: called in this thread with (label, done, total).
+            jobs: the jobs; each goes to the next free worker, in this order.
+            progress: called in this thread with (label, done, total, tokens, note).
 
         Returns:
-            The jobs' results, in the jobs' order.
+            The results in the order of the jobs.
 
         Raises:
-            GapftError: a job failed: its own error if that is a GapftError (or UserError or
-                PluginError), else one that names the job and shows what happened. The other jobs
-                are stopped.
+            GapftError: a job failed. The job's own exception if it is a GapftError (UserError and
+                PluginError included), else one with the job's name and the end of the traceback.
+                The other jobs are stopped.
             ValueError: the executor was closed.
         """
         if self._closed:
@@ -76,7 +76,7 @@ class LocalExecutor:
             worker.end()
         try:
             results = self._run(jobs, progress)
-        except BaseException:  # Ctrl-C too: no job goes on behind the person's back
+        except BaseException:  # also after Ctrl-C, no job may continue in the background
             end_all(self._workers, os.getpid())
             raise
         if any(job.own_process for job in jobs):
@@ -84,7 +84,7 @@ class LocalExecutor:
         return results
 
     def close(self) -> None:
-        """Ends the workers. Closing twice is no error."""
+        """End the workers. Closing twice has no further effect."""
         self._closed = True
         self._finalizer()
 
@@ -95,7 +95,7 @@ class LocalExecutor:
             self._hand_out(waiting, jobs)
             for worker in self._heard():
                 number = worker.job
-                assert number is not None  # only busy workers are heard
+                assert number is not None  # only busy workers report
                 job = jobs[number]
                 reports = worker.receive()
                 if reports is None:
@@ -112,7 +112,7 @@ class LocalExecutor:
         return [results[number] for number in range(len(jobs))]
 
     def _hand_out(self, waiting: collections.deque[int], jobs: Sequence[Job]) -> None:
-        """Gives waiting jobs to idle workers, and starts workers while there are too few."""
+        """Assign queued jobs to idle workers; start workers up to the maximum."""
         while waiting:
             idle = next((worker for worker in self._workers if worker.job is None), None)
             if idle is None:
@@ -131,14 +131,14 @@ class LocalExecutor:
         return worker
 
     def _heard(self) -> list[_JobWorker]:
-        """Waits for reports; the busy workers that sent something or died."""
+        """Wait until busy workers have sent a report or died, and return these workers."""
         busy = [worker for worker in self._workers if worker.job is not None]
         with selectors.DefaultSelector() as selector:
             for worker in busy:
                 selector.register(worker.reports, selectors.EVENT_READ, worker)
             heard: list[_JobWorker] = []
             while not heard:
-                # The dead first: all that they reported is in the pipe by then, and is read.
+                # Check for dead workers before the pipes: their last reports are in the pipe then.
                 dead = [worker for worker in busy if worker.process.poll() is not None]
                 heard = [key.data for key, _ in selector.select(0 if dead else _LOOK_S)] or dead
         return heard
@@ -146,7 +146,7 @@ class LocalExecutor:
 
 def _died(job: Job, worker: _JobWorker) -> GapftError:
     how = worker.autopsy()
-    cause = " (often the system's answer to too little memory)" if "SIGKILL" in how else ""
+    cause = " (often because memory ran out)" if "SIGKILL" in how else ""
     return GapftError(
         f"{job.label}: its worker process died, {how}{cause}. {GO_ON}{_output(worker)}"
     )
@@ -154,4 +154,4 @@ def _died(job: Job, worker: _JobWorker) -> GapftError:
 
 def _output(worker: _JobWorker) -> str:
     tail = worker.tail()
-    return f"\nThe last it printed:\n{tail}" if tail else ""
+    return f"\nIts last output:\n{tail}" if tail else ""

@@ -1,7 +1,7 @@
-"""The Ray executor: jobs as Ray tasks, on this machine or on a cluster.
+"""The Ray executor: runs jobs as Ray tasks, on this machine or on a cluster.
 
-The same stage functions run as in local workers, on the same run directory. Every node must see
-that directory, and all else a job names (task files, plugins, models), under the same paths.
+The stage functions and the run directory are the same as with local workers. Every node must see
+the run directory and all other files of a job (task files, plugins, models) under the same paths.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from gapft_harness.executors.jobs import GO_ON, failure, failure_text, outcome
 from gapft_harness.executors.ray_cluster import PATIENCE_S, join, start, worker_environment
 from gapft_harness.hooks.protocols import Job, Progress
 
-#: Least seconds between two progress reports of a job.
+#: Minimum seconds between two progress reports of a job.
 _INTERVAL_S = 0.2
 
 
-#: What a job reports: done, total, tokens, and a note.
+#: A job's progress report: done, total, tokens, note.
 _Report = tuple[int, int, int, str]
 
 
 class ProgressBoard:
-    """Keeps the first, the latest and all notes of each job until the driver takes them."""
+    """An actor that keeps each job's first and latest report, and all with notes, for the driver.
+
+    The reports are kept until the driver takes them.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[int, list[_Report]] = {}
 
     def put(self, number: int, report: _Report) -> None:
-        """A job got so far."""
+        """Add a progress report of a job."""
         kept = self._kept.get(number, [])
         self._kept[number] = [*kept[:1], *(each for each in kept[1:] if each[-1]), report]
 
     def take(self) -> list[tuple[int, _Report]]:
-        """Jobs that got further since the last call, with what they reported."""
+        """Return the (job number, report) pairs since the last call, and forget them."""
         taken = [(number, each) for number, kept in sorted(self._kept.items()) for each in kept]
         self._kept.clear()
         return taken
@@ -51,15 +54,18 @@ class ProgressBoard:
 def work(
     number: int, function: str, arguments: Mapping[str, Any], folder: str, reports: Any
 ) -> tuple[str, list[_Report]]:
-    """Does one job in the driver's working directory.
+    """Do one job in the driver's working directory.
 
     Args:
-        folder: the driver's working directory, which relative paths start from.
+        number: the job's number.
+        function: the job's function, ``module:name``.
+        arguments: its arguments.
+        folder: the driver's working directory, the base of relative paths.
         reports: a handle of the ``ProgressBoard`` actor.
 
     Returns:
-        The outcome (``jobs.outcome``), and what may not have been heard: all notes, with the last
-        progress that was made.
+        The outcome (see ``jobs.run_job``), and reports that the driver may not have received: all
+        notes, with the last progress.
     """
     last = (0, 0, 0)
     notes: list[str] = []
@@ -79,8 +85,8 @@ def work(
     except OSError as error:
         return failure_text(
             UserError(
-                f"folder {folder}: cannot be entered on {platform.node()} ({error.strerror}); it "
-                "must be visible under the same path to all workers"
+                f"folder {folder}: not accessible on {platform.node()} ({error.strerror}); all "
+                "workers must see it under the same path"
             )
         ), []
     with _ended_by_sigterm():
@@ -90,10 +96,10 @@ def work(
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the process at once, as SIGKILL does, so that Ray starts its job again.
+    """Let SIGTERM end the process at once, as SIGKILL does, so that Ray restarts its job.
 
-    ``ray stop``, a preempted node and Slurm send it. Ray's own handler would raise SystemExit in
-    the job, which nobody can tell from a job that gives up by ``sys.exit``.
+    ``ray stop``, a preempted node and Slurm send SIGTERM. Ray's own handler would raise SystemExit
+    in the job, which cannot be distinguished from a job that calls ``sys.exit``.
     """
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
@@ -102,24 +108,24 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-#: Times that a job is started again when its worker process or its node is lost.
+#: How many times a job is restarted after its worker process or its node was lost.
 RETRIES = 3
 
-#: Seconds between two looks at the jobs' progress.
+#: Seconds between two checks of the jobs' progress.
 _LOOK_S = 0.2
 
 
 class RayExecutor:
     """Runs jobs as Ray tasks with declared CPUs, GPUs and memory.
 
-    Ray is started, or its cluster joined, when the first job comes, and left with ``close``. A Ray
-    that this process has joined already is used as it is, and stays.
+    The first ``run`` starts Ray or joins the cluster at the address; ``close`` disconnects. If this
+    process is already connected to Ray, the executor uses that connection and leaves it open.
 
     Args:
         settings: the recipe's ``executor`` section: ``address``, ``gpus``, ``memory_gb``,
             ``threads`` (CPUs of each job) and, without an address, ``workers`` (Ray gets ``workers
             x threads`` CPUs of this machine).
-        plugin_files: files given by ``--plugin``. Not used here: jobs carry them as arguments.
+        plugin_files: files given by ``--plugin``; unused, since each job has them as an argument.
 
     Raises:
         UserError: ray is not installed.
@@ -128,7 +134,8 @@ class RayExecutor:
     def __init__(self, settings: Mapping[str, Any], plugin_files: Sequence[str] = ()) -> None:
         if importlib.util.find_spec("ray") is None:
             raise UserError(
-                "executor ray: the package ray is not installed; pip install 'gapft-harness[ray]'"
+                "executor ray: the package ray is not installed; run pip install "
+                "'gapft-harness[ray]'"
             )
         self._address: str | None = settings.get("address")
         self._gpus: float | None = settings.get("gpus")
@@ -139,20 +146,20 @@ class RayExecutor:
         self._closed = False
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        """Runs all jobs, as many side by side as the declared resources allow.
+        """Run all jobs, as many in parallel as the declared resources allow.
 
         Args:
-            jobs: submitted in their order.
-            progress: called in this thread with (label, done, total).
+            jobs: the jobs, submitted in this order.
+            progress: called in this thread with (label, done, total, tokens, note).
 
         Returns:
-            The jobs' results, in the jobs' order.
+            The results in the order of the jobs.
 
         Raises:
-            GapftError: a job failed: its own error if that is a GapftError (or UserError or
-                PluginError), else one that names the job and shows what happened. The other jobs
-                are cancelled.
-            UserError: no cluster answers, or no node of it has what a job asks for.
+            GapftError: a job failed. The job's own exception if it is a GapftError (UserError and
+                PluginError included), else one with the job's name and the end of the traceback.
+                The other jobs are cancelled.
+            UserError: no cluster answers, or no node has the resources of a job.
             ValueError: the executor was closed.
         """
         if self._closed:
@@ -165,7 +172,7 @@ class RayExecutor:
         options = self._options(ray)
         actor = {"num_cpus": 0, "max_restarts": -1, "runtime_env": options["runtime_env"]}
         reports: Any = ray.remote(ProgressBoard).options(**actor).remote()
-        # Which GPUs are its own CUDA asks once a process: a worker that had some does nothing else.
+        # CUDA reads the visible GPUs once per process, so a worker with GPUs does one job only.
         tasks = {False: ray.remote(work), True: ray.remote(max_calls=1)(work)}
         pending = {
             tasks[job.own_process or options["num_gpus"] > 0]
@@ -175,7 +182,7 @@ class RayExecutor:
         }
         try:
             return _gather(ray, jobs, pending, reports, progress)
-        except BaseException:  # Ctrl-C too: no job goes on behind the person's back
+        except BaseException:  # also after Ctrl-C, no job may continue in the background
             for ref in pending:
                 ray.cancel(ref, force=True)
             if pending:
@@ -185,7 +192,7 @@ class RayExecutor:
             ray.kill(reports)
 
     def close(self) -> None:
-        """Leaves Ray, if this executor joined it. Closing twice is no error."""
+        """Disconnect from Ray if this executor connected. Closing twice has no further effect."""
         self._closed = True
         if self._joined:
             import ray
@@ -194,13 +201,14 @@ class RayExecutor:
             self._joined = False
 
     def _join(self) -> None:
-        """Starts a Ray here, or joins the cluster at the address, if there is none yet.
+        """Start Ray on this machine or join the cluster at the address, unless connected.
 
         Raises:
-            GapftError: it did not start.
-            UserError: no cluster answers there.
+            GapftError: Ray did not start.
+            UserError: no cluster answers at the address.
         """
-        known = sys.modules.get("ray")  # not imported here: ``start`` sets what ray reads then
+        # Not imported before ``start_ray`` has set the variables that ray reads at import.
+        known = sys.modules.get("ray")
         if known is not None and known.is_initialized():
             return
         if self._address is None:
@@ -210,10 +218,10 @@ class RayExecutor:
         self._joined = True
 
     def _options(self, ray: Any) -> dict[str, Any]:
-        """What each task declares, after checking that a node can ever meet it.
+        """Return the options of each Ray task, after a check that some node has the resources.
 
         Raises:
-            UserError: none can.
+            UserError: no node has them.
         """
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = self._gpus
@@ -229,9 +237,10 @@ class RayExecutor:
                 for node in nodes
             )
             raise UserError(
-                f"executor: each job asks for {self._threads} CPUs (threads), {gpus:g} GPUs (gpus) "
-                f"and {self._memory / 1e9:.1f} GB (memory_gb), and no node of the Ray cluster has "
-                f"that. Its nodes: {there}"
+                f"executor: no node of the Ray cluster has the resources of one job: expected "
+                f"{self._threads} CPUs (threads), {gpus:g} GPUs (gpus) and "
+                f"{self._memory / 1e9:.1f} GB (memory_gb); found the nodes: {there}. Lower these "
+                "keys or add a node"
             )
         return {
             "num_cpus": self._threads,
@@ -245,7 +254,7 @@ class RayExecutor:
 def _gather(
     ray: Any, jobs: Sequence[Job], pending: dict[Any, int], reports: Any, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Waits for all jobs; takes what has ended out of ``pending``."""
+    """Wait for all jobs and return their results; remove ended tasks from ``pending``."""
     results: dict[int, dict[str, Any]] = {}
     heard: set[tuple[int, str]] = set()
     news = reports.take.remote()
@@ -254,7 +263,7 @@ def _gather(
         if ray.wait([news], timeout=0)[0]:
             with contextlib.suppress(ray.exceptions.RayActorError):
                 for number, report in ray.get(news):
-                    if number not in results:  # what came late is older than the result
+                    if number not in results:  # a late report is older than the result
                         progress(jobs[number].label, *report)
                         heard.add((number, report[-1]))
             news = reports.take.remote()
@@ -276,9 +285,9 @@ def _gather(
 
 
 def _lost(label: str, error: Exception) -> GapftError:
-    """Ray gave a job up."""
+    """Build the error for a job that Ray does not restart any more."""
     why = " ".join(str(error).split())[:600]
     return GapftError(
-        f"{label}: its worker was lost, and again in each of {RETRIES} retries: "
+        f"{label}: its worker process was lost, also in {RETRIES} retries: "
         f"{type(error).__name__}: {why}\n{GO_ON}"
     )

@@ -1,4 +1,4 @@
-"""A Ray of this machine, or one that is there; and the environment that its workers get."""
+"""Start Ray on this machine or join a cluster; build the environment of its workers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from gapft_harness.core.numerics import decides_results
 from gapft_harness.core.processes import thread_limits
 from gapft_harness.executors.jobs import GO_ON
 
-#: Seconds for a cluster to answer.
+#: Seconds to wait for a cluster's answer.
 PATIENCE_S = 10.0
 
-#: Times that starting a Ray here is tried.
+#: How many times starting Ray on this machine is tried.
 _STARTS = 3
 
-#: What Ray prints of its own: errors alone, and nothing that jobs print.
+#: Ray logs errors only, and does not print the output of jobs.
 _QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
 
-#: Bytes of Ray's object store: arguments and results are small JSON.
+#: Size of Ray's object store in bytes: arguments and results are small JSON.
 _STORE = 100_000_000
 
-#: Environment of a Ray that is started here, read when ray is imported: no usage reports; workers
-#: of this process's own priority (Ray's default is a niceness of 15); patience with its servers on
-#: a busy machine, where Ray's 30 s for each are too few; workers that wait for the next stage with
-#: torch and all else imported (Ray ends idle ones after a second), and none that start before they
-#: are asked for; all on the loopback interface (Ray's own way on macOS; on Linux they would listen
-#: on all interfaces, and let in whoever comes).
+#: Environment of a Ray that this process starts; ray reads it at import. No usage reports. Workers
+#: with the priority of this process (Ray's default is a niceness of 15). Long timeouts for its
+#: servers: the default of 30 s each is too short on a busy machine. Idle workers stay for the next
+#: stage with torch imported (Ray ends them after a second by default), and no worker starts before
+#: it is needed. All servers on the loopback interface, as Ray does on macOS; on Linux they would
+#: listen on all interfaces without authentication.
 OWN_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
@@ -46,11 +46,11 @@ OWN_RAY = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 
-#: Variables of the command that change what a job does, wherever it runs.
+#: Environment variables of the command that change a job, so they are passed to all nodes.
 _PASSED_ON = re.compile(r"VLLM_.*|GAPFT_.*|(HF_HUB|HF_DATASETS|TRANSFORMERS)_OFFLINE")
 
-#: Not among them: keys, since Ray shows a task's environment to all who can ask for its state; and
-#: vLLM's addresses and folders, which are each machine's own.
+#: Exceptions. Keys: anyone who can query Ray's state sees a task's environment. vLLM's addresses
+#: and folders: each machine has its own.
 _KEPT_HERE = re.compile(
     r".*(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)"
     r"|VLLM_(.*_)?(IP|HOST|PORT|RANK|RANK_LOCAL|PATH|ROOT|DIR|FOLDER|CACHE)"
@@ -58,10 +58,13 @@ _KEPT_HERE = re.compile(
 
 
 def start(cpus: int) -> None:
-    """Starts a Ray of this machine, on loopback, with ``OWN_RAY`` where nothing else is set.
+    """Start Ray on this machine, on loopback; ``RAY_ENVIRONMENT`` fills in unset variables.
+
+    Args:
+        cpus: number of CPUs that Ray may use.
 
     Raises:
-        GapftError: it did not start, several times.
+        GapftError: Ray did not start in ``_START_ATTEMPTS`` attempts.
     """
     for name, value in OWN_RAY.items():
         os.environ.setdefault(name, value)
@@ -85,16 +88,16 @@ def _try_to_start(ray: Any, cpus: int) -> None:
             ray.shutdown()
             if attempt == _STARTS:
                 raise GapftError(
-                    f"executor ray: Ray did not start on this machine, {_STARTS} times: "
+                    f"executor ray: Ray did not start on this machine in {_STARTS} attempts: "
                     f"{' '.join(str(error).split())}. {GO_ON}"
                 ) from error
 
 
 def join(address: str) -> None:
-    """Joins the cluster at an address, ``auto`` or host:port.
+    """Join the cluster at an address, ``auto`` or host:port.
 
     Raises:
-        UserError: no cluster answers there.
+        UserError: no cluster answers at the address.
     """
     _require_answer(address)
     import ray
@@ -103,20 +106,23 @@ def join(address: str) -> None:
         ray.init(address=address, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"executor.address {address!r}: no Ray cluster can be joined there "
+            f"executor.address {address!r}: cannot join a Ray cluster at this address "
             f"({' '.join(str(error).split())}); start one with ray start --head, or "
-            "leave the key out to start a Ray on this machine"
+            "remove the key to start Ray on this machine"
         ) from error
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """A worker's environment: threads as in local workers, this process's import path and settings.
+    """Build a worker's environment: thread limits, import path, and forwarded variables.
 
-    Installed packages are each node's own, so their folders and the interpreter's stay out. So are
-    keys and caches.
+    Each node has its own interpreter, packages, keys and caches, so the folders of the interpreter
+    and of installed packages are removed from the import path.
+
+    Args:
+        threads: CPU threads of a worker, as for local workers.
     """
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    # Debian's own Python, and an environment that sees its packages, have folders besides.
+    # Debian's Python, and a virtual environment that sees its packages, have more folders.
     own += [*site.getsitepackages(), site.getusersitepackages()]
     paths = [
         path
@@ -137,7 +143,7 @@ def worker_environment(threads: int) -> dict[str, str]:
 
 
 def _require_answer(address: str) -> None:
-    """Asks a host:port before Ray does, which would take long to give up.
+    """Connect to host:port before Ray does, since Ray's own timeout is long.
 
     Raises:
         UserError: nothing answers.
@@ -149,6 +155,6 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
     except OSError as error:
         raise UserError(
-            f"executor.address {address!r}: nothing answers there ({error.strerror or error}); "
-            "expected the address of a Ray cluster, as ray start --head prints it"
+            f"executor.address {address!r}: no answer ({error.strerror or error}); "
+            "expected the address of a Ray cluster, as printed by ray start --head"
         ) from error

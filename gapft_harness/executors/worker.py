@@ -1,7 +1,7 @@
-"""The inside of an executor's worker: takes one job at a time, reports progress and its outcome.
+"""The process of a local worker: does one job at a time, and sends progress and the outcome.
 
-In: ``{"function": "module:name", "arguments": {...}}``. Out: ``["progress", done, total, tokens,
-note]``, and at the end the outcome (``jobs.py``).
+Input: ``{"function": "module:name", "arguments": {...}}``. Output: ``["progress", done, total,
+tokens, note]``, and at the end the outcome (see ``jobs.py``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from typing import Any
 from gapft_harness.core.processes import Parent, die_with
 from gapft_harness.executors.jobs import outcome
 
-#: Least seconds between two progress reports of a job; its last one is always sent.
+#: Minimum seconds between two progress reports of a job; the last report is always sent.
 PROGRESS_INTERVAL_S = 0.1
 
 
 def serve(parent: Parent, pid: int) -> None:
-    """Does jobs until the parent, whose process id is ``pid``, closes the pipe or dies."""
+    """Do jobs until the parent process closes the pipe or dies.
+
+    Args:
+        parent: the pipe to the parent.
+        pid: the parent's process id.
+    """
     die_with(pid)
     faulthandler.enable()
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -38,7 +43,7 @@ def serve(parent: Parent, pid: int) -> None:
 
 
 class Reports:
-    """Sends reports to the parent; progress no oftener than ``PROGRESS_INTERVAL_S``."""
+    """Sends reports to the parent; progress at most once in ``PROGRESS_INTERVAL_S``."""
 
     def __init__(self, parent: Parent) -> None:
         self._parent = parent
@@ -47,14 +52,14 @@ class Reports:
         self._held_back: tuple[int, int, int, str] | None = None
 
     def progress(self, done: int, total: int, tokens: int = 0, note: str = "") -> None:
-        """Reports ``done`` of ``total``, or keeps it until the next report; a note goes at once."""
+        """Send ``done`` of ``total``, or keep it for the next report; send a note at once."""
         with self._lock:
             self._held_back = (int(done), int(total), int(tokens), note)
             if note or time.monotonic() - self._sent_at >= PROGRESS_INTERVAL_S:
                 self._release()
 
     def end(self, message: str) -> None:
-        """Sends a job's outcome, after any progress kept back."""
+        """Send a job's outcome, after the pending progress report if there is one."""
         with self._lock:
             self._release()
             self._parent.tell(message.encode())
@@ -68,7 +73,7 @@ class Reports:
 
 
 def _listen(parent: Parent, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Passes jobs on, and ends the process when the parent's end of the pipe closes."""
+    """Put received jobs on the queue; end the process when the parent closes the pipe."""
     try:
         for message in parent.messages():
             jobs.put(json.loads(message))

@@ -1,4 +1,4 @@
-"""What a search cost, and what searching deeper, training and auditing would take."""
+"""Sum up the cost of a search, and estimate a deeper search, training and auditing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gapft_harness.report.findings.ledger import Spent
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Tokens by step, and the seconds they take at a measured rate; None where it is not known.
+    """Tokens of each step, and their seconds at a measured rate; None where unknown.
 
     Attributes:
-        search: what the search generated, over all splits, and its wall seconds.
-        deeper: by k, a search with so many samples of every problem and the greedy decodes, in a
-            run of its own, as search.k is part of what a run is. Unknown where this search
-            stopped early: how many samples such a search draws depends on when they pass.
-        arms: adapters that the recipe trains, conditions times seeds.
-        training: all of them at their conditions' budgets, of which n may be |S|.
-        audit: a greedy decode of every audit item by each; unknown where nobody said how many
-            items there will be.
+        search: generated tokens of the search over all splits, and its wall time.
+        deeper: by k, a new run's search with k samples of every problem and the greedy decodes
+            (search.k cannot change within a run). Unknown if this search stopped early: its
+            number of samples depends on when they pass.
+        arms: number of adapters that the recipe trains: conditions times seeds.
+        training: training of all adapters at their conditions' budgets, where n may be |S|.
+        audit: a greedy decode of every audit item by each adapter; unknown without the number of
+            items.
     """
 
     search: Spent
@@ -35,7 +35,7 @@ class Costs:
 
 
 def costs(run: SearchedRun, plan: Plan) -> Costs:
-    """Add up what was spent and what the plan takes."""
+    """Sum up what was spent, and estimate the costs of the plan."""
     counted = [of.tokens for of in run.splits.values()]
     generated = [of for of in counted if of is not None]
     known = len(generated) == len(counted)
@@ -68,7 +68,7 @@ def costs(run: SearchedRun, plan: Plan) -> Costs:
 
 
 def _training(run: SearchedRun, seeds: int) -> Spent:
-    """Exposures times the mean tokens of an example, over every condition's own budget."""
+    """Estimate training: exposures times the mean tokens of an example, for each condition."""
     pool = run.splits.get("pool")
     if pool is None or pool.example is None:
         return Spent(None)

@@ -1,4 +1,4 @@
-"""What ``gapft gap`` found, for the terminal and for the files that it writes."""
+"""Format the findings of ``gapft gap`` for the terminal and for its files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gapft_harness.report.rendering.wording import (
 from gapft_harness.verdicts.places import log_at
 from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
 
-#: A row of each log: the same document under the same filter.
+#: Two rows of the same document and filter: greedy log, samples log.
 _Pair = tuple[LogRow, LogRow]
 
 
@@ -48,12 +48,12 @@ NAMES = ("gap.html", "gap.md", "results.json")
 def document(
     of: Measured, found: Mapping[str, GapFindings], prospects: Prospects | None
 ) -> Document:
-    """Tell the gap of a searched task, with a page of every problem.
+    """Build the document for a searched task, with a page of every problem.
 
     Args:
-        of: the search.
-        found: by filter, the chosen one first.
-        prospects: of training.
+        search: the judged search.
+        findings: by filter, the chosen one first.
+        prospects: prospects of training; None if unknown.
     """
     lead = _lead(of.task, of.split, len(of.ids), of.k, of.judge)
     sections = [_gap(lead, notes(of, found), of.k, next(iter(found.values())))]
@@ -75,13 +75,13 @@ def run_document(
     prospects: Prospects | None,
     costs: Costs,
 ) -> Document:
-    """Tell the gap of a run's search, and what the next steps cost.
+    """Build the document for a run's search, with the costs of the next steps.
 
     Args:
         run: the run.
-        found: by split.
-        prospects: of training.
-        costs: of what was done and of what comes next.
+        findings: by split.
+        prospects: prospects of training; None if unknown.
+        costs: costs of the search and of the next steps.
     """
     split = "audit" if "audit" in found else "pool"
     judge, count = f"verifier {run.verifier}", len(found[split].verdicts.greedy)
@@ -107,37 +107,37 @@ def run_document(
 
 
 def run_notes(run: SearchedRun, found: Mapping[str, GapFindings]) -> Iterator[Text]:
-    """What to know of a run's figures, a sentence each."""
+    """Yield notes about a run's figures."""
     for warning in run.told:
         yield Text(warning, "warning")
     for split, one in found.items():
         count = len(one.verdicts.greedy)
         if count < STABLE_ITEMS:
             few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
-            yield Text(f"{few}: every share of them is unstable", "warning")
+            yield Text(f"{few}: their shares are unstable", "warning")
         if not one.pass_at:
             early = f"{split}: its search stopped early (search.stop)"
-            yield Text(f"{early}, so how often problems pass is not known: no Pass@k")
+            yield Text(f"{early}, so Pass@k is unknown")
 
 
 def notes(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[Text]:
-    """What to know of the figures, a sentence each."""
+    """Yield notes about the figures."""
     if (repeats := of.facts["repeats"]) > 1:
         drawn = f"{of.k} samples were drawn (--k)"
         yield Text(f"the task's own repeats ({repeats}) are not used: {drawn}")
     if of.voting:
-        which = f"judge no single one, and are left out: {listed(list(of.voting))}"
-        yield Text(f"filters that take several responses {which}")
+        which = f"cannot judge a single one, and are left out: {listed(list(of.voting))}"
+        yield Text(f"filters that need several responses {which}")
     for name, one in found.items():
         if one.errors:
             yield Text(
                 f"filter {name}: {whole(one.errors)} of {whole(len(of.ids) * (of.k + 1))} "
-                "responses could not be judged, and count as not passed; the logs have the reasons"
+                "responses could not be judged and count as not passed; see the logs for reasons"
             )
     if of.changed:
         yield Text(
-            f"filter {next(iter(found))}: {whole(of.changed)} verdicts were others when judged "
-            "again; the figures are those of the search",
+            f"filter {next(iter(found))}: {whole(of.changed)} verdicts differed when judged "
+            "again; the figures use those of the search",
             "warning",
         )
 
@@ -152,8 +152,8 @@ def _lead(task: str, split: str, problems: int, k: int, judge: str) -> str:
 def _gap(lead: str, notes: Iterable[Text], k: int, found: GapFindings) -> Section:
     bound = (
         f"On {_percent(found.shares['S'])} of all problems the greedy decode fails and one of {k} "
-        "samples passes. This is p_S, the most that making recovered problems right can add to "
-        "the greedy accuracy."
+        "samples passes. This is p_S, the largest gain in greedy accuracy from correcting "
+        "recovered problems."
     )
     if found.gains:
         bound += f" Pass@{k} − Pass@1 is {_points(found.gains[-1])} points."
@@ -166,14 +166,14 @@ def _gap(lead: str, notes: Iterable[Text], k: int, found: GapFindings) -> Sectio
 
 def _pay(prospects: Prospects | None) -> Section:
     if prospects is None:
-        text = "No audit is searched: give how many items it will have, --items M."
+        text = "No audit was searched; set the number of audit items: --items M."
         return Section(_PAY, [Text(text)])
     answer, why = prospects.verdict.answer, prospects.verdict.why
     return Section(_PAY, [Text(f"{answer.capitalize()}. {why}"), Text(prospects.power)])
 
 
 _PAY = "Will it pay to train?"
-_CHOSEN = "The first is the chosen one."
+_CHOSEN = "The first filter is the chosen one."
 _GAP = "Gap: Pass@K − Pass@1."
 
 
@@ -182,13 +182,13 @@ def _curve(k: int, found: GapFindings) -> Table:
     rows = [rate for rate in rates({"": found}) if rate.k in shown]
     note = f"Unbiased, over problems; intervals from {whole(REPLICATES)} bootstrap replicates."
     if found.beyond:
-        note += f" Beyond {k} samples: bounds that hold however chances are spread over problems."
+        note += f" Beyond {k} samples: bounds for any distribution of pass rates over problems."
     return Frame(CURVE, rows).table(note)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A point of Pass@k; of the greedy decode where k is 0, and bounds alone beyond K."""
+    """A point of Pass@k; k = 0 is the greedy decode; above K there are only bounds."""
 
     filter: str
     k: int
@@ -198,7 +198,7 @@ class Rate:
 
 
 def rates(found: Mapping[str, GapFindings]) -> list[Rate]:
-    """Of each filter the greedy decode and every k."""
+    """List the greedy decode and every k for each filter."""
     rows = []
     for name, one in found.items():
         rows.append(Rate(name, 0, one.greedy.value, one.greedy.interval))
@@ -217,7 +217,7 @@ def _change(interval: Interval | None) -> str:
 
 
 def _gain(shown: Callable[[Share], str]) -> Callable[[Rate], str]:
-    """What is said of a gain where there can be one."""
+    """Return a function that formats a gain; empty for k up to 1."""
     return lambda rate: "" if rate.gain is None or rate.k == 1 else shown(rate.gain)
 
 
@@ -257,7 +257,7 @@ STATES: tuple[Column[tuple[State, int, Share]], ...] = (
 
 
 FilterRow = tuple[str, GapFindings]
-_BY = "by this filter, of this split"
+_BY = "by this filter or of this split"
 
 
 def _by(
@@ -267,7 +267,7 @@ def _by(
 
 
 def _at(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
-    """A value that is not known where samples were left out."""
+    """Return a function that reads a value; None if samples were left out."""
     return lambda row: value(row[1]) if row[1].pass_at else None
 
 
@@ -285,7 +285,7 @@ _FOUND: tuple[Column[FilterRow], ...] = (
     Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", whole),
 )  # fmt: skip
 FILTERS: tuple[Column[FilterRow], ...] = (
-    Column("", "which of the task's reads the answer", lambda row: row[0], "filter"),
+    Column("", "the task's filter that reads the answer", lambda row: row[0], "filter"),
     *_FOUND,
 )
 SPLITS: tuple[Column[FilterRow], ...] = (
@@ -306,17 +306,17 @@ def _costs(costs: Costs) -> Table:
     if costs.search.seconds is None:
         unmeasured.append("the search's seconds are not recorded")
     if costs.training.tokens is None:
-        unmeasured.append("without a pool whose tokens are counted, training is not foreseen")
+        unmeasured.append("training needs a pool with token counts")
     elif costs.training.seconds is None:
         unmeasured.append("no training of this run has recorded its seconds")
     if costs.search.tokens is None:
-        unmeasured.append("the backend gave no tokens to count")
+        unmeasured.append("the backend returned no token ids to count")
     elif any(cost.tokens is None for cost in costs.deeper.values()):
-        unmeasured.append("how much a search draws that stops early is not foreseen")
+        unmeasured.append("the number of samples of a search that stops early is unknown")
     note = (
-        "Search and audit: generated tokens, at the rate of this run's search (wall time, starting "
-        "included). Training: processed tokens, every condition at the recipe's matched budget, at "
-        "the rate of what this run has trained."
+        "Search and audit: generated tokens, at the rate of this run's search (wall time, "
+        "including the start). Training: processed tokens, every condition at the recipe's matched "
+        "budget, at the rate of this run's training."
     )
     return Frame(COSTS, rows).table(note + f" –: {'; '.join(unmeasured)}." * bool(unmeasured))
 
@@ -337,7 +337,7 @@ def _points(share: Share) -> str:
 
 
 def results(of: Measured, found: Mapping[str, GapFindings]) -> dict[str, Any]:
-    """The content of results.json (schema 1; keys in docs/gap.md)."""
+    """Build the content of results.json (schema 1; keys in docs/gap.md)."""
     return {
         "schema": 1,
         "task": of.task,
@@ -383,7 +383,7 @@ def _prospects(of: Prospects | None) -> dict[str, Any]:
 
 
 def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:
-    """A row for each filter and problem."""
+    """Yield a row for each filter and problem."""
     yield "filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples"
     for name, one in found.items():
         verdicts = of.verdicts[name]
@@ -393,7 +393,7 @@ def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[obj
 
 
 def explored(of: Measured, found: Mapping[str, GapFindings]) -> Explored:
-    """The page's content, read from both logs; verdicts are the chosen filter's.
+    """Build the page's content from both logs, with the chosen filter's verdicts.
 
     The states under the other filters are fields to filter by.
     """
@@ -417,7 +417,7 @@ def explored(of: Measured, found: Mapping[str, GapFindings]) -> Explored:
 
 
 def _pairs(of: Measured, chosen: str) -> Iterator[_Pair]:
-    """The rows under the chosen filter, in the order of the problems."""
+    """Read the rows under the chosen filter, in the order of the problems."""
     logs = (SampleLog(log_at(of.logs[kind]), chosen) for kind in (GREEDY_LOG, SAMPLES_LOG))
     return zip(*logs, strict=True)
 

@@ -1,7 +1,7 @@
-"""Pass@k, states and the bound p_S, from decisions on one greedy decode and K samples.
+"""Compute Pass@k, states and the bound p_S from verdicts on one greedy decode and K samples.
 
-States as Section 3.2 of the paper has them (Equations 3 to 5), Pass@k without bias (Chen et al.
-2021, Equation 1).
+States as in Section 3.2 of the paper (Equations 3 to 5); unbiased Pass@k (Chen et al. 2021,
+Equation 1).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
 from gapft_harness.verdicts.table import Verdicts
 
-#: Bootstrap replicates of every interval.
+#: Number of bootstrap replicates for every interval.
 REPLICATES = 2_000
 _SEED = 0
 
@@ -30,8 +30,8 @@ class Share:
     """A share of the problems, or a difference of two shares, with its 95% interval.
 
     Attributes:
-        value: exact.
-        interval: over problems; None where there is one problem alone.
+        value: the exact value.
+        interval: 95% interval over problems; None with one problem.
     """
 
     value: Fraction
@@ -40,11 +40,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What K samples leave possible for more of them.
+    """Bounds on the results of more than K samples.
 
     Attributes:
-        pass_at_k: Pass@k.
-        p_s: share of problems that the greedy decode fails and one of k samples solves.
+        pass_at_k: bounds of Pass@k.
+        p_s: bounds of the share of problems that the greedy decode fails and one of k samples
+            solves.
     """
 
     pass_at_k: Interval
@@ -53,16 +54,16 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class GapFindings:
-    """What is found under one filter, or of one split.
+    """The findings under one filter, or for one split.
 
     Attributes:
         greedy: accuracy of the greedy decode.
-        pass_at: Pass@k for k = 1, ..., K; empty where samples were left out.
+        pass_at: Pass@k for k = 1, ..., K; empty if samples were left out.
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
-        beyond: by k, larger than K; empty where samples were left out.
-        verdicts: that it is found from.
-        shares: of G, S and U; that of S is p_S, the most that recovering S can add.
-        errors: responses that neither passed nor failed; they count as not passed.
+        beyond: bounds by k > K; empty if samples were left out.
+        verdicts: the verdicts.
+        shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
+        errors: number of responses that neither passed nor failed; they count as not passed.
     """
 
     greedy: Share
@@ -75,12 +76,12 @@ class GapFindings:
 
 
 def find(verdicts: Verdicts, errors: int = 0, complete: bool = True) -> GapFindings:
-    """Compute everything that verdicts say.
+    """Compute all findings from verdicts.
 
     Args:
-        verdicts: of one filter, or of one split.
-        errors: responses that neither passed nor failed.
-        complete: whether all K samples of every problem were drawn.
+        verdicts: verdicts of one filter or one split.
+        errors: number of responses that neither passed nor failed.
+        is_complete: whether all K samples of every problem were drawn.
     """
     states, k = verdicts.states, verdicts.k
     every = range(1, k + 1) if complete else ()
@@ -106,7 +107,7 @@ def find(verdicts: Verdicts, errors: int = 0, complete: bool = True) -> GapFindi
 
 
 def _bound(verdicts: Verdicts, k: int) -> Bounds:
-    """Bound what a search with k samples would find."""
+    """Compute bounds for a search with k samples."""
     failed = verdicts.passing[~verdicts.greedy]
     share = len(failed) / len(verdicts.greedy)
     recovered = bound_pass_at_k(failed, verdicts.k, k) if share else Interval(0, 0)
@@ -117,7 +118,11 @@ def _bound(verdicts: Verdicts, k: int) -> Bounds:
 
 
 def _intervals(columns: Sequence[NDArray[np.float64]]) -> list[Interval | None]:
-    """A 95% percentile interval of each column's mean, all from the same draws of problems."""
+    """Compute each column's 95% percentile interval of the mean, from the same resamples.
+
+    Args:
+        columns: each of shape (problems,).
+    """
     stacked = np.stack(columns, axis=1)
     if len(stacked) == 1:
         return [None] * len(columns)

@@ -1,7 +1,7 @@
-"""Sample logs as lm_eval writes them: of the greedy decode, and of the K samples.
+"""Write sample logs in lm_eval's format: of the greedy decode, and of the K samples.
 
-A row for each document and filter, in lm_eval's names. The samples' rows hold K responses and the
-verdict on each, as those of our ``_passk`` tasks do, so that ``gapft compare`` reads both.
+A log has a row for each document and filter. Rows of the samples have K responses with their
+verdicts, like those of the bundled ``_passk`` tasks, so ``gapft compare`` reads both.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ GREEDY_LOG, SAMPLES_LOG = "greedy", "samples"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A response and what one filter makes of it.
+    """A response judged under one filter.
 
     Attributes:
-        filtered: what the filter left of it.
-        metrics: by name, numbers alone.
-        verdict: whether it passes.
+        text: the response.
+        filtered: the filter's result.
+        metrics: numeric metrics by name.
+        verdict: the verdict.
     """
 
     text: str
@@ -39,11 +40,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where logs go, and what all their rows have in common.
+    """The folder of the logs, and what their file names contain.
 
     Attributes:
-        folder: holds ``greedy/`` and ``samples/``.
-        date: when the responses were sealed: the same search gives files of the same names.
+        folder: contains ``greedy/`` and ``samples/``.
+        task: the task's name.
+        date: when the responses were finalized, so the same search gives the same file names.
     """
 
     folder: Path
@@ -51,11 +53,11 @@ class Place:
     date: datetime
 
     def log(self, kind: str) -> Path:
-        """The path of one of the two logs."""
+        """Return the path of one of the two logs."""
         return self.folder / kind / f"samples_{self.task}_{self._date}.jsonl"
 
     def results(self, kind: str) -> Path:
-        """The path of lm_eval's results file beside a log."""
+        """Return the path of lm_eval's results file beside a log."""
         return self.folder / kind / f"results_{self._date}.json"
 
     @property
@@ -65,7 +67,7 @@ class Place:
 
 @contextlib.contextmanager
 def opened(place: Place) -> Iterator[dict[str, TextIO]]:
-    """Both logs to write; those of an earlier search give way once the new ones are whole."""
+    """Open both logs for writing; complete ones then replace those of an earlier search."""
     with contextlib.ExitStack() as stack:
         beside = {kind: place.log(kind).with_suffix(".partial") for kind in _KINDS}
         files: dict[str, TextIO] = {}
@@ -90,7 +92,17 @@ def write_rows(
     filter: str,
     judged: Sequence[Judgement],
 ) -> None:
-    """Writes a document's row under one filter to both logs: the greedy response, the samples."""
+    """Write a document's row under one filter to both logs.
+
+    Args:
+        files: the open logs by kind.
+        problem: the problem.
+        number: its row in the split.
+        target: its gold answer as text.
+        options: generation options by kind of log.
+        filter: the filter's name.
+        judged: the greedy response, then the samples.
+    """
     greedy, *samples = judged
     for kind, of in ((GREEDY_LOG, [greedy]), (SAMPLES_LOG, samples)):
         passing = sum(one.verdict.passed for one in of) / len(of)
@@ -110,12 +122,12 @@ def write_rows(
             **metrics,
             "verdicts": [{"status": v.verdict.status, "reason": v.verdict.reason} for v in of],
         }
-        # an unpaired surrogate, which a model may write, has no UTF-8: JSON escapes it
+        # UTF-8 cannot encode an unpaired surrogate, which a model may write: JSON escapes it
         files[kind].write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
 
 
 def write_results(place: Place, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
-    """Writes lm_eval's results file beside each log."""
+    """Write lm_eval's results file beside each log."""
     for kind in _KINDS:
         metric = facts["metric"] if kind == GREEDY_LOG else "pass@1"
         content = {

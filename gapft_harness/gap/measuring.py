@@ -1,4 +1,4 @@
-"""From the sealed search of a split to decisions under each of the task's filters, and its logs."""
+"""Judge the finalized search of a split under each of the task's filters, and write its logs."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from gapft_harness.verdicts.table import Verdicts
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
 
-#: Problems whose responses are judged at a time.
+#: Number of problems whose responses are judged at once.
 _BATCH = 200
-#: The filter's name in lm_eval's logs where a task has none.
+#: The filter's name in lm_eval's logs for a task without filters.
 _NO_FILTER = "none"
-#: The metric's name of a task that a verifier judges, and of a graded metric's decisions.
+#: The metric's name for tasks judged by a verifier, and for decisions of a graded metric.
 _DECISION = "pass@1"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A search of one split, judged.
+    """A judged search of one split.
 
     Attributes:
         split: the split that was searched.
-        metric: by which a response passes; ``pass@1`` where a verifier judges.
-        judge: the verifier, as people are told of it.
+        metric: the metric that decides; ``pass@1`` if a verifier judges.
+        judge: the verifier, in words.
         verdicts: by filter, the chosen one first.
-        errors: by filter, responses that neither passed nor failed.
-        voting: filters that take several responses and judge none alone.
-        ids: P, the problems, and for each its row in the split.
-        changed: verdicts of the chosen filter that were another when it judged again.
-        facts: what the manifest says of task, source and search.
+        errors: by filter, the number of responses that neither passed nor failed.
+        voting: filters that need several responses, and cannot judge one alone.
+        ids: the row in the split of each of the P problems, by id.
+        changed: number of verdicts of the chosen filter that differed when judged again.
+        facts: the manifest's facts about task, source and search.
         logs: the paths of both sample logs, by kind.
     """
 
@@ -84,7 +84,14 @@ class _Tally:
 
 
 def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> Measured:
-    """Judges a sealed search under every filter, and writes both sample logs."""
+    """Judge a finalized search under every filter, and write both sample logs.
+
+    Args:
+        run: the run.
+        split: the searched split.
+        include_paths: folders with task YAML.
+        folder: where the logs are written.
+    """
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
     manifest, k = run.manifest(), run.recipe.search.k
@@ -152,7 +159,7 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
 
 
 def _stock(task: Mapping[str, Any]) -> StockTask | None:
-    """The task's own metric and filters; None where a verifier of ours judges."""
+    """Load the stock task that judges; None if a verifier judges."""
     if task["verifier"] != "task_metric":
         return None
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -162,7 +169,7 @@ def _stock(task: Mapping[str, Any]) -> StockTask | None:
 
 
 def _searched(run: RunDirectory, split: str) -> Iterator[tuple[Problem, list[Judged]]]:
-    """Problems with their responses, the greedy one first; both tables are ordered by id."""
+    """Yield problems with their responses, the greedy one first; both tables are sorted by id."""
     problems = read_problems(run.sealed(layout.problems(split)))
     judged = read_judged(run.sealed(layout.responses(split)))
     for (problem, _), (_, responses) in zip(problems, judged, strict=True):
@@ -175,7 +182,7 @@ def _judged(
     filter: str,
     chosen: str,
 ) -> Iterator[list[tuple[Judgement, bool]]]:
-    """For each problem its responses judged, and whether the sealed verdict was another."""
+    """Yield for each problem its judged responses, and whether the finalized verdict differs."""
     flat = [(problem, one) for problem, responses in problems for one in responses]
     decision = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     if stock is None:
@@ -194,7 +201,7 @@ def _judged(
         for one in responses:
             filtered, metrics, verdict = next(outcomes)
             absent = one.response.finish_reason == CONTEXT
-            # what was sealed stands, and what was not generated fails under every filter
+            # a finalized verdict is kept, and a missing response fails under every filter
             kept = one.verdict if filter == chosen or absent else verdict
             other = filter == chosen and not absent and kept.passed != verdict.passed
             told = {decision: float(kept.passed)} | metrics
@@ -204,7 +211,7 @@ def _judged(
 
 
 def _numbers(metrics: Mapping[str, Any], decision: str) -> dict[str, float]:
-    """A response's other metrics than the decision for lm_eval's log: those that are numbers."""
+    """Select a response's numeric metrics, except the decision, for lm_eval's log."""
     return {
         name: value
         for name, value in metrics.items()
@@ -219,7 +226,7 @@ def _target(stock: StockTask | None, problem: Problem) -> str:
 
 
 def _options(run: RunDirectory, task: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """How responses were generated, as lm_eval spells it, by log."""
+    """Return the generation options of each log in lm_eval's form."""
     search = run.recipe.search
     both = {"until": task["decoding"]["until"], "max_gen_toks": task["decoding"]["max_gen_toks"]}
     sampled = {"temperature": search.temperature, "top_p": search.top_p, "top_k": search.top_k}

@@ -1,4 +1,4 @@
-"""Whether training on recovered problems can be told from retraining noise."""
+"""Assess whether the effect of training on recovered problems exceeds retraining noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gapft_harness.analysis.power import detectable
 from gapft_harness.gap.findings import GapFindings
 from gapft_harness.report.rendering.wording import listed, percent, points, whole
 
-#: Decisions that differed between two trainings with one seed and the same data, LogiQA 2.0
+#: Share of decisions that differed between two trainings with the same seed and data, LogiQA 2.0
 #: (the paper, appendix "Implementation Details", Reproducibility).
 DISCORDANCE = 331 / 1367
 #: Share of recovered audit failures that training corrects: the paper's range over its three
@@ -20,13 +20,13 @@ CORRECTED = (2 / 5, 2 / 3)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A planned training, and what the power formula assumes of it.
+    """A planned training, with the assumptions of the power formula.
 
     Attributes:
-        seeds: training seeds; None: the recipe's.
-        items: audit items; None: those of the searched audit.
+        seeds: number of training seeds; None: the recipe's.
+        items: number of audit items; None: those of the searched audit.
         discordance: share of decisions in which two trained models differ.
-        shared: share of these differences' variance that comes back under every seed.
+        shared: share of the variance of these differences that all seeds have in common.
     """
 
     seeds: int | None = None
@@ -37,7 +37,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer, and why in a few sentences."""
+    """The answer, with its reasons in a few sentences."""
 
     answer: Literal["worth training", "may be too little to see", "not worth training"]
     why: str
@@ -45,10 +45,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """What a planned training can show.
+    """The effects that a planned training can detect.
 
     Attributes:
-        detectable: by number of seeds the smallest effect found with power 80%; None: none is.
+        seeds: number of training seeds.
+        items: number of audit items.
+        discordance: see ``Plan``.
+        shared: see ``Plan``.
+        detectable: by number of seeds, the smallest effect found with power 80%; None: none.
+        verdict: whether training is worth it.
     """
 
     seeds: int
@@ -69,21 +74,21 @@ class Prospects:
             f"Differences found with probability 80% on {whole(self.items)} audit items "
             f"(two-sided paired test, level 5%), with {seeds} training seeds: {listed(effects)} "
             f"points. Assumed: two trained models differ on {percent(self.discordance)} of the "
-            f"items; {percent(self.shared, 0)} of the variance of their differences comes back "
-            "under every seed."
+            f"items; {percent(self.shared, 0)} of the variance of their differences is shared by "
+            "all seeds."
         )
 
 
 def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospects | None:
-    """Compare what training may gain with what seeds and items can detect.
+    """Compare the possible gain of training with the effect that seeds and items can detect.
 
     Args:
         plan: the planned training.
         splits: the searched splits; the gain is judged on the audit, else on the pool.
-        seeds: how many the recipe has.
+        seeds: number of seeds in the recipe.
 
     Returns:
-        None where no audit is searched and the plan does not say how many items it has.
+        The prospects; None without a searched audit and without a number of items in the plan.
     """
     judged = splits.get("audit") or splits["pool"]
     items = plan.items or ("audit" in splits and len(judged.verdicts.greedy))
@@ -100,7 +105,7 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
             "not worth training",
             f"Search recovered none of the {whole(pool.verdicts.sizes['U'])} pool problems that "
             "one decode missed: there is nothing to train on. Search deeper (search.k), at a "
-            "higher temperature, or take an easier pool.",
+            "higher temperature, or choose an easier pool.",
         )
     else:
         verdict = _judge(judged, seeds, items, least[seeds])
@@ -110,15 +115,15 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
 def _judge(judged: GapFindings, seeds: int, items: int, least: float | None) -> Verdict:
     """Compare the S term of the gain with the smallest detectable effect.
 
-    The S term p_S kappa_S is what training on recovered failures adds by correcting such failures.
-    It is at most p_S, and between 2/5 and 2/3 of it at the paper's correction rates. Where even
-    the whole of p_S, or 2/3 of it, is below the detectable effect, it is not worth training.
+    The S term p_S kappa_S is the gain from correcting recovered failures. It is at most p_S, and
+    between 2/5 and 2/3 of it at the paper's correction rates. If even p_S, or 2/3 of it, is below
+    the detectable effect, training is not worth it.
     """
     plan = f"{_seeds(seeds)} and {whole(items)} audit items"
     if least is None:
         return Verdict(
             "not worth training",
-            f"{plan.capitalize()} cannot tell any effect from retraining noise: add items.",
+            f"{plan.capitalize()} cannot distinguish any effect from retraining noise: add items.",
         )
     p_s = float(judged.shares["S"].value)
     low, high = (share * p_s for share in CORRECTED)
@@ -130,18 +135,18 @@ def _judge(judged: GapFindings, seeds: int, items: int, least: float | None) -> 
     )
     if high < least:
         reason = (
-            "Even all of them corrected could not be told from retraining noise. This is the "
+            "Even correcting all of them would not exceed retraining noise. This is the "
             "paper's case of Qwen2.5-7B, whose one decode solves nearly all that search can reach."
             if p_s < least
-            else "That could not be told from retraining noise; more seeds or items could."
+            else "This does not exceed retraining noise; more seeds or items may help."
         )
         return Verdict("not worth training", f"{gain} {reason}")
     if low < least:
         return Verdict(
             "may be too little to see",
-            f"{gain} The lower end could not be told from noise: more seeds or items would.",
+            f"{gain} The lower end does not exceed noise; more seeds or items would help.",
         )
-    return Verdict("worth training", f"{gain} There is room for an effect that can be seen.")
+    return Verdict("worth training", f"{gain} So the expected effect can be detected.")
 
 
 def _seeds(count: int) -> str:

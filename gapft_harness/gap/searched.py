@@ -1,4 +1,4 @@
-"""What a run's search drew, as arrays. Reads sealed tables alone; nothing is computed."""
+"""Read the results of a run's search as arrays, from finalized tables only."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from gapft_harness.verdicts.table import Verdicts
 
 @dataclass(frozen=True, slots=True)
 class Searched(Verdicts):
-    """A split after its search; a sample that was not drawn did not pass.
+    """A searched split; a sample that was not drawn counts as not passed.
 
     Attributes:
         complete: whether all K samples of every problem were drawn.
-        tokens: what was generated; None where the backend gives no tokens to count.
-        example: mean tokens of a recovered problem's prompt and the shortest of its passing
-            samples, which is what a training set holds of it; None where there is none.
+        tokens: generated tokens; None if the backend returns no token ids.
+        example: mean tokens of a recovered problem's prompt with its shortest passing sample, as
+            in a training set; None without recovered problems.
     """
 
     complete: bool = True
@@ -44,15 +44,17 @@ class Searched(Verdicts):
 
 @dataclass(frozen=True, slots=True)
 class SearchedRun:
-    """A run after its search.
+    """A run with a finished search.
 
     Attributes:
-        task: its name.
+        task: the task's name.
         verifier: the name of the task's verifier.
+        k: number of samples of each problem.
         splits: ``pool`` and ``audit``, or the one that was searched.
-        seconds: of the search, over all sittings; None where it is not recorded.
-        trained: tokens that were trained on and seconds that it took, over all arms that say.
-        told: warnings of splits that were imported.
+        seconds: total time of the search over all commands; None if not recorded.
+        trained: trained tokens and their seconds, over all arms that recorded both.
+        recipe: the recipe as JSON values.
+        warnings: warnings about imported splits.
     """
 
     task: str
@@ -66,23 +68,21 @@ class SearchedRun:
 
 
 def read_run(path: Path) -> SearchedRun:
-    """Reads what a run directory's search sealed.
+    """Read the finalized search of a run directory.
 
     Raises:
-        UserError: it is no run directory, nothing is searched, K is below 2, or a file was
-            changed since it was sealed.
+        UserError: not a run directory, no finished search, K below 2, or a file that was changed
+            after it was finalized.
     """
     run = RunDirectory.open(path)
     manifest, k = run.manifest(), run.recipe.search.k
     there = [split for split in SPLITS if layout.responses(split) in manifest["files"]]
     if not there:
-        raise UserError(
-            f"{path}: nothing is searched yet; run `gapft run {path} --only search` first"
-        )
+        raise UserError(f"{path}: no finished search; run `gapft run {path} --only search` first")
     if k < 2:
         raise UserError(
-            f"{path}: its search drew {k} sample{'' if k == 1 else 's'} of each problem (search.k);"
-            " a gap needs 2 or more, better 8; search again with --set search.k=8"
+            f"{path}: found {k} sample{'' if k == 1 else 's'} of each problem (search.k), expected "
+            "2 or more, better 8; search again with --set search.k=8"
         )
     stages = manifest["stages"]
     return SearchedRun(
@@ -108,7 +108,7 @@ def _read(run: RunDirectory, split: str, k: int) -> Searched:
     problems = run.sealed(layout.problems(split))
     found = read_verdicts(table, k)
     if not len(found.greedy):
-        raise UserError(f"{table}: holds no response")
+        raise UserError(f"{table}: no responses found")
     index, tokens = response_tokens(table)
     return Searched(
         *(found.greedy, found.passing, k, found.passed),
@@ -121,7 +121,7 @@ def _read(run: RunDirectory, split: str, k: int) -> Searched:
 def _example(
     found: Verdicts, index: NDArray[np.int64], tokens: NDArray[np.int64], prompts: NDArray[np.int64]
 ) -> float | None:
-    """Mean tokens of a recovered problem's prompt with the shortest of its passing samples."""
+    """Compute the mean tokens of a recovered problem's prompt with its shortest passing sample."""
     problem = np.cumsum(index == GREEDY) - 1
     kept = (index != GREEDY) & found.passed[problem, index] & ~found.greedy[problem]
     if not kept.any() or not tokens.any():
@@ -133,7 +133,7 @@ def _example(
 
 
 def _trained(manifest: Mapping[str, Any]) -> tuple[int, float] | None:
-    """Tokens and seconds of the arms whose trainer said both."""
+    """Sum tokens and seconds of the arms whose trainer recorded both."""
     tokens, seconds = 0, 0.0
     for facts in manifest.get("training", {}).values():
         spent = facts.get("seconds")

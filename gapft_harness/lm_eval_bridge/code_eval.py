@@ -1,9 +1,9 @@
-"""The hub's metric ``code_eval``, answered by the sandbox, for lm-eval's own code tasks.
+"""Replace the hub's metric ``code_eval`` by the sandbox, for lm-eval's own code tasks.
 
-``humaneval``, ``mbpp`` and their kin load ``code_eval`` by name. It downloads a script that runs
-what a model wrote in a process of its own, without confinement, and lm-eval wants to be told
-``--confirm_run_unsafe_code``. After ``answer`` the name stands for an object with the same inputs
-and outputs that runs programs in the sandbox; where no tier holds, nothing is run.
+``humaneval``, ``mbpp`` and similar tasks load ``code_eval`` by name. The original downloads a
+script that runs a model's programs in a separate process without confinement, so lm-eval requires
+``--confirm_run_unsafe_code``. After ``install_code_eval`` the name refers to an object with the
+same inputs and outputs that runs programs in the sandbox; if no tier is available, it runs nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 
-#: What other modules than the standard library's tests of these tasks import.
+#: Modules outside the standard library that the tests of these tasks import.
 _PRELOAD = ("numpy",)
 
-#: As ``code_eval`` does: with empty globals, so that ``__name__`` is not ``__main__``. What the
-#: function gives back is known to the caller alone, and given only where the end was reached.
+#: Like ``code_eval``, with empty globals, so that ``__name__`` is not ``__main__``. Only the caller
+#: knows the returned word, and the function returns it only if the program reached its end.
 _RUN = """
 def reaches_its_end(source, word):
     exec(source, {})
@@ -36,7 +36,7 @@ _PROGRAM = Program(_RUN, "function", "reaches_its_end")
 
 
 class CodeEval:
-    """Takes the place of ``evaluate.load("code_eval")``."""
+    """Replaces ``evaluate.load("code_eval")``."""
 
     def __init__(self) -> None:
         self._sandboxes: dict[float, Sandbox] = {}
@@ -50,30 +50,32 @@ class CodeEval:
         num_workers: int = 4,
         timeout: float = 3.0,
     ) -> tuple[dict[str, float], dict[int, list[tuple[int, dict[str, Any]]]]]:
-        """Runs each candidate with its task's test below it, as ``code_eval`` does.
+        """Run each candidate program followed by its task's test, as ``code_eval`` does.
 
-        Reasoning blocks (``core/thoughts.py``) are taken out of a candidate before it is run.
+        Reasoning blocks (``core/thoughts.py``) are removed from a candidate first.
 
         Args:
-            predictions: of each task, the candidate programs.
-            references: of each task, the program that tests them.
-            k: of Pass@k; those beyond the candidates of some task are left out.
-            num_workers: is not used: the sandbox has a worker for each core.
-            timeout: seconds, of the CPU's time and of waiting.
+            predictions: for each task, the candidate programs.
+            references: for each task, the program that tests them.
+            k: values of k for Pass@k; a k larger than some task's number of candidates is skipped.
+            num_workers: unused: the sandbox has one worker for each core.
+            timeout: seconds of CPU time, and of wall time.
 
         Returns:
-            ``pass@k`` by k, unbiased and mean over tasks; and by task each candidate's outcome.
+            ``pass@k`` for each k, unbiased, averaged over tasks; and each candidate's outcome by
+            task.
 
         Raises:
-            UserError: no tier of the sandbox holds here; nothing was run.
-            InfrastructureError: the sandbox failed repeatedly; no verdict is made up for that.
+            UserError: no tier of the sandbox is available on this machine; nothing was run.
+            InfrastructureError: the sandbox failed repeatedly; such a failure is not a verdict.
         """
         if len(predictions) != len(references):
             raise ValueError(
-                f"code_eval: {len(predictions)} lists of candidates and {len(references)} tests"
+                f"code_eval: found {len(predictions)} lists of candidates and {len(references)} "
+                "tests; expected equal numbers"
             )
         if any(isinstance(candidates, str) for candidates in predictions):
-            raise TypeError("code_eval: expected a list of candidates for each task, found a text")
+            raise TypeError("code_eval: expected a list of candidates for each task, found text")
         programs = [
             f"{remove_thoughts(candidate)}\n{test}"
             for candidates, test in zip(predictions, references, strict=True)
@@ -115,16 +117,16 @@ def _outcome(result: Result) -> dict[str, Any]:
 
 
 def _mean(counts: Sequence[tuple[int, int]], k: int) -> float:
-    """Pass@k, mean over tasks, which may have different numbers of candidates."""
+    """Average Pass@k over tasks, which may have different numbers of candidates."""
     rates = [mean_pass_at_k(np.array([passed]), total, k) for total, passed in counts]
     return float(sum(rates, Fraction(0)) / len(rates))
 
 
 def answer() -> None:
-    """Lets ``evaluate.load("code_eval")`` give ours, and tasks that rest on it alone be run.
+    """Make ``evaluate.load("code_eval")`` return a ``CodeEval``, and allow tasks that use only it.
 
-    lm-eval refuses a task that is marked ``unsafe_code`` unless the user confirms it. A task all of
-    whose metrics are functions of a module that loaded ``code_eval`` from here is not refused.
+    lm-eval refuses a task marked ``unsafe_code`` unless the user confirms it. A task is allowed if
+    all its metrics are functions of modules that loaded this ``code_eval``.
     """
     import evaluate
     from lm_eval.api.task import ConfigurableTask
@@ -150,12 +152,12 @@ def answer() -> None:
 
 
 def rests_on_ours(task: Any) -> bool:
-    """Whether all that runs programs for a task is the ``code_eval`` of this module."""
+    """Return whether a task runs programs only through the ``CodeEval`` of this module."""
     metrics = [entry.get("metric") for entry in task.config.metric_list or []]
     return bool(metrics) and task.config.process_results is None and all(map(is_ours, metrics))
 
 
 def is_ours(metric: Any) -> bool:
-    """Whether a metric is a function of a module that loaded ``code_eval`` from here."""
+    """Return whether a metric is a function of a module that loaded a ``CodeEval``."""
     names = getattr(metric, "__globals__", {})
     return any(isinstance(value, CodeEval) for value in names.values())

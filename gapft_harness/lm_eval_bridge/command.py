@@ -1,4 +1,4 @@
-"""``gapft eval``: lm-eval's own command with our tasks among those it knows."""
+"""``gapft eval``: lm-eval's own command with the bundled tasks added."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_paths
 
-#: What ``gapft eval`` takes besides lm_eval's own flags.
+#: Help for the options that ``gapft eval`` adds to lm_eval's.
 _ADAPTERS = """
 gapft eval:
-  --adapters A,NAME=B   PEFT folders, each of which is evaluated on the base that is loaded once,
-                        and the base too; each has a folder of its own in --output_path
+  --adapters A,NAME=B   PEFT folders: evaluate the base and each adapter on it, loading the base
+                        once; each evaluation gets its own folder in --output_path
 """
 
-#: How lm-eval's error on an unknown task begins, in 0.4 and in 0.5.
+#: The start of lm-eval's error for an unknown task, in 0.4 and in 0.5.
 _UNKNOWN_TASK = ("Tasks not found: ", "Spec '")
 
 
 def run_lm_eval(arguments: Sequence[str]) -> int:
-    """Runs lm-eval's command in this process, every flag and subcommand included.
+    """Run lm-eval's command in this process, with all its flags and subcommands.
 
-    The bundled tasks are added to the user's own ``--include_path`` (or to the ``include_path``
-    of a ``--config`` file), which goes on to win where names clash.
+    The bundled tasks are added to the user's ``--include_path`` (or to the ``include_path`` of a
+    ``--config`` file). If both have a task of one name, the user's task is used.
 
     Args:
-        arguments: as after ``lm_eval`` on the command line, and ``--adapters`` with PEFT folders,
-            each of which is evaluated beside the base (docs/comparing.md).
+        arguments: as after ``lm_eval`` on the command line; in addition ``--adapters`` with PEFT
+            folders to evaluate beside the base (docs/comparing.md).
 
     Returns:
         The exit status.
 
     Raises:
-        UserError: a task's name is unknown, the model's folder holds no model, or a task of ours
-            finds its data missing or malformed; or the adapters cannot be evaluated together.
+        UserError: unknown task; a model folder without a model; missing or malformed data of a
+            bundled task; or adapters that cannot be evaluated together.
         GapftError: an adapter was not applied.
     """
     from lm_eval._cli import HarnessCLI
@@ -59,7 +59,7 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
             parsed.include_path = _with_ours(parsed)
             check_model(parsed)
         if adapters and not hasattr(parsed, "model_args"):
-            raise UserError("--adapters: goes with an evaluation alone")
+            raise UserError("--adapters: only valid with an evaluation (lm_eval run)")
         if adapters:
             evaluate_in_turn(adapters, parsed, command.execute)
         else:
@@ -79,7 +79,7 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
 
 
 def _with_ours(parsed: Namespace) -> list[str]:
-    """Our folders, then the user's: for lm-eval, a later folder's task wins."""
+    """Return the bundled folders, then the user's: in lm-eval, a later folder overrides."""
     given: Any = parsed.include_path
     if given is None:
         given = _of_file(parsed).get("include_path")
@@ -87,14 +87,14 @@ def _with_ours(parsed: Namespace) -> list[str]:
     return [str(path) for path in [*installed_task_paths(), *users]]
 
 
-#: The names under which lm-eval knows its Transformers model.
+#: lm-eval's names for its Transformers model.
 _TRANSFORMERS = ("hf", "hf-auto", "huggingface")
-#: Arguments that let ``pretrained`` do without a config.json of its own.
+#: Arguments with which the folder ``pretrained`` needs no config.json.
 _CONFIG_ELSEWHERE = ("gguf_file", "subfolder", "config")
 
 
 def _of_file(parsed: Namespace) -> dict[str, Any]:
-    """What the ``--config`` file says; nothing without one."""
+    """Read the ``--config`` file; return an empty dict without one."""
     if not getattr(parsed, "config", None):
         return {}
     from lm_eval.config.evaluate_config import EvaluatorConfig
@@ -103,13 +103,13 @@ def _of_file(parsed: Namespace) -> dict[str, Any]:
 
 
 def check_model(parsed: Namespace) -> None:
-    """Check the model's folder, of which transformers would say that the hub has no such name.
+    """Check the model's folder, since transformers' error for it would be about a hub name.
 
     Args:
-        parsed: lm-eval's own arguments; those of a subcommand without a model are not checked.
+        parsed: lm-eval's parsed arguments; those of a subcommand without a model are not checked.
 
     Raises:
-        UserError: there is no such folder, or it has no config.json.
+        UserError: the folder does not exist, or it has no config.json.
     """
     if not hasattr(parsed, "model_args"):
         return
@@ -128,11 +128,11 @@ def check_model(parsed: Namespace) -> None:
     if folder.is_dir() and not (folder / "config.json").is_file():
         found = sorted(path.name for path in folder.iterdir())
         raise UserError(
-            f"--model_args pretrained={pretrained}: is no model folder: it has no config.json; "
+            f"--model_args pretrained={pretrained}: not a model folder: expected a config.json; "
             f"found: {', '.join(found[:8]) or '(nothing)'}{', …' if len(found) > 8 else ''}"
         )
     if not folder.exists() and pretrained.startswith(("/", "./", "../")):
         raise UserError(
-            f"--model_args pretrained={pretrained}: there is no such folder; expected a model's "
+            f"--model_args pretrained={pretrained}: folder not found; expected a model's "
             "folder or the name of one on the hub"
         )

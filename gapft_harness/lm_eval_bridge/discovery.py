@@ -1,4 +1,4 @@
-"""Tasks as the stages see them: found by name, their splits as problems."""
+"""Find lm-eval tasks by name and open them for the stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A line of ``gapft list tasks``.
+    """An entry of ``gapft list tasks``.
 
     Attributes:
         split: ``audit``, ``pool``, or ``group``.
@@ -41,7 +41,7 @@ class TaskInfo:
 
 
 class NoSuchTaskError(UserError):
-    """No machine has a task of that name: nothing that is missing here, but a mistake."""
+    """The task's name is unknown: a mistake of the user, not missing data."""
 
 
 def load_task(
@@ -50,9 +50,12 @@ def load_task(
     """Find a task and open it for the stages.
 
     Args:
-        name: as of ``open_task``, whose errors it has.
-        include_paths: as of ``open_task``.
-        chat: how prompts are laid out as chats; None: they are plain text.
+        name: the task's name.
+        include_paths: folders with task YAML.
+        chat: how prompts become chats; None: prompts are plain text.
+
+    Raises:
+        UserError: as in ``open_task``.
     """
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
 
@@ -62,9 +65,8 @@ def load_task(
 def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path | None]:
     """Find a task and have lm-eval open it.
 
-    Looked for among the bundled tasks, those of installed packages and ``include_paths`` first;
-    only a name found in none of them is looked for among lm-eval's own (seconds instead of
-    milliseconds).
+    Searches the bundled tasks, those of installed packages and ``include_paths`` first (takes
+    milliseconds), and only then lm-eval's own tasks (takes seconds).
 
     Args:
         name: the task's name.
@@ -74,35 +76,35 @@ def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path 
         lm-eval's task, and the folder of ``include_paths`` that it was found in, if any.
 
     Raises:
-        NoSuchTaskError: the name is unknown, or a group's or a tag's.
+        NoSuchTaskError: the name is unknown, or is the name of a group or a tag.
         UserError: the YAML is malformed, or the data are missing or malformed.
     """
     for path in include_paths:
         if Path(path).resolve() == Path(Path(path).resolve().anchor):
             raise NoSuchTaskError(
-                f"--include-path {path}: is all of the file system; expected a folder with task "
-                "YAML, which is looked through"
+                f"--include-path {path}: found the root of the file system; expected a folder with "
+                "task YAML, since all files in it are searched"
             )
         if not Path(path).is_dir():
-            file = "it is a file; expected a folder"
-            found = file if Path(path).is_file() else "there is no such folder"
+            file = "found a file; expected a folder"
+            found = file if Path(path).is_file() else "folder not found"
             raise NoSuchTaskError(f"--include-path {path}: {found}")
     paths = [*installed_task_paths(), *(Path(path).resolve() for path in include_paths)]
     try:
         manager = _manager_with(name, paths)
-    except OSError as error:  # as of folders that go away meanwhile, below /proc
+    except OSError as error:  # for example, folders below /proc that disappear
         raise NoSuchTaskError(
             f"--include-path {unreadable(Path(error.filename or paths[-1]), error)}"
         ) from error
     if name in manager.all_tasks and name not in manager.all_subtasks:
         raise NoSuchTaskError(
-            f"{name!r} is a group or a tag; name one of its tasks: {_members(manager, name)}"
+            f"{name!r} is a group or a tag; expected one of its tasks: {_members(manager, name)}"
         )
     return _build(manager, name, paths)
 
 
 def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
-    """lm-eval's finder of tasks, of ours alone if one of them has the name."""
+    """Return a ``TaskManager`` that has the task; without lm-eval's own tasks if possible."""
     from lm_eval.tasks import TaskManager
 
     answer()
@@ -114,7 +116,7 @@ def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
         manager = TaskManager(include_path=list(paths))
         if not _has(manager, name):
             rest = "; ".join(problem for _, problem in unread)
-            note = f"; these files could not be read: {rest}" if rest else ""
+            note = f"; unreadable files: {rest}" if rest else ""
             near = difflib.get_close_matches(name, manager.all_tasks, n=1, cutoff=0.6)
             hint = f"did you mean lm-eval's {near[0]!r}? " if near and near[0] not in ours else ""
             hint += f"{did_you_mean(name, ours)} (and lm-eval's own tasks)"
@@ -123,7 +125,7 @@ def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
 
 
 def list_tasks() -> list[TaskInfo]:
-    """The bundled tasks and groups, by name."""
+    """List the bundled tasks and groups by name."""
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
 
@@ -166,7 +168,7 @@ def _members(manager: TaskManager, group: str) -> str:
 
 
 def _unreadable(folder: Path) -> list[tuple[Path, str]]:
-    """Task files that lm-eval skips without a word, each with the reason."""
+    """List task files that lm-eval skips silently, each with the reason."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     found = []
@@ -182,7 +184,7 @@ def _unread(file: Path | str, error: Exception) -> str:
     if isinstance(error, yaml.YAMLError):
         return yaml_fault(error, file)
     if isinstance(error, UnicodeDecodeError):
-        return f"{file}: is not UTF-8 text"
+        return f"{file}: not UTF-8 text"
     if isinstance(error, OSError) and error.filename and str(error.filename) != str(file):
         return f"{file}: include: {error.filename}: cannot be read: {error.strerror}"
     return f"{file}: {describe(error)}"
@@ -213,7 +215,7 @@ def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple[Any,
 
 
 def _config(file: Path | str, where: str) -> dict[str, Any]:
-    """The file's keys with those that it includes; functions as their names."""
+    """Load a task file with the keys that it includes; functions stay names."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     from gapft_harness.lm_eval_bridge.task_file.keys import repeated_key
@@ -228,7 +230,7 @@ def _config(file: Path | str, where: str) -> dict[str, Any]:
 
 
 def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
-    """Why lm-eval could not build a task, as far as its configuration tells."""
+    """Explain from a task's configuration why lm-eval could not build it."""
     from gapft_harness.lm_eval_bridge.task_file.data import FILE_FORMATS
     from gapft_harness.lm_eval_bridge.task_file.keys import no_split
 
@@ -240,23 +242,23 @@ def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
         if split is not None and _lacks(error, split):
             files = (config.get("dataset_kwargs") or {}).get("data_files")
             known = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
-            return f"{where}: {key}: its data have no split {split!r}{known}"
-    # The library ``datasets`` says what happened in the error that it caught.
+            return f"{where}: {key}: split {split!r} not found in the data{known}"
+    # The library ``datasets`` puts the actual reason into the error that it caught.
     first = error.__cause__ or error
     of_data = any(
         isinstance(each, OSError) or type(each).__module__.startswith(("datasets", "hugg"))
         for each in (error, first)
     )
     if not of_data:
-        return f"{where} is malformed: {describe(error)}"
+        return f"{where}: malformed task: {describe(error)}"
     local = config.get("dataset_path") in FILE_FORMATS
     return (
-        f"{where}: its data could not be loaded: {describe(first)}; check dataset_path and "
+        f"{where}: cannot load the data: {describe(first)}; check dataset_path and "
         f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
     )
 
 
 def _lacks(error: Exception, split: str) -> bool:
-    """Whether the data lack a split: lm-eval 0.5 has ``datasets`` find it, 0.4 looks for it."""
+    """Return whether an error says that a split is missing (by ``datasets`` in lm-eval 0.5)."""
     told = isinstance(error, ValueError) and str(error).startswith(f'Unknown split "{split}"')
     return told or (isinstance(error, KeyError) and error.args == (split,))

@@ -1,4 +1,4 @@
-"""Few-shot examples: drawn in any order alike, and of a form that the verifier passes."""
+"""Few-shot examples: drawn independently of order, and in a form that the verifier passes."""
 
 from __future__ import annotations
 
@@ -12,61 +12,65 @@ from gapft_harness.lm_eval_bridge.task_file.data import numbered
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named
 
-#: How many examples are judged, taken evenly from all that may be drawn.
+#: Number of examples that are judged, evenly spaced among all candidates.
 _JUDGED = 16
 
-#: A form that the verifier cannot read fails nearly always; a benchmark may hold an odd answer.
+#: Least share that must pass. A wrong form fails nearly always; single odd answers are normal.
 _LEAST_PASSING = 0.9
 
 
 class OrderFreeExamples:
-    """Stands for a task's few-shot sampler: never the problem itself, the same in any order."""
+    """Wraps a task's few-shot sampler: never draws the problem itself, and ignores the order."""
 
     def __init__(self, task: Any) -> None:
-        """Takes the place of the task's own sampler, which still draws."""
+        """Replace the task's own sampler, which still draws the examples."""
         sampler = task.sampler
         self._inner: Any = sampler._inner if isinstance(sampler, OrderFreeExamples) else sampler
         self._document: Document = {}
         task.sampler = self
 
     def all(self) -> list[Document]:
-        """The records that examples are drawn from."""
+        """List the records that examples are drawn from."""
         return list(self._inner.fewshot_docs())
 
     def reseed(self, seed: int, document: Document) -> None:
-        """Begins the draw for a problem."""
+        """Seed the draw for a problem."""
         self._inner.rnd = random.Random(seed)
         self._document = document
 
     def sample(self, n: int, **_: Any) -> Sequence[Document]:
-        """Draws the problem's examples."""
+        """Draw ``n`` examples for the problem.
+
+        Raises:
+            UserError: there are fewer than ``n`` examples besides the problem itself.
+        """
         from lm_eval.api.samplers import FirstNSampler
 
         exact = isinstance(self._inner, FirstNSampler) or len(self._inner.df) <= n
         others = len(self._inner.df) - 1
-        if exact:  # the problem itself may be none of them
+        if exact:  # the problem itself may not be among them
             others = sum(row != self._document for row in self._inner.df)
         if n > others:
             raise UserError(
-                f"num_fewshot is {n}, but there are only {max(0, others)} examples beside a "
-                "problem itself; lower it, or give more"
+                f"num_fewshot: found {n}, but only {max(0, others)} examples are available besides "
+                "the problem itself; lower num_fewshot or add examples"
             )
-        # lm-eval draws one more than n, in case it is the problem.
+        # lm-eval draws one more than n, in case one is the problem itself.
         itself = self._document if isinstance(self._inner, FirstNSampler) or not exact else None
         drawn: Sequence[Document] = self._inner.sample(n=n, eval_doc=itself)
         return drawn
 
 
 def lists_examples(task: Any) -> bool:
-    """Whether a ``GapTask`` lists its few-shot examples itself, in ``fewshot_config.samples``."""
+    """Return whether a ``GapTask`` lists its examples in ``fewshot_config.samples``."""
     return task.fewshot_cfg.split is None and task.fewshot_cfg.samples is not None
 
 
 def examples_of(task: Any) -> Documents:
-    """The records that a ``GapTask``'s few-shot examples are drawn from.
+    """Return the records that a ``GapTask``'s few-shot examples are drawn from.
 
     Raises:
-        UserError: the task names none, or lists what are no records.
+        UserError: the task names no split for them, or lists items that are not records.
     """
     config, fewshot = task.config, task.fewshot_cfg
     if lists_examples(task):
@@ -78,8 +82,8 @@ def examples_of(task: Any) -> Documents:
     split = fewshot.split or config.training_split
     if split is None:
         raise UserError(
-            f"{named(config)}: few-shot examples need the key fewshot_split or training_split, "
-            "the split to draw them from; add one, or set num_fewshot to 0"
+            f"{named(config)}: few-shot examples need the key fewshot_split or training_split "
+            "(the split to draw them from); add one, or set num_fewshot to 0"
         )
     documents: Documents = task.split(split).documents
     return documents
@@ -88,13 +92,17 @@ def examples_of(task: Any) -> Documents:
 def check_examples(
     task: Any, judge: Callable[[Sequence[str], Sequence[Gold]], Sequence[Verdict]]
 ) -> None:
-    """Checks that examples show answers which the verifier would pass as responses.
+    """Check that the answers in few-shot examples pass the verifier as responses.
 
-    A model imitates the form of its examples: one that the verifier fails makes every rate about
-    zero without a word.
+    A model imitates the form of its examples. If the verifier fails that form, every rate is about
+    zero without any message.
+
+    Args:
+        task: a ``GapTask``.
+        judge: judges (responses, golds).
 
     Raises:
-        UserError: too many of those looked at do not pass; the message shows one.
+        UserError: too many of the checked answers fail; the message shows one of them.
     """
     documents = examples_of(task)
     step = max(1, len(documents) // _JUDGED)
@@ -108,11 +116,10 @@ def check_examples(
         return
     row, text, verdict = failed[0]
     raise UserError(
-        f"{named(task.config)}: few-shot examples would show answers that the task's own verifier "
-        f"does not pass: {len(failed)} of the {len(rows)} looked at, such as {text!r:.200} for "
-        f"{documents.place(row)} ({verdict.status}: {verdict.reason}); expected answers as a model "
-        "should give them: name them in fewshot_config: {doc_to_target: ...}, or set num_fewshot "
-        "to 0"
+        f"{named(task.config)}: the task's own verifier does not pass the answers of few-shot "
+        f"examples: {len(failed)} of {len(rows)} checked, such as {text!r:.200} for "
+        f"{documents.place(row)} ({verdict.status}: {verdict.reason}); expected answers in the "
+        "form of a response: set fewshot_config: {doc_to_target: ...}, or num_fewshot: 0"
     )
 
 

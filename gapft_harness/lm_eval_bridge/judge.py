@@ -1,6 +1,7 @@
-"""Judges responses in batches, each distinct (response, gold) pair once, and never raises.
+"""Judge responses in batches, each distinct (response, gold) pair once; an exception is a verdict.
 
-Also what lm-eval gets of one problem: metrics to add up, and beside them what is only logged.
+Also holds ``Scores``: the metrics of one problem that lm-eval aggregates, and the verdicts that it
+only logs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import InfrastructureError
 from gapft_harness.verification.judging import VerdictAndAnswer, check_golds, judge_unique
 
-#: The key of a sample's record in ``--log_samples``.
+#: The key of the verdicts in a record of ``--log_samples``.
 VERDICTS = "verdicts"
 
 _logger = logging.getLogger(__name__)
@@ -25,33 +26,33 @@ _Pair = tuple[str, str]
 
 
 class Judge:
-    """A verifier with a memory. A verdict depends on response and gold alone."""
+    """A verifier that caches its verdicts, which depend only on the response and the gold."""
 
     def __init__(self, verifier: Verifier) -> None:
-        """Wraps a verifier."""
+        """Wrap a verifier."""
         self._verifier = verifier
         self._known: dict[_Pair, VerdictAndAnswer] = {}
         self._last: tuple[Gold, str] = (None, content_hash(None))
 
     def knows(self, responses: Sequence[str], gold: Gold) -> bool:
-        """Whether all these responses to one problem were judged before."""
+        """Return whether all these responses to one problem were judged before."""
         key = self._hash(gold)
         return all((text, key) in self._known for text in responses)
 
     def check_golds(self, golds: Iterable[tuple[Gold, str]]) -> None:
-        """Checks (gold, place) pairs by the verifier's ``check_gold``, if it has one.
+        """Check (gold, place) pairs with the verifier's ``check_gold``, if it has one.
 
         Raises:
-            UserError: one is no gold answer; the message names its place.
+            UserError: a gold answer is invalid; the message names its place.
         """
         check_golds(self._verifier, golds)
 
     def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
-        """The verifier's verdicts on texts that need not be a model's."""
+        """Judge texts without the cache; they need not be a model's responses."""
         return [verdict for verdict, _ in self._judge(list(responses), list(golds))]
 
     def learn(self, pairs: Iterable[tuple[str, Gold]]) -> None:
-        """Judges the pairs that are new, in one call of the verifier."""
+        """Judge the (response, gold) pairs that are new, in one call of the verifier."""
         new: dict[_Pair, Gold] = {}
         for text, gold in pairs:
             key = (text, self._hash(gold))
@@ -63,13 +64,13 @@ class Judge:
         self._known.update(zip(new, self._judge(texts, golds), strict=True))
 
     def verdicts(self, responses: Sequence[str], gold: Gold) -> list[Verdict]:
-        """The verdicts on these responses to one problem, judged now if they were not before."""
+        """Return the verdicts on responses to one problem; judge those that are new."""
         self.learn((text, gold) for text in responses)
         key = self._hash(gold)
         return [self._known[text, key][0] for text in responses]
 
     def answers(self, responses: Sequence[str], gold: Gold) -> list[str | None]:
-        """What these responses give as their answers, where the verifier reads any."""
+        """Return the answers that the verifier reads in responses; None where it reads none."""
         if (reader := answers_of(self._verifier)) is None:
             return [None] * len(responses)
         if reader.at_once:
@@ -78,12 +79,12 @@ class Judge:
         try:
             return reader.read(responses, [gold] * len(responses))
         except Exception:
-            # as in ``_judge``: nothing that was generated is lost for it
+            # As in ``_judge_pairs``: a verifier's failure must not lose generated responses.
             _logger.exception("the verifier could not read %d answers", len(responses))
             return [None] * len(responses)
 
     def _hash(self, gold: Gold) -> str:
-        """The gold's hash: a gold may be large. Responses to one problem come one after another."""
+        """Hash a gold, and keep the last hash: a gold may be large, and repeats in a row."""
         if gold is not self._last[0]:
             self._last = (gold, content_hash(gold))
         return self._last[1]
@@ -92,19 +93,19 @@ class Judge:
         try:
             return judge_unique(self._verifier, texts, golds)
         except InfrastructureError:
-            raise  # the machine's failure is never scored
+            raise  # a failure of the machine is not a verdict
         except Exception as error:
-            # lm-eval would lose every response of the run; they are counted as errors instead.
+            # lm-eval would lose all responses of the run; count these as errors instead.
             _logger.exception("the verifier failed on %d responses", len(texts))
             reason = f"the verifier raised {type(error).__name__}: {error}"
             return [(Verdict("error", reason), None)] * len(texts)
 
 
 class Scores(dict[str, Any]):
-    """A problem's metrics, and the verdict on each of its responses.
+    """A problem's metrics and the verdicts on its responses.
 
-    lm-eval adds up what ``items()`` gives, and writes all that the mapping holds into the record
-    of ``--log_samples``. The verdicts are no number to add up: they are held and not given.
+    lm-eval aggregates the values of ``items()``, but writes the whole mapping into the record of
+    ``--log_samples``. Verdicts are not numbers, so ``items()`` leaves them out.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Scores(dict[str, Any]):
         verdicts: Sequence[Verdict],
         answers: Sequence[str | None] = (),
     ) -> None:
-        """Metrics by name; verdicts, and answers where any were read, in order of the responses."""
+        """Store metrics by name; verdicts, and answers if any, in the order of the responses."""
         counts = {f"verifier_{s}s": _count(verdicts, s) for s in ("timeout", "error")}
         super().__init__(metrics, **counts)
         self[VERDICTS] = [
@@ -122,7 +123,7 @@ class Scores(dict[str, Any]):
         ]
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
-        """The metrics alone."""
+        """Return the metrics without the verdicts."""
         return {key: self[key] for key in self if key != VERDICTS}.items()
 
 

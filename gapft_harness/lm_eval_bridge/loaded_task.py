@@ -1,4 +1,4 @@
-"""One lm-eval task as the harness's stages use it."""
+"""An lm-eval task in the form that the stages use."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from gapft_harness.verification.judging import check_golds, verify_unique
 
 @dataclass(frozen=True, slots=True)
 class ChatLayout:
-    """How a task's prompts become chats, by lm-eval's options of the same names.
+    """How a task's prompts become chats; the options have lm-eval's names.
 
     Attributes:
-        system_instruction: comes before the task's ``description`` in the system turn.
-        fewshot_as_multiturn: whether each few-shot example is two turns, a user's and an
-            assistant's. False: all examples and the problem are in one user's turn.
+        system_instruction: text before the task's ``description`` in the system turn.
+        fewshot_as_multiturn: True: each few-shot example is a user turn and an assistant turn.
+            False: all examples and the problem are in one user turn.
     """
 
     system_instruction: str | None = None
@@ -53,24 +53,25 @@ class LoadedTask:
         version: ``metadata.version`` as text.
         verifier: name of the verifier; ``task_metric`` for lm-eval's own tasks.
         verifier_params: its parameters.
-        keep: the response rule of the task.
-        episode: how one decode of it goes.
-        dropped: sentences with counts on the splits read so far: what was dropped, and what
-            repeats another problem and was kept. Each says which.
-        warnings: sentences on the splits read so far whose counts are not those of the paper.
+        keep: the task's response rule.
+        episode: how many attempts and executions one decode has.
+        dropped: notes on the splits read so far: how many problems were dropped, and how many
+            repeat another problem and were kept.
+        warnings: notes on the splits read so far whose counts differ from the paper's.
     """
 
     def __init__(
         self, task: Any, include_path: Path | None = None, chat: ChatLayout | None = None
     ) -> None:
-        """Wraps an lm-eval task.
+        """Wrap an lm-eval task.
 
         Args:
+            task: the task as lm-eval built it.
             include_path: the user's folder that its YAML was found in, if any.
-            chat: how prompts are laid out as chats; None: they are plain text.
+            chat: how prompts become chats; None: prompts are plain text.
 
         Raises:
-            UserError: the task does not generate text, so that nothing can be searched.
+            UserError: the task does not generate text, so it cannot be searched.
         """
         self._task = task
         self._include_path = include_path
@@ -84,8 +85,8 @@ class LoadedTask:
         self._questions: dict[str, str] = {}  # of prompts with few-shot examples
         if task.OUTPUT_TYPE != "generate_until":
             raise UserError(
-                f"task {self.name} has output_type {task.OUTPUT_TYPE}; search needs a task that "
-                "generates text (generate_until); docs/gap.md makes one of it"
+                f"task {self.name}: output_type is {task.OUTPUT_TYPE}; expected generate_until, "
+                "since search needs generated text; docs/gap.md shows how to convert the task"
             )
         if isinstance(task, GapTask):
             self.verifier = task.settings.verifier
@@ -101,25 +102,26 @@ class LoadedTask:
 
     @property
     def where(self) -> str:
-        """The task in messages: its name and its file."""
+        """The task's name and file, for messages."""
         return named(self._task.config)
 
     def fingerprint(self) -> str:
-        """A hash of version and configuration, as far as pool and audit use it.
+        """Hash the version and the configuration, as far as pool and audit depend on it.
 
-        It is equal on every machine, and new on change.
+        The hash is the same on every machine and changes with the task.
         """
         return content_hash({"config": searched(self.config()), "version": self.version})
 
     def config(self) -> dict[str, Any]:
-        """The task's YAML as resolved, JSON values; a function stands as its name."""
+        """Return the resolved YAML of the task as JSON values; a function becomes its name."""
         return resolved(self._task)
 
     def files(self, opened: Iterable[str]) -> tuple[list[Path], dict[str, Path]]:
-        """The files of its YAML and data, and those of its Python code by name.
+        """List the files of the YAML and the data, and those of the Python code by name.
 
         Args:
-            opened: what was opened while task and data were read (``opened_files.watching``).
+            opened: paths opened while task and data were read (see
+                ``opened_files.watch_opened_files``).
         """
         source = (self._task.config.metadata or {}).get("config_source", "inline")
         roots = [] if source == "inline" else [Path(source).resolve().parent]
@@ -127,30 +129,29 @@ class LoadedTask:
         return data_files(opened, self._task, roots), code_files(self._task, roots)
 
     def published(self) -> Published | None:
-        """The benchmark's published counts beside those of the files; None where it has none.
+        """Return the benchmark's published counts and those of the files; None without any.
 
         Raises:
-            UserError: its data are missing or malformed.
+            UserError: the data are missing or malformed.
         """
         data = self._task.dataset
         return data.published() if isinstance(data, Splits) else None
 
     def pool(self) -> list[Problem]:
-        """The training split: where search looks for what to train on.
+        """Read the training split, which is the pool that search draws from.
 
         Raises:
             UserError: the task has no training split, or its data are missing or malformed.
         """
         if not self._task.has_training_docs():
             raise UserError(
-                f"{named(self._task.config)} has no training_split, so there is no pool to search; "
-                "add the key training_split with the split to learn from, or choose a task that "
-                "has one"
+                f"{named(self._task.config)}: the key training_split is missing, so there is no "
+                "pool to search; add it with the split to learn from, or choose another task"
             )
         return self._problems("pool", self._task.config.training_split, self._task.training_docs)
 
     def audit(self) -> list[Problem]:
-        """The test split (or else the validation split): where models are judged.
+        """Read the test split, or else the validation split: the audit that models are judged on.
 
         Raises:
             UserError: the task has neither, or its data are missing or malformed.
@@ -160,44 +161,46 @@ class LoadedTask:
             return self._problems("audit", task.config.test_split, task.test_docs)
         if task.has_validation_docs():
             return self._problems("audit", task.config.validation_split, task.validation_docs)
-        raise UserError(f"{named(task.config)} has neither test_split nor validation_split")
+        raise UserError(
+            f"{named(task.config)}: expected a test_split or a validation_split, found none"
+        )
 
     def validation(self) -> list[Problem]:
-        """The validation split, where it is not the audit: problems to calibrate on.
+        """Read the validation split, where it is not the audit, as problems to calibrate on.
 
         Raises:
-            UserError: the task has none beside its audit, or its data are missing or malformed.
+            UserError: the task has no such split, or its data are missing or malformed.
         """
         task = self._task
         if not task.has_validation_docs():
             raise UserError(
-                f"{named(task.config)} has no validation_split; give "
-                "experiments.scaling.calibration a number of problems to take out of the "
-                "training split, or add the split to the task"
+                f"{named(task.config)}: the key validation_split is missing; add it to the task, "
+                "or set experiments.scaling.calibration to a number of problems to take from the "
+                "training split"
             )
         if not task.has_test_docs():
             raise UserError(
-                f"{named(task.config)} has no test_split, so its validation split is the audit; "
-                "give experiments.scaling.calibration a number of problems to take out of the "
+                f"{named(task.config)}: without test_split, the validation split is the audit; "
+                "set experiments.scaling.calibration to a number of problems to take from the "
                 "training split"
             )
         return self._problems("calibration", task.config.validation_split, task.validation_docs)
 
     @property
     def begins_answers(self) -> bool:
-        """Whether the task gives the beginning of every answer (``gen_prefix``)."""
+        """Whether the task sets the beginning of every answer (``gen_prefix``)."""
         return self._task.config.gen_prefix is not None
 
     @property
     def shots(self) -> int:
-        """How many few-shot examples a prompt holds."""
+        """Number of few-shot examples in a prompt."""
         return int(self._task.config.num_fewshot or 0)
 
     def examples(self) -> list[tuple[str, str]]:
-        """The id and question of each record that few-shot examples may be drawn from.
+        """List the id and question of each record that few-shot examples may be drawn from.
 
-        lm-eval takes them from ``fewshot_split``, else from examples that the task lists itself,
-        else from the first split there is.
+        lm-eval draws from ``fewshot_split``, else from examples that the task lists itself, else
+        from the task's first split.
         """
         if not self.shots:
             return []
@@ -209,21 +212,20 @@ class LoadedTask:
             return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
 
     def question(self, problem: Problem) -> str:
-        """A problem's prompt without few-shot examples: what tells whether two are the same."""
+        """Return a problem's prompt without few-shot examples; it identifies the problem."""
         return self._questions.get(problem.prompt, problem.prompt)
 
     def check_golds(self, verifier: Verifier, split: str) -> None:
-        """Checks every gold answer of a split by the verifier that will judge with it.
-
-        The verifier is the one in use: a recipe may override the task's own.
+        """Check every gold answer of a split with the verifier that will judge by it.
 
         Args:
-            verifier: its optional method ``check_gold`` is asked (``judging.check_golds``).
-            split: ``pool``, ``audit`` or ``calibration``; read now if it was not before.
+            verifier: the verifier of the recipe, which may differ from the task's own; its
+                optional method ``check_gold`` is called (see ``judging.check_golds``).
+            split: ``pool``, ``audit`` or ``calibration``; read first if necessary.
 
         Raises:
-            UserError: a gold answer is refused; the message names its record's file and line. Or
-                few-shot examples show answers that the verifier does not pass.
+            UserError: the verifier refuses a gold answer (the message names the record's file and
+                line), or does not pass the answers in few-shot examples.
         """
         if split not in self._golds:
             _ = {"pool": self.pool, "audit": self.audit, "calibration": self.validation}[split]()
@@ -232,20 +234,20 @@ class LoadedTask:
             check_examples(self._task, partial(verify_unique, verifier))
 
     def decoding(self, search: Search | None = None) -> Decoding:
-        """The greedy deployment decode: the task's length and stop strings, no sampling.
+        """Build the greedy deployment decode: the task's length and stop strings, no sampling.
 
         Args:
-            search: the recipe's section, whose sampling a task's own has to agree with; default
+            search: the recipe's section; sampling options of the task must agree with it. Default:
                 a recipe's defaults.
 
         Raises:
-            UserError: a key of ``generation_kwargs`` is unknown or not honoured.
+            UserError: a key of ``generation_kwargs`` is unknown or unsupported.
         """
         config = self._task.config
         return greedy_decoding(config.generation_kwargs or {}, search or Search(), named(config))
 
     def _problems(self, label: str, split: str, read: Any) -> list[Problem]:
-        """The problems of a split, rendered when they are asked for first."""
+        """Return the problems of a split; read and render them at the first call."""
         if label in self._read:
             return [*self._read[label]]
         task = self._task
@@ -262,7 +264,7 @@ class LoadedTask:
         if repeats := sum(is_repeat(name) for name in ids):
             notes.append(
                 f"{self.name} {label}: {repeats} of {len(ids)} problems repeat the content of "
-                "another; they are kept, and told apart by #2, #3, ..."
+                "another; they are kept, with #2, #3, ... in their ids"
             )
         self.dropped += [note for note in notes if note not in self.dropped]
         if self.shots:
@@ -276,11 +278,11 @@ class LoadedTask:
         return [*found]
 
     def _warn_unpublished(self, label: str, published: Published) -> None:
-        """Notes that a split's files are not those that the paper used."""
+        """Warn that a split's counts differ from those of the paper."""
         sentence = (
-            f"{self.name} {label}: its counts are {published}, so these are not the paper's data, "
-            "and the run's figures cannot be held against the paper's; docs/tasks.md says which "
-            "files to use"
+            f"{self.name} {label}: counts {published}; these are not the paper's data, so the "
+            "run's figures cannot be compared with the paper's; docs/tasks.md lists the files to "
+            "use"
         )
         if sentence not in self.warnings:
             self.warnings.append(sentence)
@@ -302,14 +304,16 @@ class LoadedTask:
                 f"{type(error).__name__}: {error}"
             ) from error
         if not isinstance(prompt, str):
-            raise UserError(f"task {self.name} renders {type(prompt).__name__}, expected text")
+            raise UserError(
+                f"task {self.name}: the prompt is {type(prompt).__name__}, expected text"
+            )
         if isinstance(task, GapTask):
             hidden = task.settings.gold_only
             document = {key: value for key, value in document.items() if key not in hidden}
         return Problem(id=name, prompt=prompt, gold=gold, document=document, turns=turns)
 
     def _context(self, document: Document, name: str, **chat: Any) -> Any:
-        """Build the prompt by lm-eval's own code; its examples depend on the problem alone."""
+        """Build the prompt with lm-eval's code; the examples depend only on the problem."""
         if self.shots:
             self._examples.reseed(derive("fewshot", name), document)
         start = prefix(self._task, document)
@@ -318,7 +322,7 @@ class LoadedTask:
         )
 
     def _turns(self, document: Document, name: str) -> tuple[Turn, ...]:
-        """Lay the prompt out as a chat, turn by turn; empty without a chat template."""
+        """Build the turns of the chat; empty without a chat template."""
         if self._chat is None:
             return ()
         turns: tuple[Turn, ...] = self._context(
@@ -332,18 +336,18 @@ class LoadedTask:
 
 
 def resolved(task: Any) -> dict[str, Any]:
-    """The configuration of a task; a function stands as its name."""
+    """Return the configuration of a task as JSON values; a function becomes its name."""
     config = task.config.to_dict(keep_callable=True)
     metadata = config.get("metadata") or {}
     config["metadata"] = {key: metadata.get(key) for key in ("version", "gapft")}
-    if not config.get("num_fewshot"):  # then it matters not what an example would show
+    if not config.get("num_fewshot"):  # without examples, their answer format has no effect
         config["fewshot_config"]["doc_to_target"] = config.get("doc_to_target")
     plain: dict[str, Any] = _plain(config)
     return plain
 
 
 def _plain(value: Any) -> Any:
-    """JSON values; a function stands as its module's last name and its own."""
+    """Convert to JSON values; a function becomes the last part of its module and its name."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in sorted(value.items(), key=str)}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""Our verifiers for any lm-eval YAML: the metric ``gapft_verified``, the filter ``gapft_answer``.
+"""Verifiers for any lm-eval YAML: the metric ``gapft_verified``, the filter ``gapft_answer``.
 
-pyproject.toml offers both under the entry-point groups ``lm_eval.metrics`` and ``lm_eval.filters``.
+pyproject.toml registers both in the entry-point groups ``lm_eval.metrics`` and ``lm_eval.filters``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
 
 _KEYS = ("verifier", "params")
-#: What lm-eval's own filters leave of a response in which they find nothing.
+#: The result of lm-eval's own filters for a response without an answer.
 _NOTHING = "[invalid]"
 
 
@@ -30,34 +30,36 @@ def gapft_verified(
     multiple_targets: bool = False,
     **unknown: Any,
 ) -> float | list[float]:
-    """Whether a verifier passes the responses to one problem.
+    """Judge the responses to one problem with a verifier.
 
-    A timeout or an error of the verifier counts as wrong, as in our own tasks.
+    A timeout or an error of the verifier counts as wrong, as in bundled tasks.
 
     Args:
-        references: the problem's answer as text, or a list of answers any of which is right.
-        predictions: one response; with lm_eval 0.5 all repeats.
-        multiple_targets: as lm_eval 0.5 says it; the answer's type says it too.
-        **unknown: keys that the YAML may not have.
+        references: the problem's answer as text, or a list of acceptable answers.
+        predictions: one response; in lm_eval 0.5 all repeats.
+        verifier: the verifier's name.
+        params: its parameters.
+        multiple_targets: passed by lm_eval 0.5; unused, since the answer's type shows it.
+        **unknown: unknown keys of the YAML; refused.
 
     Returns:
-        1.0 or 0.0; with lm_eval 0.5 one for each response.
+        1.0 or 0.0; in lm_eval 0.5 one number for each response.
 
     Raises:
-        UserError: the verifier or a parameter is unknown, several responses stand where
-            lm_eval 0.4 expects one, or a problem has no answer.
+        UserError: unknown verifier or parameter, several responses where lm_eval 0.4 expects
+            one, or a problem without an answer.
     """
     where = "metric gapft_verified"
     refuse_unknown(unknown, _KEYS, where)
     if not all(isinstance(text, str) for text in predictions):
-        raise UserError(f"{where}: several responses, expected one; add the filter take_first")
+        raise UserError(f"{where}: found several responses, expected one; add filter take_first")
     judge = _judge(where, verifier, json.dumps(params or {}))
     answer = references[0]
     golds = [str(each) for each in answer] if isinstance(answer, list | tuple) else [str(answer)]
     if not golds:
         raise UserError(
-            f"{where}: doc_to_target gives an empty list of answers, expected one or more; leave "
-            "the problem out, e.g. by process_docs"
+            f"{where}: found an empty list of answers in doc_to_target, expected one or more; drop "
+            "the problem, e.g. with process_docs"
         )
     verdicts = [judge.verdicts(list(predictions), gold) for gold in golds]
     passed = [float(any(verdict.passed for verdict in of)) for of in zip(*verdicts, strict=True)]
@@ -75,15 +77,15 @@ register_metric(
 
 
 class AnswerFilter:
-    """Replaces each response by the answer that a verifier reads in it: letter, last box."""
+    """Replaces each response by the answer that a verifier reads in it (a letter, a last box)."""
 
     def __init__(
         self, verifier: str = "", params: Mapping[str, Any] | None = None, **unknown: Any
     ) -> None:
-        """Takes the verifier's name and parameters from the YAML.
+        """Load the verifier from its name and parameters in the YAML.
 
         Raises:
-            UserError: one of them is unknown, or the verifier reads no answers.
+            UserError: unknown verifier or parameter, or a verifier that reads no answers.
         """
         from gapft_harness.hooks.checked import answers_of
 
@@ -91,11 +93,11 @@ class AnswerFilter:
         refuse_unknown(unknown, _KEYS, where)
         reader = answers_of(_verifier(where, verifier, json.dumps(params or {})))
         if reader is None:
-            raise UserError(f"{where}: the verifier {verifier!r} reads no answers")
+            raise UserError(f"{where}: verifier {verifier!r} cannot extract answers")
         self._reader = reader
 
     def apply(self, resps: Iterable[Sequence[str]], docs: Sequence[Any]) -> list[list[str]]:
-        """The answers, one for each response; ``[invalid]`` where there is none."""
+        """Return one answer for each response, ``[invalid]`` where none is found."""
         return [
             [_NOTHING if found is None else found for found in self._read(list(texts))]
             for texts in resps

@@ -1,4 +1,4 @@
-"""ReasoningGymTask: a task YAML that names generators of Reasoning Gym, and little else."""
+"""ReasoningGymTask: the class of a short task YAML that names generators of Reasoning Gym."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load
 from gapft_harness.lm_eval_bridge.task import GapTask
 from gapft_harness.lm_eval_bridge.task_file.faults import named
 
-#: What a YAML need not say. It may say otherwise, key by key.
+#: Defaults of the task YAML, each overridable.
 DEFAULTS: Mapping[str, Any] = {
     "custom_dataset": load,
     "output_type": "generate_until",
@@ -21,7 +21,7 @@ DEFAULTS: Mapping[str, Any] = {
     "fewshot_config": {"doc_to_target": "Answer: {{answer}}"},
     "generation_kwargs": {"do_sample": False, "max_gen_toks": 64, "until": []},
 }
-#: The same of ``metadata.gapft``.
+#: Defaults of ``metadata.gapft``.
 GAPFT_DEFAULTS: Mapping[str, Any] = {
     "verifier": "reasoning_gym",
     "id": "generator",
@@ -38,7 +38,7 @@ class ReasoningGymTask(GapTask):
         """Fill in the defaults, and build the task.
 
         Raises:
-            UserError: as ``GapTask`` and ``benchmarks.reasoning_gym.load``.
+            UserError: as in ``GapTask`` and ``benchmarks.reasoning_gym.load``.
         """
         given = dict(config or {})
         metadata = given.get("metadata") or {}
@@ -60,5 +60,5 @@ class ReasoningGymTask(GapTask):
 
 
 if __name__ != "gapft_harness.lm_eval_bridge.reasoning_gym":
-    # As at the end of task.py.
+    # See the end of task.py.
     from gapft_harness.lm_eval_bridge.reasoning_gym import ReasoningGymTask  # noqa: F401

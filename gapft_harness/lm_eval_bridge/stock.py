@@ -1,7 +1,6 @@
-"""Stock lm-eval tasks as verifiers: a response passes if the task's own metric gives it 1.
+"""Use stock lm-eval tasks as verifiers: a response passes if the task's own metric is 1.
 
-Each response is judged alone. A filter that takes a vote among several (``majority_vote``) has
-nothing to say of one, and cannot judge.
+Each response is judged alone, so a filter that needs several (``majority_vote``) cannot judge.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from gapft_harness.lm_eval_bridge.loaded_task import resolved
 from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files
 from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, scored
 
-#: The name of a task's filter that gives none a name.
+#: The filter's name in a task without filters.
 _NO_FILTER = "none"
-#: What lm-eval's regex filters give where they find nothing.
+#: The result of lm-eval's regex filters without a match.
 _NOT_FOUND = "[invalid]"
-#: Texts of a record on which it is tried whether a metric grades, and the most characters of one.
+#: Number of a record's texts on which ``describe_grading`` tries a metric; maximum length of one.
 _TRIED, _LONGEST = 16, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a task makes of one response.
+    """A task's result for one response.
 
     Attributes:
-        verdict: by the chosen metric.
-        filtered: what the filter left of the response; None where it raised.
-        metrics: what ``process_results`` gave; empty where it raised.
+        verdict: the verdict by the chosen metric.
+        filtered: the filter's result; None where it raised.
+        metrics: the result of ``process_results``; empty where it raised.
     """
 
     verdict: Verdict
@@ -52,22 +51,22 @@ class StockTask:
     """A stock lm-eval task that judges responses by its own filter and metric.
 
     Args:
-        name: as ``lm_eval --tasks`` takes it.
-        metric: ``exact_match``, ``exact_match,strict-match`` as lm-eval prints it,
-            ``,strict-match``, or None for the first metric of the task's list. Without a filter's
-            name, its first filter.
+        name: the name for ``lm_eval --tasks``.
+        metric: a metric (``exact_match``), metric and filter as lm-eval prints them
+            (``exact_match,strict-match``), or a filter (``,strict-match``). None: the task's first
+            metric. Without a filter, the task's first filter is used.
         include_path: a folder of task YAML files, searched before lm-eval's own.
-        pass_at: the least value of the metric that passes; None: 1 passes, 0 fails, and any other
+        pass_at: the lowest value of the metric that passes; None: 1 passes, 0 fails, any other
             value is an error.
 
     Attributes:
-        filters: all filters that judge a response alone, in the task's order.
-        voting: the others.
+        filters: the filters that can judge a single response, in the task's order.
+        voting: the filters that need several responses.
 
     Raises:
-        UserError: there is no such task, metric or filter; it is a group; it does not generate
-            text; it runs programs; the filter needs several responses; or the metric's lower
-            values are the better.
+        UserError: unknown task, metric or filter; a group; a task that does not generate text or
+            that runs programs; a filter that needs several responses; or a metric for which lower
+            is better.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class StockTask:
 
     @property
     def judge(self) -> str:
-        """How it decides, as people are told."""
+        """The rule for a pass, in words."""
         at = "is 1" if self.pass_at is None else f"is {self.pass_at:g} or more"
         filtered = "" if self.filters == (_NO_FILTER,) else f", filter {self.filter}"
         others = ", ".join(name for name in self.filters if name != self.filter)
@@ -104,7 +103,7 @@ class StockTask:
     def verdicts(
         self, documents: Sequence[Mapping[str, Any]], responses: Sequence[str]
     ) -> list[Verdict]:
-        """Judges each response; arguments as of ``outcomes``."""
+        """Judge each response; see ``outcomes`` for the arguments."""
         return [outcome.verdict for outcome in self.outcomes(documents, responses)]
 
     def outcomes(
@@ -113,11 +112,16 @@ class StockTask:
         responses: Sequence[str],
         filter: str | None = None,
     ) -> list[Outcome]:
-        """Judges each response by a filter of the task and its ``process_results``.
+        """Judge each response with a filter of the task and its ``process_results``.
 
-        The filter gets a response without its reasoning blocks (``core/thoughts.py``). 1 is a
-        pass, 0 a fail; any other value, and an exception, is an ``error`` with its reason.
-        With ``pass_at``, a number from that on is a pass, one below a fail, and NaN an error.
+        The filter gets responses without reasoning blocks (``core/thoughts.py``). The value 1 is a
+        pass and 0 a fail; any other value, or an exception, is an ``error`` with a reason. With
+        ``pass_at``, a value of at least ``pass_at`` is a pass, a lower one a fail, NaN an error.
+
+        Args:
+            documents: for each response, the task's document.
+            responses: the texts to judge.
+            filter: one of ``filters``; None: the chosen one.
         """
         chosen = filter or self.filter
         ensemble = next(e for e in ensembles(self._task) if e.name == chosen)
@@ -132,18 +136,18 @@ class StockTask:
             if len(instances) == 1:
                 reason = f"filter {chosen} raised {type(error).__name__}: {error}"
                 return [Outcome(Verdict("error", reason), None, {})]
-            # One response may be to blame: filter each alone, so that only its own verdict suffers.
+            # One response may be the cause: filter each alone, so only that verdict is an error.
             pairs = zip(documents, responses, strict=True)
             return [self.outcomes([doc], [text], chosen)[0] for doc, text in pairs]
         return [self._judge(each, chosen) for each in instances]
 
     def has_answer(self, document: Mapping[str, Any], response: str) -> bool:
-        """Return whether the filter leaves more of a response than its "[invalid]" or nothing."""
+        """Return whether the filter finds an answer in a response (not "[invalid]" or empty)."""
         ensemble = next(e for e in ensembles(self._task) if e.name == self.filter)
         instance = self._instance(document, response)
         try:
             ensemble.apply([instance])
-        except Exception:  # a filter may raise anything; its verdict says so
+        except Exception:  # a filter may raise anything; the verdict reports it
             return False
         filtered = instance.filtered_resps[self.filter]
         found = filtered if isinstance(filtered, list | tuple) else [filtered]
@@ -161,28 +165,28 @@ class StockTask:
         )
 
     def target(self, document: Mapping[str, Any]) -> str:
-        """A document's answer as the task shows it, as lm_eval logs it."""
+        """Return a document's answer as lm_eval logs it."""
         return str(self._task.doc_to_target(dict(document)))
 
     def graded(self, document: Mapping[str, Any]) -> str:
-        """What is wrong where the metric is seen to give a value that neither passes nor fails.
+        """Describe the problem if the metric gives a document values other than 0 and 1.
 
-        Tried on the document's own answer, a part of it, and it and other texts of the document
-        with more words: a metric that grades (F1, ROUGE, BLEU) gives one of them a part of 1.
-        ``""`` where none is seen.
+        Tries the metric on the document's answer, on a part of it, and on it and other texts of
+        the document with words added: a graded metric (F1, ROUGE, BLEU) gives one of these a value
+        between 0 and 1. Returns "" if no such value is found.
         """
         try:
             text = self.target(document)
-        except Exception:  # what cannot be read is said of a response, with the record's place
+        except Exception:  # reported later for a response, with the record's place
             return ""
         more = [f"{each} and more" for each in (text, *_texts(document)[:_TRIED])]
         for tried in (text, text[: len(text) // 2], *more):
             (outcome,) = self.outcomes([document], [tried])
             if self.metric in outcome.metrics and outcome.verdict.status == "error":
                 return (
-                    f"{outcome.verdict.reason}, for the response {tried!r:.60}: a decision passes "
-                    "or fails; give pass_at, the least value that passes (gapft gap --pass-at "
-                    "0.5, gapft run --set verifier.params.pass_at=0.5), or a metric of 0 and 1 "
+                    f"{outcome.verdict.reason} for the response {tried!r:.60}; expected 0 or 1; "
+                    "set pass_at, the lowest value that passes (gapft gap --pass-at 0.5, "
+                    "gapft run --set verifier.params.pass_at=0.5), or choose a metric of 0 and 1 "
                     "(--metric, verifier.params.metric)"
                 )
         return ""
@@ -196,7 +200,7 @@ class StockTask:
             return Outcome(Verdict("error", reason), found, {})
         if self.metric not in results:
             given = ", ".join(map(str, results))
-            reason = f"process_results gave no {self.metric}, only {given}"
+            reason = f"process_results returned no {self.metric}; found: {given}"
             return Outcome(Verdict("error", reason), found, results)
         return Outcome(self._verdict(results[self.metric], found), found, results)
 
@@ -208,7 +212,7 @@ class StockTask:
             at = self.pass_at
             passed = {0.0: False, 1.0: True}[number] if at is None else number >= at
         except (TypeError, ValueError, KeyError, OverflowError):
-            said = "neither 0 nor 1" if self.pass_at is None else "no number"
+            said = "expected 0 or 1" if self.pass_at is None else "expected a number"
             return Verdict("error", f"{self.metric} is {value!r:.60}, {said}")
         return (
             Verdict("pass")
@@ -218,7 +222,7 @@ class StockTask:
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts within a record that may be answers, as they come."""
+    """Collect the texts of a record that may be answers, in their order."""
     if isinstance(value, str):
         return [value] if 0 < len(value) <= _LONGEST else []
     if isinstance(value, Mapping):
@@ -231,19 +235,19 @@ def _load(name: str, include_path: str | None) -> Any:
     task, _ = open_task(name, [Path(include_path)] if include_path else [])
     if task.OUTPUT_TYPE != "generate_until":
         raise UserError(
-            f"task {name!r} has output type {task.OUTPUT_TYPE}; its metric can judge responses "
-            "only if it is generate_until"
+            f"task {name!r}: output_type is {task.OUTPUT_TYPE}; expected generate_until, since "
+            "its metric judges generated text"
         )
     if getattr(task.config, "unsafe_code", False) and not rests_on_ours(task):
         raise UserError(
-            f"task {name!r} runs programs that the model writes, without a sandbox (unsafe_code), "
-            "and not by code_eval; judge them by the verifier program_tests (docs/verifiers.md)"
+            f"task {name!r}: runs the model's programs without a sandbox (unsafe_code, without "
+            "code_eval); judge them with the verifier program_tests (docs/verifiers.md)"
         )
     return task
 
 
 def _alone(task: Any) -> tuple[str, ...]:
-    """The filters that say something of one response, in their order."""
+    """List the filters that can judge a single response, in their order."""
     steps = {
         each["name"]: each["filter"] for each in task.config.filter_list or [] if "filter" in each
     }
@@ -251,14 +255,14 @@ def _alone(task: Any) -> tuple[str, ...]:
 
 
 def _votes(step: Mapping[str, Any]) -> bool:
-    options = {**step, **step.get("kwargs", {})}  # lm-eval 0.5 has them apart
+    options = {**step, **step.get("kwargs", {})}  # lm-eval 0.5 keeps kwargs separate
     return step["function"] == "majority_vote" or int(options.get("k", 1)) > 1
 
 
 def _reported(entry: Mapping[str, Any]) -> list[str]:
-    """The names under which lm-eval reports a metric of a task's list."""
+    """List the names under which lm-eval reports an entry of a task's metric_list."""
     metric = entry["metric"]
-    if is_ours(metric) and "k" in entry:  # one of code_eval's gives Pass@k by k
+    if is_ours(metric) and "k" in entry:  # code_eval reports Pass@k for each k
         ks = entry["k"] if isinstance(entry["k"], list) else [entry["k"]]
         return [f"pass@{k}" for k in ks]
     return [metric if isinstance(metric, str) else metric.__name__]
@@ -271,24 +275,27 @@ def _metric_and_filter(task: Any, metric: str | None, alone: Sequence[str]) -> t
     known = [name for entry in entries for name in _reported(entry)]
     if not wanted:
         if not known:
-            raise UserError(f"task {task.config.task!r} has no metric_list: name the metric")
+            raise UserError(f"task {task.config.task!r}: no metric_list; give the metric's name")
         wanted = known[0]
     elif known and wanted not in known:
         hint = did_you_mean(wanted, known)
         if wanted in filters:
-            hint = f"this is a filter: name it as {f'{known[0]},{wanted}'!r}"
-        raise UserError(f"task {task.config.task!r} has no metric {wanted!r}; {hint}")
+            hint = f"it is a filter: write {f'{known[0]},{wanted}'!r}"
+        raise UserError(f"task {task.config.task!r}: unknown metric {wanted!r}; {hint}")
     chosen = chosen or filters[0]
     if chosen not in filters:
         raise UserError(
-            f"task {task.config.task!r} has no filter {chosen!r}; {did_you_mean(chosen, filters)}"
+            f"task {task.config.task!r}: unknown filter {chosen!r}; {did_you_mean(chosen, filters)}"
         )
     if chosen not in alone:
         others = ", ".join(alone) or "(none)"
         raise UserError(
-            f"task {task.config.task!r}: its filter {chosen!r} takes several responses, and a "
-            f"decision is on one; filters that judge one: {others}"
+            f"task {task.config.task!r}: filter {chosen!r} needs several responses, but each "
+            f"response is judged alone; filters that judge one response: {others}"
         )
     if task.higher_is_better().get(wanted) is False:
-        raise UserError(f"metric {wanted!r} of task {task.config.task!r}: lower is better")
+        raise UserError(
+            f"task {task.config.task!r}: metric {wanted!r}: lower is better; expected a metric for "
+            "which higher is better"
+        )
     return wanted, chosen

@@ -1,8 +1,8 @@
-"""GapTask: the class behind a task YAML that names a verifier instead of metrics.
+"""GapTask: the class of a task YAML that names a verifier instead of metrics.
 
-``class: !function gapft_harness.lm_eval_bridge.task.GapTask`` in the YAML, and the stock
+With ``class: !function gapft_harness.lm_eval_bridge.task.GapTask`` in the YAML, the stock
 ``lm_eval`` judges responses with the verifier of ``metadata: gapft:``. A task with ``repeats: 1``
-reports pass@1; with ``repeats: K`` the unbiased pass@k.
+reports pass@1, one with ``repeats: K`` the unbiased pass@k.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from gapft_harness.lm_eval_bridge.task_file.versions import GenerationTask, one_
 
 
 class GapTask(GenerationTask):
-    """An lm-eval task whose responses a verifier judges."""
+    """An lm-eval task whose responses are judged by a verifier."""
 
     def __init__(self, config: dict[str, Any] | None = None, **_: Any) -> None:
-        """Builds the task from its YAML.
+        """Build the task from its YAML.
 
         Raises:
-            UserError: an unknown key, or data that are missing or malformed.
+            UserError: unknown key, or missing or malformed data.
         """
         config = {key: value for key, value in (config or {}).items() if key != "class"}
         check_gap_task(config, named(config))
         self.settings = parse_settings(named(config), config.get("metadata"))
         options = config.get("generation_kwargs") or {"do_sample": False, "temperature": 0.0}
-        # Without these keys lm-eval would load a default metric, exact_match, and cut responses at
+        # Without these keys lm-eval would load the default metric exact_match and cut responses at
         # the few-shot delimiter, a blank line.
         own = {
             "metric_list": config.get("metric_list") or [],
@@ -78,10 +78,10 @@ class GapTask(GenerationTask):
 
     @cached_property
     def judge(self) -> Judge:
-        """The task's verifier, made when it is first needed.
+        """The task's verifier, loaded at the first use.
 
         Raises:
-            UserError: an unknown verifier or parameter.
+            UserError: unknown verifier or parameter.
         """
         try:
             return Judge(load_verifier(self.settings.verifier, **self.settings.params))
@@ -89,11 +89,11 @@ class GapTask(GenerationTask):
             raise error.at(f"{named(self.config)}: metadata.gapft") from error
 
     def build_all_requests(self, **options: Any) -> None:
-        """Builds lm-eval's requests.
+        """Build lm-eval's requests.
 
         Raises:
-            UserError: an unknown verifier or parameter, a gold answer that is none, or few-shot
-                examples that the verifier does not pass; before anything is generated.
+            UserError: unknown verifier or parameter, an invalid gold answer, or few-shot examples
+                that the verifier does not pass. All before anything is generated.
         """
         judge = self.judge
         judged = not self.predicts_only  # --predict_only needs no gold answer
@@ -106,7 +106,7 @@ class GapTask(GenerationTask):
     # Data
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Opens the splits: the benchmark's loader, local JSON files, or the hub's dataset."""
+        """Open the splits: from the benchmark's loader, local JSON files, or the hub."""
         options = dict(dataset_kwargs or {})
         if callable(self.config.custom_dataset):
             self.dataset = load_custom(self.config, options)
@@ -121,11 +121,10 @@ class GapTask(GenerationTask):
         super().download(options)
 
     def split(self, name: str) -> SplitData:
-        """A split's problems and what was dropped from it.
+        """Return a split's problems, with notes on dropped ones.
 
         Raises:
-            UserError: the task's data have no such split, or its first record lacks a field that
-                ``doc_to_text`` names.
+            UserError: unknown split, or ``doc_to_text`` names a field that the first record lacks.
         """
         if name not in self.dataset:
             raise unknown_split(self.config, name, self.dataset)
@@ -145,26 +144,26 @@ class GapTask(GenerationTask):
         return SplitData(documents, *(() if read is None else (read.dropped, read.published)))
 
     def training_docs(self) -> Documents | None:
-        """The pool, or None where the task has none."""
+        """Return the pool, or None without one."""
         return (
             self.split(self.config.training_split).documents if self.has_training_docs() else None
         )
 
     def validation_docs(self) -> Documents | None:
-        """The validation split, or None where the task has none."""
+        """Return the validation split, or None without one."""
         name = self.config.validation_split
         return self.split(name).documents if self.has_validation_docs() else None
 
     def test_docs(self) -> Documents | None:
-        """The audit, or None where the task has none."""
+        """Return the audit, or None without one."""
         return self.split(self.config.test_split).documents if self.has_test_docs() else None
 
     def ids(self, documents: Sequence[Document]) -> list[str]:
-        """The problems' ids (``core/identities.py``), in the documents' order.
+        """Return the problems' ids (see ``core/identities.py``) in the documents' order.
 
         Raises:
-            UserError: ``metadata.gapft.id`` makes them all the same word, or a field that
-                ``content`` or ``gold_only`` names is missing.
+            UserError: ``metadata.gapft.id`` gives all problems the same id, or a field named in
+                ``content`` or ``gold_only`` is missing.
         """
         check_fields_named(self.settings, documents, named(self.config))
         with naming_key(self.config):
@@ -172,7 +171,7 @@ class GapTask(GenerationTask):
         return problem_ids(documents, own, self.settings.content)
 
     def gold(self, document: Document) -> Gold:
-        """What the verifier compares a response to this problem with."""
+        """Return the gold answer that the verifier compares responses with."""
         with naming_key(self.config):
             if self.settings.gold is not None:
                 return self.settings.gold_of(document, None)
@@ -183,7 +182,7 @@ class GapTask(GenerationTask):
             return self.settings.gold_of(document, self.doc_to_target(document))
 
     def _placed_golds(self) -> Iterable[tuple[Gold, str]]:
-        """The gold answers of all requests, each with the place of its record."""
+        """Yield the gold answers of all requests, each with the place of its record."""
         name = self.config.test_split if self.has_test_docs() else self.config.validation_split
         documents = self.split(name).documents
         for row in sorted({instance.doc_id for instance in self.instances or ()}):
@@ -197,11 +196,11 @@ class GapTask(GenerationTask):
 
     @staticmethod
     def resolve_field(doc: Document, field: str | None = None) -> Any:
-        """A field's value or a rendered template, compiled once."""
+        """Return a field's value or a rendered template; the template is compiled once."""
         return field_or_template(field, doc) if field else None
 
     def doc_to_text(self, doc: Document, doc_to_text: Any = None) -> Any:
-        """The prompt without few-shot examples and chat template."""
+        """Return the prompt without few-shot examples and chat template."""
         template = self.config.doc_to_text if doc_to_text is None else doc_to_text
         if isinstance(template, str) and self.prompt is None:
             with naming_key(self.config):
@@ -209,12 +208,12 @@ class GapTask(GenerationTask):
         return self._rendered(template, doc) or super().doc_to_text(doc, doc_to_text)
 
     def doc_to_target(self, doc: Document, doc_to_target: Any = None) -> Any:
-        """The target text that lm-eval logs; the gold too, unless the YAML names another."""
+        """Return the target that lm-eval logs; also the gold, unless the YAML sets ``gold``."""
         template = self.config.doc_to_target if doc_to_target is None else doc_to_target
         return self._rendered(template, doc) or super().doc_to_target(doc, doc_to_target)
 
     def _rendered(self, template: Any, doc: Document) -> str | None:
-        """A plain template rendered; None for what lm-eval has rules of its own for."""
+        """Render a plain template; return None for cases that lm-eval treats differently."""
         plain = isinstance(template, str) and template not in doc and self.prompt is None
         if not plain or self.config.doc_to_choice is not None:
             return None
@@ -222,17 +221,17 @@ class GapTask(GenerationTask):
             return render(template, doc)
 
     def fewshot_docs(self) -> None:
-        """None: the examples of ``--num_fewshot`` are read when they are drawn, not before."""
+        """Return None: the examples of ``--num_fewshot`` are read only when they are drawn."""
 
     @cached_property
     def sampler(self) -> Any:
-        """Draws few-shot examples from those that the YAML names, else from the pool."""
+        """The sampler of few-shot examples, from the YAML's examples or else from the pool."""
         return self._sampler_class(list(examples_of(self)), rnd=self._fewshot_seed)
 
     _fewshot_seed: int | None = None
 
     def set_fewshot_seed(self, seed: int | None = None) -> None:
-        """Seeds the draw of few-shot examples without reading any."""
+        """Seed the draw of few-shot examples without reading them."""
         self._fewshot_seed = seed
         self.fewshot_rnd = random.Random(seed)
         if "sampler" in self.__dict__:
@@ -241,13 +240,14 @@ class GapTask(GenerationTask):
     # Results
 
     def process_results(self, doc: Document, results: Sequence[Any]) -> dict[str, Any]:
-        """One problem's scores; the first call judges the responses of all problems at once.
+        """Score one problem; the first call judges the responses of all problems at once.
 
         Args:
+            doc: the problem's document.
             results: one response, or for ``repeats: K`` one list of K responses.
 
         Raises:
-            UserError: there are not exactly K responses to this problem.
+            UserError: the number of responses is not K.
         """
         if self.predicts_only:  # --predict_only
             return {"bypass": 999}
@@ -260,19 +260,19 @@ class GapTask(GenerationTask):
         return Scores(rates, verdicts, self.judge.answers(responses, gold))
 
     def _responses(self, doc: Document, result: Any) -> list[str]:
-        """The responses to one problem, exactly as many as ``repeats`` says."""
+        """Return the responses to one problem, after a check that there are ``repeats``."""
         responses = [result] if isinstance(result, str) else list(result)
         wanted = self.config.repeats
         if len(responses) != wanted:
             raise UserError(
                 f"task {self.task_name}, problem {self.ids([doc])[0]}: found {len(responses)} "
-                f"responses, expected repeats = {wanted}; a task with repeats needs the filter "
+                f"responses, expected {wanted} (repeats); a task with repeats needs the filter "
                 "take_first_k with k equal to repeats"
             )
         return responses
 
     def _judge_all(self) -> None:
-        """Judges all responses to all problems in one call, so that a verifier can go parallel."""
+        """Judge all responses to all problems in one call, so that the verifier can parallelize."""
         pairs = [
             (text, gold)
             for instance in self.instances or ()
@@ -283,7 +283,7 @@ class GapTask(GenerationTask):
         self.judge.learn(pairs)
 
     def _rates(self, passing: int) -> dict[str, float]:
-        """pass@1 of one decode, or the unbiased pass@k of K samples."""
+        """Compute pass@1 of one decode, or the unbiased pass@k of K samples."""
         if self.config.repeats == 1:
             return {"pass@1": float(passing)}
         counts = np.array([passing])
@@ -291,7 +291,7 @@ class GapTask(GenerationTask):
         return {f"pass@{k}": float(pass_at_k(counts, n, k)[0]) for k in reported_k(n)}
 
     def aggregation(self) -> dict[str, Callable[[Sequence[float]], float]]:
-        """Rates are means over problems (with a standard error), counts are sums."""
+        """Return lm-eval's aggregations: means of rates (with standard errors), sums of counts."""
         if self.predicts_only:
             inherited: dict[str, Any] = super().aggregation()
             return inherited
@@ -302,10 +302,10 @@ class GapTask(GenerationTask):
         }
 
     def higher_is_better(self) -> dict[str, bool]:
-        """True for the rates, False for the counts."""
+        """Return True for rates and False for counts."""
         return {name: name.startswith("pass@") for name in self.aggregation()}
 
 
 if __name__ != "gapft_harness.lm_eval_bridge.task":
-    # lm-eval found this file beside a task's YAML, in a clone: the class is the installed one.
+    # lm-eval loaded this file beside a task's YAML in a clone: use the installed class.
     from gapft_harness.lm_eval_bridge.task import GapTask  # noqa: F401

@@ -1,1 +1,1 @@
-"""``gapft rejudge``: saved responses judged again by another verifier or rule, without a model."""
+"""``gapft rejudge``: judge saved responses again with a different verifier, without a model."""

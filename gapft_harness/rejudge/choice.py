@@ -1,4 +1,4 @@
-"""What the user of ``gapft rejudge`` chose."""
+"""The user's options of ``gapft rejudge``."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RejudgeChoice:
-    """What is judged again, and by what.
+    """What is judged again, and by which rule.
 
     Attributes:
-        now: the rule that judges.
-        was: the rule that its verdicts are held against; None: what the logs say.
-        gold: the document's field that holds the gold answer; None: the first that fits.
-        metric: the logged metric that says what was right; None: the log's
-            verdicts, or where it has none, its first metric.
+        now: the new rule.
+        was: the earlier rule that it is compared with; None: the logs' own verdicts.
+        gold: the document's field with the gold answer; None: the first that fits.
+        metric: the logged metric that decides what was right; None: the log's verdicts, or its
+            first metric if it has no verdicts.
         filter: lm_eval's filter; None: the log's first.
-        shown: flips of each kind that the page shows.
+        tasks: only these tasks; empty: all.
+        plugin_files: files given by ``--plugin``.
+        shown: number of flips of each kind on the page.
     """
 
     now: Rule

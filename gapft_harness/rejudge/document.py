@@ -1,4 +1,4 @@
-"""What was judged again, as blocks and as figures."""
+"""Format the results of ``gapft rejudge`` for the terminal and for its files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gapft_harness.report.rendering.wording import (
     whole,
 )
 
-#: Characters of a response that a table shows: most of them its end, where answers are.
+#: Characters of a response in a table: its start and its end, where answers usually are.
 _START, _END = 60, 160
-#: The files that ``--out`` writes, those for people first.
+#: The files that ``--out`` writes, readable ones first.
 FILES = ("rejudged.md", "rejudged.html", "results.json", "rejudged.csv", "flips.csv")
 
 
 def document(of: LogsJudged) -> Document:
-    """All but the flips, which are written as they come."""
+    """Build the document, except the flips, which are written while judging."""
     columns = [*LOG, *LEVELS, *TEST] if of.is_graded else [*LOG, *ALONE]
     return Document(
         title="Judged again",
@@ -42,7 +42,7 @@ def document(of: LogsJudged) -> Document:
 
 
 def sections(of: LogsJudged) -> list[Section]:
-    """The whole of it."""
+    """Build all sections."""
     now, was = of.choice.now, of.choice.was
     (model,) = of.found().models.values()
     against = f", against {was}" if was else ""
@@ -52,14 +52,14 @@ def sections(of: LogsJudged) -> list[Section]:
     if of.is_graded:
         lead = (
             f"{whole(of.responses)} responses to {documents}, judged again by "
-            f"{now}{against}: {whole(of.flips.right)} wrong ones are right now, "
-            f"{whole(of.flips.wrong)} right ones are wrong now"
+            f"{now}{against}: {whole(of.flips.right)} changed from wrong to right, "
+            f"{whole(of.flips.wrong)} from right to wrong"
         )
     else:
         right = of.reasons.statuses["pass"]
         lead = (
             f"{whole(of.responses)} responses to {documents}, judged by {now}: {whole(right)} are "
-            "right; the log itself has graded nothing"
+            "right; the log has no verdicts to compare with"
         )
     return [
         Section(
@@ -83,21 +83,21 @@ def sections(of: LogsJudged) -> list[Section]:
 
 
 def notes(of: LogsJudged) -> Iterator[str]:
-    """What was chosen for the user."""
+    """Yield notes on automatic choices."""
     told: dict[str, None] = {}
     for reading in of.readings:
         if reading.golds.chosen:
-            told[f"gold answer: {reading.golds.where}; --gold FIELD takes another"] = None
+            told[f"gold answer: {reading.golds.where} (--gold FIELD for another)"] = None
         taken = reading.source.filter
         rest = ", ".join(name for name in reading.source.filters if name != taken)
         if of.choice.filter is None and rest:
-            told[f"filter {taken}, the first in the log; --filter: {rest}"] = None
+            told[f"filter: {taken}, the first in the log; others: {rest} (--filter)"] = None
         if (by_what := reading.criterion) is not None:
             metric = None if by_what.by_verdicts else by_what.metric
             by = f"{metric} of the log" if metric else "the log's verdicts"
             others = [name for name in reading.metrics if name != metric]
             more = f"; --metric: {', '.join(others)}" if others and not of.choice.metric else ""
-            told[f"what was right: {by}{more}"] = None
+            told[f"earlier verdicts: {by}{more}"] = None
     yield from told
 
 
@@ -107,14 +107,14 @@ def _accuracies(of: LogsJudged) -> Table:
     rows = _lines(of)
     if not of.is_graded:
         note = (
-            "Mean over documents of the share of their responses that is right. Interval: "
+            "Mean over documents of the share of right responses. Interval: "
             f"{whole(REPLICATES)} bootstrap replicates of documents."
         )
         return Frame([*LOG, *ALONE], rows).table(note)
     tests = {one[name].test for one in (found.models, *found.groups.values())}
     named = {"mcnemar": "McNemar's exact test", "sign_flip": "sign flips of documents"}
     note = (
-        "Mean over documents of the share of their responses that is right. Interval: "
+        "Mean over documents of the share of right responses. Interval: "
         f"{whole(REPLICATES)} bootstrap replicates of documents. p: "
         f"{' or '.join(sorted(named[test] for test in tests))}, two-sided. Both rules "
         "judged the same responses."
@@ -127,7 +127,7 @@ def _lines(of: LogsJudged) -> list[Line]:
     return [Line(by[name], group) for group, by in [("", found.models), *found.groups.items()]]
 
 
-_WHICH = "which, how many"
+_WHICH = "log, number of documents"
 _RULE = "share by the earlier and the new rule"
 _CHANGE = "new minus earlier"
 LOG: tuple[Column[Line], ...] = (
@@ -135,7 +135,7 @@ LOG: tuple[Column[Line], ...] = (
     Column("", _WHICH, lambda line: line.group or "all", "log"),
     Column("documents", _WHICH, lambda line: line.one.units, "documents", whole),
 )
-#: Of logs that graded nothing: the difference to nothing right is the share itself.
+#: For logs without verdicts: the difference to no right response is the share itself.
 ALONE: tuple[Column[Line], ...] = (
     Column("after", "", lambda line: line.one.after),
     Column("", "share by the rule", lambda line: line.one.after, "is right", percent),
@@ -166,20 +166,20 @@ def _flip_sections(flips: Flips) -> Iterator[Section]:
         if count > len(kept):
             note = (
                 f"{whole(len(kept))} of {whole(count)}; --show N shows more, and --out writes all "
-                "with their whole text to flips.csv."
+                "with complete texts to flips.csv."
             )
         rows = [(flip, _format_place(flip, several)) for flip in kept]
         yield Section(title, [Frame(FLIPS, rows).table(note, words=5)])
 
 
 def _format_place(flip: Flip, several: bool) -> str:
-    """Format which response of its row a flip is, and if there are several logs, in which log."""
+    """Format the number of a flipped response, and its log if there are several."""
     response = "" if flip.index == 0 else f", response {flip.index + 1}"
     return f"{response} ({flip.where})" if several else response
 
 
 def _cut(text: str) -> str:
-    """A text on one line: whole, or its start and its end."""
+    """Return a text on one line; for a long text, its start and its end."""
     line = " ".join(text.split())
     return line if len(line) <= _START + _END else f"{line[:_START]} … {line[-_END:]}"
 
@@ -190,7 +190,7 @@ def _now(row: tuple[Flip, str]) -> str:
 
 
 _FLIPPED = "what flipped"
-#: A flip, with where it is.
+#: A flip with its place.
 FLIPS: tuple[Column[tuple[Flip, str]], ...] = (
     Column("", _FLIPPED, lambda row: f"{row[0].document}{row[1]}", "document"),
     Column("", _FLIPPED, lambda row: _cut(row[0].gold), "gold"),
@@ -201,12 +201,12 @@ FLIPS: tuple[Column[tuple[Flip, str]], ...] = (
 
 
 def _rule(of: Rule | None) -> dict[str, Any] | None:
-    """A rule as results.json has it."""
+    """Build a rule's entry of results.json."""
     return None if of is None else {"verifier": of.name, "params": dict(of.params)}
 
 
 def results(of: LogsJudged) -> dict[str, Any]:
-    """The content of results.json (schema 1; keys in docs/comparing.md)."""
+    """Build the content of results.json (schema 1; keys in docs/comparing.md)."""
     found, name = of.found(), str(of.choice.now)
     figures = _figures if of.is_graded else _figures_alone
     return {
@@ -231,6 +231,6 @@ def _figures(one: Paired) -> dict[str, Any]:
 
 
 def _figures_alone(one: Paired) -> dict[str, Any]:
-    """The figures where nothing was graded before: of a change there is none."""
+    """Build the figures for logs without verdicts, with null for those of a change."""
     told = _figures(one)
     return {key: told[key] if key in ("n", "documents", "after") else None for key in told}

@@ -1,6 +1,6 @@
-"""Responses whose verdict flipped: counted, the first kept, all written to a file if one is asked.
+"""Count responses whose verdict flipped, keep the first ones, and write all to a file if requested.
 
-Texts are not held in memory: a log may have more flips than it holds.
+The texts of all flips may not fit into memory, so they go to disk.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """One response whose verdict flipped.
+    """A response whose verdict flipped.
 
     Attributes:
-        where: the log and its line.
+        where: the log and the line.
         document: lm_eval's number of the document.
-        index: number of the response, from 0.
-        right: whether it is right now; else it was.
-        was_answer: what the earlier rule read as the answer, if that is known.
-        now_answer: what the new rule reads; None: nothing, or its verifier does not say.
-        reason: why it is not right now.
-        gold: the gold answer, as JSON if it is no text.
+        index: number of the response in its row, from 0.
+        is_right: whether it is right now; else it was right before.
+        was_answer: the answer that the earlier rule read; None if unknown.
+        now_answer: the answer that the new rule reads; None: no answer, or unknown.
+        reason: why it is not right under the new rule.
+        gold: the gold answer, as JSON if it is not text.
+        text: the response.
     """
 
     where: str
@@ -51,7 +52,7 @@ class Flip:
 
     @property
     def kind(self) -> str:
-        """What a table calls it."""
+        """The kind of flip, for tables."""
         return "right now" if self.right else "wrong now"
 
 
@@ -60,10 +61,10 @@ class Flips:
     """All flips.
 
     Attributes:
-        most: of each kind as many are kept.
-        right: how many are right now that were wrong.
-        wrong: how many are wrong now that were right.
-        kept: the first of each kind.
+        limit: number of flips of each kind that are kept.
+        right: number of responses that changed from wrong to right.
+        wrong: number of responses that changed from right to wrong.
+        kept: the first flips of each kind.
     """
 
     most: int
@@ -74,7 +75,7 @@ class Flips:
     _file: Any = None
 
     def add(self, flip: Flip) -> None:
-        """Count a flip, write it if a file is asked for, and keep the first of each kind."""
+        """Count a flip, write it if a file is requested, and keep the first of each kind."""
         if flip.right:
             self.right += 1
         else:
@@ -92,7 +93,7 @@ class Flips:
             )
 
     def write(self, path: Path) -> None:
-        """Writes all to a CSV file, which is whole or absent."""
+        """Write all flips to a CSV file, atomically."""
         assert self._file is not None
         self._file.flush()
         replace_file(path, lambda beside: shutil.copyfile(self._file.name, beside))
@@ -100,7 +101,7 @@ class Flips:
 
 @contextmanager
 def collecting(most: int, written: bool) -> Iterator[Flips]:
-    """Takes in flips; where they will be written, on disk meanwhile."""
+    """Provide a ``Flips`` that stores all flips in a temporary file if they will be written."""
     if not written:
         yield Flips(most)
         return
@@ -110,5 +111,5 @@ def collecting(most: int, written: bool) -> Iterator[Flips]:
 
 
 def shown(gold: Any) -> str:
-    """A gold answer as text."""
+    """Format a gold answer as text."""
     return gold if isinstance(gold, str) else canonical(gold)

@@ -1,4 +1,4 @@
-"""Judges many responses on all cores, whichever verifier does it."""
+"""Judge many responses on all cores, with any verifier."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from gapft_harness.verification.pool import Outcome, WorkerPool
 
 T = TypeVar("T")
 
-#: Pairs that are judged at a time, and of these how many are sent to a process at once.
+#: Number of pairs judged at once; number of pairs sent to a process at once.
 AT_ONCE, _SENT = 4096, 64
-#: Fewer are judged here: other processes would take longer to start.
+#: Fewer pairs are judged in this process, since starting others would take longer.
 _FEW = 512
-#: Seconds that a process may take for ``_SENT`` pairs before each is judged by itself.
+#: Maximum seconds of a process for a batch; after that, each pair is judged alone.
 _PATIENCE = 120.0
 _WORKERS = 8
 
@@ -39,10 +39,10 @@ class Judge:
     """A rule that judges pairs of responses and golds.
 
     Attributes:
-        rule: its verifier's name and parameters.
-        verifier: the verifier, made in this process.
-        by_processes: whether many pairs are judged in other processes, and this one is free.
-        progress: told how many responses were judged so far.
+        rule: the verifier's name and parameters.
+        verifier: the verifier in this process.
+        uses_processes: whether many pairs are judged in other processes.
+        progress: called with the number of responses judged so far.
     """
 
     def __init__(self, rule: Rule, verifier: Verifier, pool: WorkerPool | None) -> None:
@@ -53,21 +53,25 @@ class Judge:
         self._answers = answers_of(verifier)
 
     def check(self, golds: Iterable[tuple[Gold, str]], remedy: str) -> None:
-        """Holds gold answers, each with where it is from, to what the rule takes.
+        """Check that the rule accepts gold answers.
+
+        Args:
+            golds: pairs of gold answer and its place.
+            remedy: added to the error message.
 
         Raises:
-            UserError: it does not take one.
+            UserError: the rule refuses a gold answer.
             PluginError: the verifier is broken.
         """
         try:
             check_golds(self.verifier, golds)
         except UserError as error:
-            if type(error) is not UserError:  # a plugin that failed is nobody's mistake here
+            if type(error) is not UserError:  # a broken plugin, not the user's mistake
                 raise
             raise UserError(f"{error} {remedy}") from error
 
     def judge(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
-        """Each response's verdict and answer, in their order; equal pairs are judged once.
+        """Return each response's verdict and answer; equal pairs are judged once.
 
         Raises:
             PluginError: the verifier is broken.
@@ -95,7 +99,7 @@ class Judge:
         return found
 
     def _alone(self, outcome: Outcome) -> VerdictAndAnswer:
-        """What became of one pair, of a batch that a process did not finish."""
+        """Read the outcome of a pair that was judged alone after its batch had failed."""
         if outcome.status == "done":
             return _read(outcome.value[0])
         if outcome.status == "raised":
@@ -104,7 +108,7 @@ class Judge:
 
 
 def _sent(pairs: Sequence[tuple[str, Gold]]) -> tuple[Any, ...]:
-    """Pairs as they are sent to a process: a gold that many responses have, once."""
+    """Pack pairs for a process, with each shared gold only once."""
     golds = {id(gold): gold for _, gold in pairs}
     numbers = {key: number for number, key in enumerate(golds)}
     return list(golds.values()), [(text, numbers[id(gold)]) for text, gold in pairs]
@@ -121,12 +125,12 @@ def _read(one: Sequence[Any]) -> VerdictAndAnswer:
 
 @contextlib.contextmanager
 def judging(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[Judge]:
-    """Makes a rule's verifier, and ends what it started.
+    """Open a rule's verifier for the length of the block.
 
-    A verifier that has no workers of its own is made in several processes.
+    A verifier without its own workers is also loaded in several processes.
 
     Raises:
-        UserError: there is no such verifier, or it does not take these parameters.
+        UserError: unknown verifier or invalid parameters.
     """
     plugins = load_plugins(plugin_files)
     own = plugins.get("verifier", rule.name).declared(VerifierTraits).own_workers
@@ -146,7 +150,7 @@ def judging(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[Judge]:
 
 
 def ahead(made: Iterator[T]) -> Iterator[T]:
-    """Yields what an iterator makes; a thread makes the next in the meantime."""
+    """Yield an iterator's values, while a thread computes the next one."""
     with ThreadPoolExecutor(1) as thread:
         making = thread.submit(next, made, None)
         while (one := making.result()) is not None:
@@ -154,18 +158,18 @@ def ahead(made: Iterator[T]) -> Iterator[T]:
             yield one
 
 
-#: In a worker process: the verifier that ``prepare`` made, and how its answers are read.
+#: In a worker process: the verifier loaded by ``prepare``, and the reader of its answers.
 _prepared: list[Any] = []
 
 
 def prepare(name: str, params: dict[str, Any], plugin_files: list[str]) -> None:
-    """In a worker process, before its first batch: makes the rule's verifier."""
+    """Load the rule's verifier in a worker process, before its first batch."""
     verifier = load_plugins(plugin_files).verifier(name, params)
     _prepared[:] = verifier, answers_of(verifier)
 
 
 def work(item: Sequence[Any]) -> list[tuple[str, str, str | None]]:
-    """In a worker process: judges one batch, as ``_sent`` makes it."""
+    """Judge one batch of ``_pack_pairs`` in a worker process."""
     golds, pairs = item
     verifier, answers = _prepared
     texts, of_texts = [text for text, _ in pairs], [golds[number] for _, number in pairs]

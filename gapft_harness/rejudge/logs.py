@@ -1,4 +1,4 @@
-"""Sample logs judged again: read as a stream and judged in batches."""
+"""Judge sample logs again: read them as a stream, and judge in batches."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ from gapft_harness.verification.judging import VerdictAndAnswer
 from gapft_harness.verification.reasons import Reasons
 
 _REMEDY = (
-    "name another metric (--metric), or the rule that the new one is held against (--was VERIFIER)"
+    "choose another metric (--metric), or give the earlier rule to compare with (--was VERIFIER)"
 )
-#: Fields of documents that hold the gold answer, by their names.
+#: Names of document fields that usually contain the gold answer.
 _FIELDS = ("gold", "answer", "solution", "label")
 _LETTER = re.compile(r"\s*\(?([A-Z])[.)]?\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class RowToJudge:
-    """What is kept of a row until it is judged.
+    """The parts of a row that are needed to judge it.
 
     Attributes:
         place: file and line.
         doc_id: lm_eval's number of the document.
-        identity: what a row of the same document has in another log.
-        passed: of each response, whether the log says that it is right; empty where it is not
-            asked.
-        answers: what the log's filter read of each response, where it keeps that.
+        identity: hash of the document, equal in all logs.
+        texts: the responses.
+        gold: the gold answer.
+        passed: for each response, whether it is right according to the log; empty if that is not
+            needed.
+        answers: for each response, the answer read by the log's filter; None if not logged.
     """
 
     place: str
@@ -55,14 +57,14 @@ class RowToJudge:
 
 @dataclass(slots=True)
 class Reading:
-    """How a log is read, by its first row.
+    """How a log is read, determined from its first row.
 
     Attributes:
-        source: its rows under one filter.
-        criterion: what says whether a response was right; None: that is not asked, or the log has
-            graded nothing.
-        golds: where the gold answers are.
-        metrics: those that the first row names.
+        source: the log's rows under one filter.
+        criterion: decides whether a response was right; None: not needed, or the log has no
+            verdicts.
+        golds: how the gold answers are found.
+        metrics: the metrics in the first row.
     """
 
     source: SampleLog
@@ -72,10 +74,10 @@ class Reading:
 
     @classmethod
     def of(cls, log: Log, choice: RejudgeChoice, judge: Judge) -> Reading:
-        """Reads the first row.
+        """Read the first row.
 
         Raises:
-            UserError: the log is empty, or the row is no response of lm_eval's.
+            UserError: the log is empty, or the row has no responses in lm_eval's format.
         """
         source = SampleLog(log, choice.filter)
         first = source.first
@@ -86,10 +88,10 @@ class Reading:
         return cls(source, criterion, golds_of(first, choice.gold, judge), first.named)
 
     def check_reported(self, before: Sequence[float]) -> None:
-        """Check what was read of a log against the number that it reports itself.
+        """Check the verdicts read from a log against the number that it reports.
 
         Args:
-            before: of each document, the share of its responses that was right.
+            before: for each document, the share of right responses.
 
         Raises:
             UserError: they differ.
@@ -99,10 +101,10 @@ class Reading:
             check_mean(first.log, self.criterion.metric_of(first), first.filter, before)
 
     def rows(self, judge: Judge) -> Iterator[RowToJudge]:
-        """Yields the rows, one line in memory at a time.
+        """Yield the rows, one line in memory at a time.
 
         Raises:
-            UserError: a row does not tell what is asked; it names file and line.
+            UserError: a row lacks a needed value; the message names file and line.
         """
         for row in self.source:
             yield RowToJudge(
@@ -115,12 +117,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Golds:
-    """Where the gold answer of a row is.
+    """How the gold answer of a row is found.
 
     Attributes:
-        where: in words.
-        read: from a row to the gold answer.
-        chosen: whether it was found by trying, not named by the user.
+        where: the place in words.
+        read: returns the gold answer of a row.
+        chosen: whether it was chosen automatically, not by the user.
     """
 
     where: str
@@ -128,32 +130,32 @@ class Golds:
     chosen: bool = False
 
     def of(self, row: LogRow, judge: Judge) -> Gold:
-        """A row's gold answer.
+        """Read a row's gold answer and check it.
 
         Raises:
-            UserError: it has none, or the verifier does not take it; file and line are named.
+            UserError: it is missing, or the verifier refuses it; the message names file and line.
         """
         gold = self.read(row)
         judge.check(
             [(gold, row.place)],
-            f"(gold: {self.where}, for verifier {judge.rule}); --gold FIELD takes another field of "
-            "the document, --gold doc the whole document",
+            f"(gold: {self.where}, for verifier {judge.rule}); --gold FIELD uses another field of "
+            "the document, --gold doc the complete document",
         )
         return gold
 
 
 def golds_of(row: LogRow, field: str | None, judge: Judge) -> Golds:
-    """Where the gold answers of a log are, from its first row.
+    """Find the gold answers of a log from its first row.
 
     Args:
         row: the first row.
-        field: as the user named it; None: the first that the verifier takes, of lm_eval's
-            ``target``, the letter in it, the fields named gold, answer, solution or label, and the
-            whole document.
-        judge: who takes it.
+        field: the user's choice; None: the first that the verifier accepts among lm_eval's
+            ``target``, the letter in it, the fields gold, answer, solution and label, and the
+            complete document.
+        judge: checks whether the verifier accepts it.
 
     Raises:
-        UserError: the verifier takes none of these.
+        UserError: the verifier accepts none of these.
     """
     document = row.document
     if field is not None:
@@ -188,9 +190,7 @@ def _document(row: LogRow) -> Gold:
 
 def _target(row: LogRow) -> Gold:
     if row.target is None:
-        raise UserError(
-            f"{row.place}: has no target, or it is null; expected the gold answer there"
-        )
+        raise UserError(f"{row.place}: target is missing or null; expected the gold answer")
     return row.target
 
 
@@ -203,24 +203,26 @@ def _field(name: str) -> Callable[[LogRow], Gold]:
     return lambda row: row.value_at(name)
 
 
-#: A hash of a document as two numbers, which sort.
+#: A document's hash as two numbers, for sorting.
 _HASH = np.dtype([("first", "<u8"), ("rest", "<u8")])
 
 
 @dataclass(slots=True)
 class LogsJudged:
-    """Logs that were judged again.
+    """The results of judging logs again.
 
     Attributes:
-        readings: how each was read; all logs say what was right, or none does.
+        choice: the user's options.
+        logs: the logs.
         flips: the responses whose verdict flipped.
-        responses: how many were judged.
-        before: of each document, the share of its responses that was right; 0 where nobody says.
-        after: the share that is right now.
-        log: of each document, the number of its log.
-        contents: of each document, the hash of its content.
-        reasons: the new verdicts, counted.
-        was_reasons: those of the rule that they are held against, if one was named.
+        readings: how each log was read; either all logs have verdicts, or none has.
+        responses: number of judged responses.
+        before: for each document, the share of responses that were right; 0 if unknown.
+        after: for each document, the share that is right under the new rule.
+        log: for each document, the index of its log.
+        contents: the documents' content hashes, concatenated.
+        reasons: counts of the new verdicts.
+        was_reasons: counts of the earlier rule's verdicts, if one was given.
     """
 
     choice: RejudgeChoice
@@ -237,19 +239,19 @@ class LogsJudged:
 
     @property
     def is_graded(self) -> bool:
-        """Whether an earlier rule says what was right, so that verdicts can flip."""
+        """Whether there are earlier verdicts, so that verdicts can flip."""
         return self.choice.was is not None or self.readings[0].criterion is not None
 
     def name(self, number: int) -> str:
-        """What a log is called: its task, or where several have one, its path."""
+        """Return a log's name: its task, or its path if several logs have this task."""
         tasks = [log.task for log in self.logs]
         task = tasks[number]
         return task if task and tasks.count(task) == 1 else str(self.logs[number].path)
 
     def found(self) -> CompareFindings:
-        """Both accuracies and their difference, over all documents and log by log.
+        """Compute both accuracies and their difference, over all documents and for each log.
 
-        A document that several rows have, as the logs of several models do, is drawn as one.
+        Rows of the same document, as in logs of several models, form a cluster.
         """
         before, after = np.frombuffer(self.before), np.frombuffer(self.after)
         groups, logs = None, np.frombuffer(self.log, dtype=np.dtype("l"))
@@ -271,17 +273,17 @@ class LogsJudged:
 def judge_logs(
     arguments: list[str], choice: RejudgeChoice, flips: Flips, progress: Progress = lambda *_: None
 ) -> LogsJudged:
-    """Judges the responses of all logs that are named.
+    """Judge the responses of all given logs.
 
     Raises:
-        UserError: what was named is not there, is damaged, or holds no responses.
+        UserError: a log is missing, damaged, or without responses.
     """
     named = (runs_of(one, choice.tasks, plugin_files=choice.plugin_files) for one in arguments)
     logs = [log for runs in named for run in runs for log in run.logs]
     paths = [log.path.resolve() for log in logs]
     for log, path in zip(logs, paths, strict=True):
         if paths.count(path) > 1:
-            raise UserError(f"{log.path}: named twice, and would count twice")
+            raise UserError(f"{log.path}: duplicate log; give every log once")
     found = LogsJudged(choice, logs, flips)
     with ExitStack() as stack:
         now = stack.enter_context(judging(choice.now, choice.plugin_files))
@@ -294,8 +296,8 @@ def judge_logs(
             found.readings.append(reading)
             if choice.was is None and (reading.criterion is not None) != found.is_graded:
                 raise UserError(
-                    f"{logs[0].path} and {log.path}: one says what was right and the other has "
-                    "graded nothing; judge them apart, or give the earlier rule: --was VERIFIER"
+                    f"{logs[0].path} and {log.path}: only one of them has verdicts; judge them in "
+                    "separate commands, or give the earlier rule: --was VERIFIER"
                 )
             start = len(found.before)
             batches = _batches(reading.rows(now))
@@ -342,7 +344,7 @@ def _judge(
 def _was(
     row: RowToJudge, index: int, before: Iterator[VerdictAndAnswer] | None
 ) -> tuple[bool, str | None]:
-    """Whether a response was right, and what was read of it."""
+    """Return whether a response was right, and the answer that was read in it."""
     if before is None:
         return row.passed[index], row.answers[index]
     verdict, answer = next(before)
@@ -350,7 +352,7 @@ def _was(
 
 
 def _batches(rows: Iterator[RowToJudge]) -> Iterator[list[RowToJudge]]:
-    """Rows until they have enough responses."""
+    """Yield rows in batches with enough responses."""
     batch: list[RowToJudge] = []
     size = 0
     for row in rows:

@@ -56,7 +56,7 @@ def test_a_run_compared_with_itself_is_told(tmp_path: Path) -> None:
     for after, told in (
         (before, "is BEFORE compared with itself"),
         (tmp_path / "a", "is BEFORE compared with itself"),
-        (copied, "has the same log as before, to the byte"),
+        (copied, "has an identical log"),
     ):
         words = " ".join(run(before, f"again={after}").output.split())
         assert f"warning: again {told}" in words

@@ -98,7 +98,7 @@ def test_real_logs_of_options_are_the_same_twice(logs: Path) -> None:
     assert done.exit_code == 0, done.output
     words = " ".join(done.output.split())
     assert "two_options: 12 documents, acc;" in words
-    assert "metric acc, the first in the log; --metric chooses another: acc_norm" in words
+    assert "using metric acc, the first in the log; others: acc_norm (--metric)" in words
     assert "0.0 [0.0, 0.0]† 1.000 0 0" in words
 
 
@@ -106,7 +106,7 @@ def test_other_tasks_of_real_logs_are_refused(logs: Path) -> None:
     done = run(logs / "before", logs / "after")
     assert isinstance(done.exception, GapftError)
     assert done.exception.exit_status == 2
-    assert "(of one alone: gapft_demo_passk)" in str(done.exception)
+    assert "(only in one: gapft_demo_passk)" in str(done.exception)
 
 
 def test_the_gate_fails_where_the_whole_interval_lies_below(tmp_path: Path) -> None:

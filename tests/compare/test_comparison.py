@@ -165,8 +165,8 @@ def test_any_number_is_compared_and_the_test_is_of_its_kind(tmp_path: Path) -> N
     assert (found["test"], found["p"]) == ("sign_flip", 2 / 2**3)
     assert (found["higher"], found["lower"]) == (3, 0)
     assert "gained" not in found
-    assert any("not 0 or 1" in note.text for note in comparison.notes)
-    assert any("better when lower" in note.text for note in comparison.notes)
+    assert any("other than 0 and 1" in note.text for note in comparison.notes)
+    assert any("lower is better" in note.text for note in comparison.notes)
 
 
 def test_several_tasks_are_compared_task_by_task(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_repeated_documents_are_paired_by_content_and_number(tmp_path: Path) -> 
     after = write(tmp_path / "b", rows=[twin | {"exact_match": 0}, row(0, 1), row(1, 0)])
     comparison = compared(before, after)
     assert (of(comparison)["gained"], of(comparison)["lost"]) == (1, 1)
-    assert any("occurs more than once" in note.text for note in comparison.notes)
+    assert any("share their content" in note.text for note in comparison.notes)
 
 
 def test_chosen_fields_join_where_documents_differ(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_metric_and_filter_are_chosen_or_told(tmp_path: Path) -> None:
     assert (first.figure.metric, first.figure.filter) == ("exact_match", "strict")
     assert of(first)["difference"] == 1
     told = " ".join(note.text for note in first.notes)
-    assert "--metric chooses another: f1" in told
-    assert "--filter chooses another: loose" in told
+    assert "others: f1 (--metric)" in told
+    assert "others: loose (--filter)" in told
     assert of(compared(before, after, filter="loose"))["difference"] == 0
     assert of(compared(before, after, metric="f1", filter="strict"))["difference"] == 0
 

@@ -60,7 +60,7 @@ def test_of_too_many_documents_those_that_changed_are_shown_first(
     assert len(changed & names) == min(2, most)
     assert len(names - changed) == shown
     assert [int(name) for name in of.ids] == sorted(names)
-    assert (f"{most} of 12 documents are here" in of.remark) == (most < 12)
+    assert (f"{most} of 12 documents: changed" in of.remark) == (most < 12)
     assert next(of.entries()).document["question"] == f"q{of.ids[0]}"
 
 

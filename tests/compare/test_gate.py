@@ -37,16 +37,16 @@ def test_nobody_guesses_which_direction_is_better(tmp_path: Path) -> None:
     )
     gate = ("--fail-if-worse", 0.01)
     assert run(low, high).exit_code == 0
-    assert "give --higher-is-better or --lower-is-better" in refused(low, high, *gate)
+    assert "add --higher-is-better or --lower-is-better" in refused(low, high, *gate)
     for better, worse, option in ((low, high, "--lower"), (high, low, "--higher")):
         assert run(better, worse, *gate, f"{option}-is-better").exit_code == 1
         assert run(worse, better, *gate, f"{option}-is-better").exit_code == 0
     known = write(tmp_path / "known", [3.5] * 40, higher=False)
     assert run(low, known, *gate).exit_code == 1  # the file beside either log tells
     told = refused(low, known, "--higher-is-better")
-    assert f"beside {known}, exact_match is better when lower" in told
+    assert f"exact_match, lower is better according to lm_eval's results file of {known}" in told
     other = write(tmp_path / "other", [3.5] * 40)
-    assert "better when higher in" in refused(known, other)
+    assert "higher is better in" in refused(known, other)
 
 
 def test_of_right_and_wrong_the_guess_is_told(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_of_right_and_wrong_the_guess_is_told(tmp_path: Path) -> None:
     after = write(tmp_path / "b", [0] * 40).rename(tmp_path / "after.jsonl")
     done = run(before, after, "--fail-if-worse", 0.01)
     assert done.exit_code == 1
-    assert "exact_match is taken to be better when higher" in done.output
-    assert "--lower-is-better if it is not" in done.output
+    assert "exact_match: assuming that higher is better" in done.output
+    assert "add --lower-is-better" in done.output
     assert run(before, after, "--fail-if-worse", 0.01, "--lower-is-better").exit_code == 0
 
 
@@ -73,7 +73,7 @@ def test_what_the_data_cannot_tell_is_undecided_and_how_many_would(tmp_path: Pat
     assert gate["verdict"] == "undecided"
     assert gate["times_as_many"] == times_as_many(0.01, high - low)
     needed = f"{math.ceil(100 * gate['times_as_many']):,}"
-    assert f"about {needed} documents would tell, and there are 100" in said
+    assert f"about {needed} documents (now 100) would decide" in said
     assert "no number of documents" in run(before, after, "--fail-if-worse", 0).output
     assert "is not worse than before by more than 0.5" in " ".join(
         run(before, after, "--fail-if-worse", 0.5).output.split()
@@ -97,12 +97,12 @@ def test_one_cluster_or_document_says_nothing_of_others(tmp_path: Path) -> None:
     rows = [row(i, 1, doc={"question": f"q{i}", "passage": "only"}) for i in range(40)]
     before = write(tmp_path / "a", rows=rows)
     after = write(tmp_path / "b", rows=[*rows[:39], rows[39] | {"exact_match": 0}])
-    assert "all 40 documents are of one cluster" in refused(before, after, "--cluster", "passage")
+    assert "all 40 documents are in one cluster" in refused(before, after, "--cluster", "passage")
     one, other = write(tmp_path / "one", [1]), write(tmp_path / "other", [0])
-    assert "one document was compared" in refused(one, other, "--fail-if-worse", 0.01)
+    assert "found one document" in refused(one, other, "--fail-if-worse", 0.01)
     done = run(one, other, "--out", tmp_path / "out")
     assert done.exit_code == 0
-    assert "–: one document says nothing of others" in done.output
+    assert "–: no interval for one document" in done.output
     assert ",-1.0,,,mcnemar," in (tmp_path / "out" / "comparison.csv").read_text()
 
 
@@ -114,7 +114,7 @@ def test_few_clusters_are_marked_where_documents_are_many(tmp_path: Path) -> Non
     assert mark in run(*logs, "--cluster", "subject").output
     assert "†" not in run(*logs, "--by", "subject").output
     by = run(*logs, "--by", "subject", "--cluster", "subject").output
-    assert "–: one cluster says nothing of others" in by
+    assert "–: no interval for one cluster" in by
     fewer = [write(tmp_path / name, [int(name == "d")] * 116) for name in "cd"]
     assert mark in run(*fewer, "--cluster", "passage").output
 

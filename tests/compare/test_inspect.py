@@ -134,7 +134,7 @@ def test_one_task_by_the_two_programs_is_compared(turned: bool, tmp_path: Path) 
     if turned:
         ups, downs = downs, ups
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, ups, downs)
-    assert "hold other documents: 6 of 6 documents before and 6 after" in told(found)
+    assert "differ: 6 of 6 documents before and 6 after" in told(found)
     assert found.higher_is_better is (True if turned else None)  # lm_eval's results are of its own
     on = ["question=input" if turned else "input=question"]
     (again,) = compare(before, [after], CompareChoice(on=on)).found.models.values()

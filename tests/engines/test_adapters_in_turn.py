@@ -62,7 +62,7 @@ def test_adapters_answer_as_on_transformers_until_one_changes_nothing(
     assert done.returncode == 0, done.stdout + done.stderr
     done = evaluate(adapters, tmp_path / "vllm", "vllm", "one", "two", "tiny", more=f",{ENGINE}")
     assert done.returncode == 1
-    assert "tiny: was not applied: with it the base computes the same" in done.stderr
+    assert "tiny: not applied" in done.stderr
     found = {
         model: {name: answers(tmp_path / model / name) for name in ("base", "one", "two")}
         for model in ("hf", "vllm")
@@ -78,4 +78,4 @@ def test_what_would_stand_beside_the_adapters_is_refused(adapters: Path, tmp_pat
     more = f",lora_local_path={adapters / 'two'}"
     done = evaluate(adapters, tmp_path / "out", "vllm", "one", more=more)
     assert done.returncode == 2
-    assert "--model_args lora_local_path=…: does not go with --adapters" in done.stderr
+    assert "--model_args lora_local_path=…: conflicts with --adapters" in done.stderr

@@ -182,7 +182,7 @@ def test_folders_that_are_no_adapter_and_ranks_that_are_too_high(
     tmp_path: Path, model: Path, adapter: Adapter
 ) -> None:
     arm = Arm("gapft", 13)
-    with pytest.raises(UserError, match=r"is no adapter of gapft-seed13: no adapter_config"):
+    with pytest.raises(UserError, match=r"gapft-seed13: adapter_config\.json"):
         VllmSampler(settings(model), Adapter(arm, str(tmp_path)))
     broken = shutil.copytree(adapter.path, tmp_path / "broken")
     (broken / "adapter_model.safetensors").unlink()

@@ -174,7 +174,7 @@ def test_a_prompt_that_does_not_fit_fails_alone_and_an_empty_one_is_named(
     [alone] = generate_all(sampler, [fits], GREEDY_DECODE, 0)
     answers = generate_all(sampler, [too_long, fits], GREEDY_DECODE, 0)
     assert answers == [beyond_context(too_long), alone]
-    with pytest.raises(UserError, match="problem c: its prompt has no tokens"):
+    with pytest.raises(UserError, match="problem c: empty prompt"):
         generate_all(sampler, [request_for("c", "", (0,))], GREEDY_DECODE, 0)
     with pytest.raises(UserError, match=r"max_gen_toks is 256.* context is 256 tokens"):
         generate_all(sampler, [fits], replace(GREEDY_DECODE, max_gen_toks=256), 0)

@@ -129,7 +129,7 @@ def test_a_chat_is_rendered_by_the_server(url: str) -> None:
 def test_mistakes_are_named_before_anything_is_generated(url: str) -> None:
     with pytest.raises(UserError, match="serves no model 'dmeo'; did you mean 'demo'"):
         ServerSampler(settings(url, model="dmeo"), None)
-    with pytest.raises(UserError, match="has nothing at this path"):
+    with pytest.raises(UserError, match="path or model not found"):
         ServerSampler(settings(url, base_url=f"{url}/v1/completions"), None)
 
 

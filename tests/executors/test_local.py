@@ -194,7 +194,7 @@ def test_a_dead_worker_names_job_cause_and_last_words(executor, how, said):
     message = str(caught.value)
     assert message.startswith("audit base-1: ")
     assert said in message
-    assert "the same command goes on from there" in message
+    assert "run the same command again" in message
     assert "last words" in message
 
 

@@ -143,8 +143,8 @@ def test_a_run_without_a_gap_is_refused(run: Path, tmp_path: Path) -> None:
     recipe = (run / "recipe.yaml").read_text()
     refused: list[tuple[str, Callable[[], object], str]] = [
         ("one sample", lambda: (run / "recipe.yaml").write_text(recipe.replace("k: 4", "k: 1")),
-         "drew 1 sample of each problem"),
-        ("no search", lambda: forget(run), "nothing is searched yet"),
+         "found 1 sample of each problem"),
+        ("no search", lambda: forget(run), "no finished search"),
         ("changed", lambda: (run / "pool/responses.parquet").write_bytes(b"x"), "was changed"),
     ]  # fmt: skip
     whole = {name: (run / name).read_bytes() for name in ("recipe.yaml", "manifest.json")}

@@ -48,15 +48,15 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("bbh_cot_fewshot_boolean_expressions", (), "has no training_split.*add the key"),
-        ("pears_choice", (), "output_type multiple_choice.*docs/gap.md"),
-        ("drop", ("verifier.params.metric=f1",), "neither 0 nor 1.*verifier.params.pass_at=0.5"),
-        ("sums", ("verifier.params.metric=flexible-extract",), "name it as 'exact_match,flexible-"),
+        ("bbh_cot_fewshot_boolean_expressions", (), "key training_split is missing"),
+        ("pears_choice", (), "output_type is multiple_choice.*docs/gap.md"),
+        ("drop", ("verifier.params.metric=f1",), "expected 0 or 1.*verifier.params.pass_at=0.5"),
+        ("sums", ("verifier.params.metric=flexible-extract",), "write 'exact_match,flexible-"),
         ("sums", ("verifier.params.metric=exact_match,strict",), "did you mean 'strict-match'"),
         (
             "gsm8k_cot_self_consistency",
             ("search.temperature=0.2", "verifier.params.metric=exact_match,maj@8"),
-            "its filter 'maj@8' takes several responses",
+            "filter 'maj@8' needs several responses",
         ),
     ],
 )

@@ -187,5 +187,5 @@ def test_other_unsafe_tasks_stay_refused(tmp_path: Path) -> None:
     )
     from gapft_harness.lm_eval_bridge.stock import StockTask
 
-    with pytest.raises(UserError, match="and not by code_eval"):
+    with pytest.raises(UserError, match="without code_eval"):
         StockTask("other", include_path=str(tmp_path))

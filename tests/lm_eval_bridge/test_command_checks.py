@@ -37,7 +37,7 @@ def test_a_folder_that_is_no_model(mistake, tmp_path):
     for arguments in ([f"pretrained={tmp_path},dtype=float32"], [f"pretrained={tmp_path}", "a=1"]):
         message = mistake("--model", "hf", "--model_args", *arguments, "--tasks", "gapft_demo")
         assert message == (
-            f"--model_args pretrained={tmp_path}: is no model folder: it has no config.json; "
+            f"--model_args pretrained={tmp_path}: not a model folder: expected a config.json; "
             "found: weights.txt"
         )
 
@@ -45,13 +45,13 @@ def test_a_folder_that_is_no_model(mistake, tmp_path):
 def test_the_model_of_a_config_file(mistake, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(f"tasks: gapft_demo\nmodel_args: pretrained={tmp_path}\n", "utf-8")
-    assert "it has no config.json" in mistake("--config", str(config), "--model", "hf")
+    assert "expected a config.json" in mistake("--config", str(config), "--model", "hf")
 
 
 def test_a_path_that_is_not_there(mistake, tmp_path):
     path = str(tmp_path / "nowhere")
     message = mistake("--model", "hf", "--model_args", f"pretrained={path}", "--tasks", "x")
-    assert "there is no such folder" in message
+    assert "folder not found" in message
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_null_or_empty_target_is_refused_by_file_and_line(written, target, ans
     folder = written({"answer": answer}, target)
     task = load_task("sums", [folder])
     assert [problem.gold.strip() for problem in task.pool()] == ["30"]
-    with pytest.raises(UserError, match=r"audit\.jsonl, line 2: .*(found|is) (null|the empty)"):
+    with pytest.raises(UserError, match=r"audit\.jsonl, line 2: .*(found|is) (null|empty)"):
         task.audit()
     _, build = requests(folder)
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: "):

@@ -128,11 +128,11 @@ def test_an_answer_may_be_a_list_and_mistakes_are_named() -> None:
         message = message.replace("metric gapft_verified", "filter gapft_answer")
         with pytest.raises(UserError, match=message):
             offered.AnswerFilter(**options)
-    with pytest.raises(UserError, match="doc_to_target gives an empty list of answers"):
+    with pytest.raises(UserError, match="empty list of answers in doc_to_target"):
         offered.gapft_verified([[]], ["7"], verifier="boxed_math")
-    with pytest.raises(UserError, match="add the filter take_first"):
+    with pytest.raises(UserError, match="take_first"):
         offered.gapft_verified(["7"], [["7", "8"]], verifier="boxed_math")
-    with pytest.raises(UserError, match="'program_tests' reads no answers"):
+    with pytest.raises(UserError, match="'program_tests' cannot extract answers"):
         offered.AnswerFilter(verifier="program_tests")
 
 

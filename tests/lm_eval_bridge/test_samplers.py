@@ -325,13 +325,13 @@ def test_a_prompt_that_does_not_fit_is_not_generated_and_the_others_are(tmp_path
     assert (
         generate_all(small, [prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason == CONTEXT
     )
-    with pytest.raises(UserError, match=r"max_gen_toks is 32.* context is 32 tokens"):
+    with pytest.raises(UserError, match=r"max_gen_toks: found 32.* context of 32 tokens"):
         generate_all(small, greedy_requests([fits]), replace(GREEDY_DECODE, max_gen_toks=32), 0)
     assert generate_all(small, greedy_requests([fits]), GREEDY_DECODE, 0)  # still usable
 
 
 def test_an_empty_prompt_is_an_error(sampler):
-    with pytest.raises(UserError, match="problem p1: its prompt has no tokens"):
+    with pytest.raises(UserError, match="problem p1: empty prompt"):
         generate_all(sampler, greedy_requests(["x", ""]), GREEDY_DECODE, 0)
 
 
@@ -386,7 +386,7 @@ def test_description(model, sampler, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"pretrained": "/no/such/folder"}, "no folder '/no/such/folder'"),
+        ({"pretrained": "/no/such/folder"}, "folder '/no/such/folder' not found"),
         ({"dytpe": "float32"}, "unknown argument 'dytpe'; did you mean 'dtype'"),
         ({"dtype": "float33"}, "dtype: found 'float33'; did you mean 'float32'"),
         ({"device": "cdua"}, "device: found 'cdua'"),
@@ -402,14 +402,14 @@ def test_bad_arguments(model, args, message):
 
 
 def test_folders_that_are_no_model(tmp_path):
-    with pytest.raises(UserError, match=r"is no model folder: no config\.json"):
+    with pytest.raises(UserError, match=r"not a model folder: config\.json"):
         HfSampler(settings(tmp_path), None)
     folder = byte_llama(tmp_path / "headless")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"headless' cannot be loaded .*safetensors"):
+    with pytest.raises(UserError, match=r"cannot load .*headless' .*safetensors"):
         HfSampler(settings(folder), None)
     (folder / "config.json").write_text("{not json")
-    with pytest.raises(UserError, match="headless' cannot be loaded"):
+    with pytest.raises(UserError, match=r"cannot load .*headless'"):
         HfSampler(settings(folder), None)
 
 
@@ -418,7 +418,7 @@ def test_a_config_that_transformers_refuses_is_a_mistake_with_its_reason(tmp_pat
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": 7}))
     reason = r"hidden size \(32\) is not a multiple of the number of attention heads \(7\)"
-    with pytest.raises(UserError, match=f"odd' cannot be loaded .*{reason}"):
+    with pytest.raises(UserError, match=f"cannot load .*odd' .*{reason}"):
         HfSampler(settings(folder), None)
     with pytest.raises(UserError, match=f"odd' has no tokenizer .*{reason}"):
         load_tokenizer("pretrained", str(folder), {})
@@ -460,7 +460,7 @@ def test_a_merged_adapter_generates_as_lm_eval_does_with_peft(model, adapter, sa
 
 
 def test_adapters_that_are_none_or_another_models(model, tmp_path, adapter):
-    with pytest.raises(UserError, match=r"gapft-seed13: no adapter_config\.json"):
+    with pytest.raises(UserError, match=r"gapft-seed13: adapter_config\.json"):
         HfSampler(settings(model), Adapter(Arm("gapft", 13), str(tmp_path)))
     wider = byte_llama(tmp_path / "wider", hidden=64)
     with pytest.raises(UserError, match="does not fit the model"):
@@ -505,13 +505,13 @@ def test_dummy_takes_ids_from_a_model_folder(model):
 
 def test_text_only_models_refuse_what_they_cannot_do(model, adapter):
     plain = SamplerSettings("dummy", {})
-    with pytest.raises(UserError, match="cannot generate with a trained adapter"):
+    with pytest.raises(UserError, match="trained adapters"):
         LmEvalSampler(plain, adapter, None)
-    with pytest.raises(UserError, match="has no tokenizer here"):
+    with pytest.raises(UserError, match="has no tokenizer"):
         LmEvalSampler(replace(plain, chat_template=True), None, None)
-    with pytest.raises(UserError, match="lm-eval model 'no-such-model' cannot be created"):
+    with pytest.raises(UserError, match="cannot create the lm-eval model 'no-such-model'"):
         LmEvalSampler(replace(plain, backend="no-such-model"), None, None)
-    with pytest.raises(UserError, match="'gguf' cannot be created: must pass `base_url`"):
+    with pytest.raises(UserError, match=r"cannot create .* 'gguf': must pass `base_url`"):
         LmEvalSampler(replace(plain, backend="gguf"), None, None)
 
 

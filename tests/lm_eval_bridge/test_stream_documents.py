@@ -46,7 +46,7 @@ def test_it_holds_one_line_at_a_time(tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "the file is empty"),
+        (b"", "empty file"),
         (b'{"a": 1}\n{"a": ', "line 2: malformed JSON"),
         (b'{"a": 1}\n[3]\n', "line 2: found list, expected a JSON object"),
         (b'{"a": 1}\n{"a": "\xff"}\n', "expected UTF-8 text"),

@@ -84,27 +84,27 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("id: name", "id: nmae", "metadata.gapft.id: there is no field 'nmae', and as a template "),
+        ("id: name", "id: nmae", "metadata.gapft.id: unknown field 'nmae', and as a template "),
         ("id: name", "id: nmae", "did you mean 'name'?"),
-        ("id: name", "id: \"{{'x'}}\"", "metadata.gapft.id: template \"{{'x'}}\" makes every id"),
-        ("id: name", 'id: "{{name[0]}}"', "the same word, 'n'; expected one that tells problems"),
-        ("id: name", 'id: "{{nmae}}"', "gapft.id: template '{{nmae}}': 'nmae' is undefined; the"),
-        ("id: name", "gold: answr", "metadata.gapft.gold: there is no field 'answr'"),
-        ("id: name", "gold: {answer: answr}", "metadata.gapft.gold.answer: there is no field 'an"),
+        ("id: name", "id: \"{{'x'}}\"", "metadata.gapft.id: template \"{{'x'}}\": every id"),
+        ("id: name", 'id: "{{name[0]}}"', "every id is 'n'; expected different ids"),
+        ("id: name", 'id: "{{nmae}}"', "gapft.id: template '{{nmae}}': 'nmae' is undefined"),
+        ("id: name", "gold: answr", "metadata.gapft.gold: unknown field 'answr'"),
+        ("id: name", "gold: {answer: answr}", "metadata.gapft.gold.answer: unknown field 'an"),
         ("id: name", "gold: {answer: 3}", "metadata.gapft.gold.answer: found 3, expected a field"),
-        ("id: name", "content: [qestion]", "gapft.content: there is no field 'qestion'; did you "),
-        ("id: name", "gold_only: [hiden]", "metadata.gapft.gold_only: there is no field 'hiden'"),
+        ("id: name", "content: [qestion]", "gapft.content: unknown field 'qestion'; did you "),
+        ("id: name", "gold_only: [hiden]", "metadata.gapft.gold_only: unknown field 'hiden'"),
         ("id: name", "content: [1]", "metadata.gapft.content: found [1], expected a list of field"),
         ("gapft:", "gapf:", "metadata.gapft: the key is missing; did you mean 'gapf'?"),
         ("{{question}}", "{{qestion}}", "doc_to_text: template '{{qestion}}': 'qestion' is undef"),
         ("{{question}}", "{{qestion}}", "did you mean 'question'?"),
-        ('"{{question}}"', "qestion", "doc_to_text: there is no field 'qestion'"),
-        ('"{{answer}}"', "answr", "doc_to_target: there is no field 'answr'"),
+        ('"{{question}}"', "qestion", "doc_to_text: unknown field 'qestion'"),
+        ('"{{answer}}"', "answr", "doc_to_target: unknown field 'answr'"),
         ("{{answer}}", "{{answer}", "doc_to_target: template '{{answer}': unexpected '}'"),
         ("{{answer}}", "{{1 / 0}}", "doc_to_target: template '{{1 / 0}}': ZeroDivisionError"),
-        ("test_split: audit", "test_split: adit", "test_split: there is no split 'adit'; did you"),
-        ("training_split: pool", "training_split: pol", "training_split: there is no split 'pol'"),
-        ("training_split: pool", "", "has no training_split, so there is no pool to search; add"),
+        ("test_split: audit", "test_split: adit", "test_split: unknown split 'adit'; did you"),
+        ("training_split: pool", "training_split: pol", "training_split: unknown split 'pol'"),
+        ("training_split: pool", "", "the key training_split is missing"),
         ("test_split: audit", "", "the keys test_split and validation_split are missing"),
         (
             "data_files: {pool",
@@ -115,7 +115,7 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
         (
             "test_split: audit",
             "test_split: audit\ntest_split: a",
-            "line 8, column 1: the key 'test_sp",
+            "line 8, column 1: duplicate key 'test_sp",
         ),
         (
             "training_split",
@@ -146,7 +146,7 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
         (
             "do_sample: false",
             "temperature: null",
-            "found None, expected a number; take it out where it is not set",
+            "found None, expected a number",
         ),
         (
             'doc_to_text: "{{question}}"\n',
@@ -156,7 +156,7 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
         (
             "training_split",
             "process_docs: !function utils.none\ntraining_split",
-            "process_docs: gave",
+            "process_docs: returned",
         ),
         (
             "training_split",
@@ -166,7 +166,7 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
         (
             "task: sums",
             "task: sums\noutput_type: generate",
-            "is malformed: ValueError: ",
+            "malformed task: ValueError: ",
         ),
         ("pool: pool.jsonl", "pool: 3", "dataset_kwargs.data_files.pool: found 3, expected a file"),
     ],
@@ -194,7 +194,7 @@ def test_an_id_that_repeats_by_the_data_is_no_mistake(folder: Path) -> None:
 def test_a_record_without_the_field_of_the_id_is_no_word_either(folder: Path) -> None:
     rows = [record(0), {"question": "1 + 1?", "answer": "2"}]
     (folder / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert "metadata.gapft.id: there is no field 'name'" in told(folder)
+    assert "metadata.gapft.id: unknown field 'name'" in told(folder)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def test_a_record_without_the_field_of_the_id_is_no_word_either(folder: Path) ->
         ("untill: []", "generation_kwargs: unknown key 'untill'; did you mean 'until'?"),
         ("temprature: 0.7", "unknown key 'temprature'; did you mean 'temperature'?"),
         ("max_gen_tok: 9", "unknown key 'max_gen_tok'; did you mean 'max_gen_toks'?"),
-        ("temperature: 0.9", "generation_kwargs.temperature: found 0.9, but gapft run draws its"),
+        ("temperature: 0.9", "generation_kwargs.temperature: found 0.9, expected 0.7"),
         ("temperature: 0.9", "set search.temperature to 0.9"),
         ("top_p: 0.5", "generation_kwargs.top_p: found 0.5"),
         ("top_k: 50", "generation_kwargs.top_k: found 50"),
-        ("num_beams: 4", "generation_kwargs.num_beams: found 4, which gapft run does not honour"),
+        ("num_beams: 4", "generation_kwargs.num_beams: found 4, which gapft run does not support"),
         ("repetition_penalty: 1.2", "generation_kwargs.repetition_penalty: found 1.2"),
         ("do_sample: true", "generation_kwargs.do_sample: found true without a temperature"),
         ("do_sample: 'no'", "generation_kwargs.do_sample: found 'no', expected true or false"),
@@ -247,7 +247,7 @@ def test_a_tasks_sampling_may_be_the_recipes(folder: Path) -> None:
     task = load_task("sums", [folder])
     assert task.decoding(Search(temperature=1.0, top_k=20)).max_gen_toks == 9
     with pytest.raises(
-        UserError, match=r"temperature: found 1\.0, but .* search\.temperature 0\.7"
+        UserError, match=r"temperature: found 1\.0, expected 0\.7 \(search\.temperature"
     ):
         task.decoding(Search(top_k=20))
 
@@ -255,10 +255,8 @@ def test_a_tasks_sampling_may_be_the_recipes(folder: Path) -> None:
 def test_examples_that_the_verifier_fails_are_refused_and_shown(folder: Path) -> None:
     edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 2")
     message = told(folder)
-    assert "few-shot examples would show answers that the task's own verifier does not pass" in (
-        message
-    )
-    assert f"6 of the 6 looked at, such as '1' for {folder / 'pool.jsonl'}, line 1" in message
+    assert "the task's own verifier does not pass the answers of few-shot examples" in (message)
+    assert f"6 of 6 checked, such as '1' for {folder / 'pool.jsonl'}, line 1" in message
     assert "(fail: no box)" in message
     lines = "training_split: pool\nnum_fewshot: 2\nfewshot_config: {doc_to_target: worked}"
     edit(folder, "training_split: pool", lines)
@@ -288,7 +286,7 @@ def test_a_data_file_with_other_fields_is_named(folder: Path, name: str) -> None
 
 def test_examples_that_cannot_be_drawn_are_told(folder: Path) -> None:
     edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 6")
-    assert "num_fewshot is 6, but there are only 5 examples beside a problem its" in told(folder)
+    assert "num_fewshot: found 6, but only 5 examples" in told(folder)
     listed = "num_fewshot: 1\nfewshot_config: {samples: [five]}"
     edit(folder, "training_split: pool", f"training_split: pool\n{listed}")
     assert "fewshot_config.samples" in told(folder)
@@ -356,15 +354,15 @@ metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
         (
             "training_split: pool",
             "training_split: pol",
-            "training_split: its data have no split 'pol';",
+            "training_split: split 'pol' not found",
         ),
-        ("test_split: pool", "test_split: pol", "test_split: its data have no split 'pol'"),
+        ("test_split: pool", "test_split: pol", "test_split: split 'pol' not found"),
         ("test_split: pool", "", "the keys test_split and validation_split are missing"),
         ("{{question}}", "{{qestion}}", "doc_to_text: template '{{qestion}}': 'qestion' is undef"),
         ("data_files", "data_fils", "the key 'data_files' is missing; did you mean 'data_fils'"),
         ("}}", "}, revison: a}", "'revison'"),
         ("training_split", "doc_to_txt: a\ntraining_split", "'doc_to_txt'"),
-        ("{pool: POOL}", "{pool: none.jsonl}", "data could not be loaded: FileNotFoundError"),
+        ("{pool: POOL}", "{pool: none.jsonl}", "cannot load the data: FileNotFoundError"),
         ("until:", "untill:", "generation_kwargs: unknown key 'untill'; did you mean 'until'?"),
     ],
 )
@@ -389,14 +387,14 @@ def test_a_file_that_is_no_yaml_is_no_unknown_task(line: str, folder: Path) -> N
     file.write_text(f"{line}doc_to_text: [a\nmetadata: 3\n", encoding="utf-8")
     for name in ("sums", str(file)):
         message = told(folder, name)
-        assert f"{file}, line 3, column 9: is not valid YAML: " in message
+        assert f"{file}, line 3, column 9: invalid YAML: " in message
         assert "unknown task" not in message
 
 
 def test_the_file_that_a_task_includes_is_the_one_that_is_named(folder: Path) -> None:
     (folder / "base").write_text("doc_to_text: [a\n", encoding="utf-8")
     (folder / "sums.yaml").write_text("include: base\ntask: sums\n", encoding="utf-8")
-    assert f"{folder / 'base'}, line 2, column 1: is not valid YAML: " in told(folder)
+    assert f"{folder / 'base'}, line 2, column 1: invalid YAML: " in told(folder)
     (folder / "base").unlink()
     assert f"include: {folder / 'base'}: cannot be read: No such file" in told(folder)
 

@@ -28,19 +28,17 @@ def test_counts_that_are_not_the_published_ones_are_shown_beside_them(data, exam
     lines = examined()
     assert about("gapft_logiqa", lines) == [
         "  gapft_logiqa: 3 pool problems, 2 audit problems",
-        "    LogiQA 2.0 pool: 1 of 4 records of train.txt dropped, their prompt is in test.txt; "
-        "3 kept",
-        "    gapft_logiqa pool: 1 of 3 problems repeat the content of another; they are kept, and "
-        "told apart by #2, #3, ...",
-        "    LogiQA 2.0 audit: 1 of 3 records of test.txt dropped, their prompt is in train.txt; "
-        "2 kept",
-        "    published counts: NOT as published: found audit 2, dropped from the pool 1, "
+        "    LogiQA 2.0 pool: 1 of 4 records of train.txt dropped (prompt is in test.txt); 3 kept",
+        "    gapft_logiqa pool: 1 of 3 problems repeat the content of another; they are kept, with "
+        "#2, #3, ... in their ids",
+        "    LogiQA 2.0 audit: 1 of 3 records of test.txt dropped (prompt is in train.txt); 2 kept",
+        "    published counts: differ from the paper: found audit 2, dropped from the pool 1, "
         "whole test split 3; "
         "expected audit 1,367, dropped from the pool 211, whole test split 1,572",
     ]
     assert about("gapft_reclor", lines) == [
         "  gapft_reclor: 3 pool problems, 2 audit problems",
-        "    published counts: NOT as published: found audit 2; expected audit 500",
+        "    published counts: differ from the paper: found audit 2; expected audit 500",
     ]
     assert about("gapft_demo", lines) == ["  gapft_demo: 400 pool problems, 1000 audit problems"]
     assert about("gapft_math", lines)[0].endswith(" 600 audit problems")
@@ -75,7 +73,7 @@ def test_a_broken_file_shows_its_own_error(data, examined):
     first, second = about("gapft_logiqa", lines)
     assert first.startswith(f"  gapft_logiqa: {path}, line 2: malformed JSON at column ")
     assert second == NOT_VERIFIED
-    assert "val.json is missing" in about("gapft_reclor", lines)[0]
+    assert "val.json: file not found" in about("gapft_reclor", lines)[0]
 
 
 def test_an_error_that_sounds_like_absence_is_still_shown(data, examined):
@@ -88,4 +86,4 @@ def test_an_error_that_sounds_like_absence_is_still_shown(data, examined):
 
 def test_a_data_folder_that_is_not_there_is_said(tmp_path, examined, monkeypatch):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path / "nowhere"))
-    assert "there is no such folder" in about("gapft_logiqa", examined())[0]
+    assert "folder not found" in about("gapft_logiqa", examined())[0]

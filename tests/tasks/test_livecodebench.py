@@ -32,9 +32,9 @@ def test_the_audit_are_the_later_contests_and_the_pool_the_earlier_ones(data):
     assert [p.document["question_id"] for p in audit] == ["abc004_a", "5"]
     assert [p.document["question_id"] for p in pool] == ["3", "abc002_a"]
     assert task.dropped == [
-        "LiveCodeBench audit: 1 problems left out (ERRATA: bad_tests)",
-        "LiveCodeBench pool: 1 problems left out (ERRATA: several_answers)",
-        "LiveCodeBench pool: 1 problems dropped, also in audit",
+        "LiveCodeBench audit: 1 problems dropped (ERRATA: bad_tests)",
+        "LiveCodeBench pool: 1 problems dropped (ERRATA: several_answers)",
+        "LiveCodeBench pool: 1 problems dropped (also in audit)",
     ]
     assert audit[0].id.startswith("abc004_a-")
     params = {"prelude": "lcb"}
@@ -74,7 +74,7 @@ def test_flagged_problems_are_left_out_or_kept_with_their_flag(data):
     splits = livecodebench.load("local", exclude="bad_tests", exclude_ids=["3"])
     kept = {d["question_id"]: d["erratum"] for d in (*splits["pool"], *splits["audit"])}
     assert kept == {"abc002_a": None, "abc326_d": "several_answers", "abc004_a": None, "5": None}
-    assert "LiveCodeBench pool: 1 problems left out (exclude_ids)" in splits.read("pool").dropped
+    assert "LiveCodeBench pool: 1 problems dropped (exclude_ids)" in splits.read("pool").dropped
 
 
 def test_errata_are_found_by_id_or_by_title():
@@ -149,7 +149,7 @@ def test_plain_json_and_no_hidden_tests_are_read_too(data):
         ({"public_test_cases": "[{}]"}, "public_test_cases: the tests cannot be read: character 2"),
         (
             {"public_test_cases": "[]", "private_test_cases": packed([])},
-            "there are no tests",
+            "no tests, so every program would pass",
         ),
         (
             {"private_test_cases": packed([coded("1", "4", "functional")])},
@@ -167,16 +167,16 @@ def test_bad_tests_name_file_line_and_problem(change, expected, data, error_of):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"metadata": "{}"}, "metadata is '{}'; expected a JSON object whose func_name"),
-        ({"metadata": '{"func_name": "a b"}'}, "expected a JSON object whose func_name"),
-        ({"metadata": "[" * 100_000}, "expected a JSON object whose func_name"),
+        ({"metadata": "{}"}, "metadata is '{}'; expected a JSON object with func_name"),
+        ({"metadata": '{"func_name": "a b"}'}, "expected a JSON object with func_name"),
+        ({"metadata": "[" * 100_000}, "expected a JSON object with func_name"),
         (
             {"public_test_cases": json.dumps([coded("1\n", "5", "functional")])},
-            "test 1 of a function holds '', which is no JSON",
+            "test 1: found '', expected JSON",
         ),
         (
             {"public_test_cases": json.dumps([coded("1", "five", "functional")])},
-            "test 1 of a function holds 'five', which is no JSON",
+            "test 1: found 'five', expected JSON",
         ),
     ],
 )
@@ -202,10 +202,10 @@ def test_tests_beyond_the_limit_are_refused(data, error_of):
 
 def test_a_folder_without_files_and_a_side_without_problems(data, error_of):
     splits = livecodebench.load("local", audit_from="2030-01-01")
-    assert "the audit has no problem; audit_from is 2030-01-01" in error_of(lambda: splits["audit"])
+    assert "the audit is empty: audit_from is 2030-01-01" in error_of(lambda: splits["audit"])
     for path in (data / "livecodebench").iterdir():
         path.unlink()
-    assert "holds no .jsonl file" in error_of(load_task, "gapft_livecodebench")
+    assert "no .jsonl file" in error_of(load_task, "gapft_livecodebench")
 
 
 # Judged by the stock lm_eval

@@ -235,7 +235,7 @@ def test_listed_examples_of_the_word_problems_are_shown_and_pass() -> None:
         ({"pools": 3}, ("pools", "did you mean 'pool'")),
         (
             {"generators": {"lcm": {"max_value": 3}}, "pool": 50},
-            ("generators.lcm", "only 9 were found"),
+            ("generators.lcm", "found 9 different"),
         ),
     ],
 )
@@ -255,7 +255,7 @@ def test_a_mistake_is_told_by_place(
 def test_two_generators_of_one_problem_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     same = [{"question": "1?", "answer": "1", "generator": name} for name in ("a", "b")]
     monkeypatch.setattr(reasoning_gym, "_generate_all", lambda orders: [same[:1], same[1:]])
-    with pytest.raises(UserError, match="b and a both give the problem"):
+    with pytest.raises(UserError, match="b and a generate the same problem"):
         load({"a": {}, "b": {}}, pool=1, audit=1)
 
 

@@ -11,9 +11,9 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.command import succeed
 
 SAID = (
-    "gapft_logiqa {}: its counts are NOT as published: found {}; expected {}, so these are not the "
-    "paper's data, and the run's figures cannot be held against the paper's; docs/tasks.md says "
-    "which files to use"
+    "gapft_logiqa {}: counts differ from the paper: found {}; expected {}; these are not the "
+    "paper's data, so the run's figures cannot be compared with the paper's; docs/tasks.md lists "
+    "the files to use"
 )
 POOL = SAID.format("pool", "dropped from the pool 1", "dropped from the pool 211")
 AUDIT = SAID.format("audit", "audit 2", "audit 1,367")
@@ -51,7 +51,7 @@ def test_each_split_is_warned_of_when_it_is_read(data: Path) -> None:
     assert reclor.warnings == []
     reclor.audit()
     assert (
-        "audit: its counts are NOT as published: found audit 2; expected audit 500"
+        "audit: counts differ from the paper: found audit 2; expected audit 500"
         in (reclor.warnings[0])
     )
     for name in ("gapft_demo", "gapft_math"):

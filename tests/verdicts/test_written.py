@@ -161,5 +161,5 @@ def test_a_folder_given_twice_is_told(tmp_path: Path) -> None:
         compare(folder, [folder, folder], CompareChoice(seeds=True))
     shutil.copytree(folder, tmp_path / "again")
     choice = CompareChoice(source_samples=[folder, str(tmp_path / "again")])
-    with pytest.raises(UserError, match="are the same, and would count one sample twice"):
+    with pytest.raises(UserError, match="identical logs"):
         compare(str(copied(tmp_path / "other", "lighteval_after")), [folder], choice)

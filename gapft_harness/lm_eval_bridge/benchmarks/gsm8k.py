@@ -23,12 +23,12 @@ SOURCE = Source(
     variable="GAPFT_REVISION_GSM8K",
 )
 
-#: The benchmark's own name of each split.
+#: The benchmark's own names of the splits.
 _PARTS = {"pool": "train", "audit": "test"}
 
 #: The final answer of a solution, on its last line.
 _FINAL = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
-#: Notes for a calculator: ``2*3=<<2*3=6>>6``.
+#: Calculator annotations: ``2*3=<<2*3=6>>6``.
 _NOTE = re.compile(r"<<[^<>\n]*>>")
 
 
@@ -36,12 +36,12 @@ def load(revision: str, **_: Any) -> Splits:
     """Read the splits ``pool`` and ``audit``.
 
     Args:
-        revision: commit of the hub's dataset, used where ``GAPFT_DATA_DIR`` has no folder
+        revision: commit of the hub's dataset, used if ``GAPFT_DATA_DIR`` has no folder
             ``gsm8k``.
 
     Returns:
-        Splits of records with question, solution (without notes for a calculator), and answer, a
-        number without thousands separators.
+        Splits of records with question, solution (without calculator annotations), and answer (a
+        number without thousands separators).
     """
     return Splits({split: partial(_read, part, revision) for split, part in _PARTS.items()})
 

@@ -1,13 +1,12 @@
 r"""MATH: an audit of 600 problems chosen by a frozen rule, and the rest of training as the pool.
 
-The rule: of the problems with a gold answer, the 600 with the smallest SHA-256 of
-``gapft-math-audit-v1`` and the problem's text, out of the test split where there is one, else out
-of the training split. The pool is every training problem whose text is not in the audit. To
-calibrate on there are the 600 that follow by the same rule, of the test split's problems that are
-not in training. The choice depends on the texts alone, not on a file's order or on where the files
-came from.
+The audit: among the problems with a gold answer, the 600 with the smallest SHA-256 of
+``gapft-math-audit-v1`` and the problem's text, from the test split if it exists, else from the
+training split. The pool: all training problems whose text is not in the audit. The calibration
+split: the next 600 by the same rule, among the test problems that are not in training. The choice
+depends only on the texts, not on the order or the source of the files.
 
-The paper used 600 "disjoint MATH problems" and does not say which; this is our own choice.
+The paper used 600 "disjoint MATH problems" and does not list them; this is our own choice.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ SUBJECTS = (
 
 
 def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
-    """The splits ``pool``, ``audit`` and ``calibration``.
+    """Load the splits ``pool``, ``audit`` and ``calibration``.
 
     Args:
-        revision: commit of the hub's dataset, used where ``GAPFT_DATA_DIR`` has no folder
+        revision: commit of the hub's dataset, used if ``GAPFT_DATA_DIR`` has no folder
             ``MATH``.
-        audit_size: problems of the audit, and to calibrate on; every number's audit contains the
-            smaller ones'.
+        audit_size: number of problems in the audit, and in the calibration split. A larger audit
+            contains every smaller one.
 
     Returns:
         Splits of records with problem, level, subject, solution, answer.
@@ -74,14 +73,14 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
         chosen = set(sorted({_key(d) for d in source.documents})[:audit_size])
         if len(chosen) < audit_size:
             raise UserError(
-                f"{SOURCE.benchmark}: the audit needs {audit_size} different problems, but "
-                f"{part} has {len(chosen)}"
+                f"{SOURCE.benchmark}: {part} has {len(chosen)} different problems; expected at "
+                f"least {audit_size} for the audit (audit_size)"
             )
         documents = source.documents.where(_once(chosen))
         rest = len(source.documents) - len(documents)
         sentence = (
-            f"MATH audit: {rest} of {len(source.documents)} problems of {part} dropped, the frozen "
-            f"rule does not choose them; {len(documents)} kept"
+            f"MATH audit: {rest} of {len(source.documents)} problems of {part} dropped (not chosen "
+            f"by the frozen rule); {len(documents)} kept"
         )
         return SplitData(documents, (*source.dropped, sentence))
 
@@ -90,36 +89,38 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
         taken = {_key(document) for document in audit().documents}
         rest = source.documents.where(lambda document: _key(document) not in taken)
         if not len(rest):
-            raise UserError(f"{SOURCE.benchmark}: the audit takes all of train; the pool is empty")
+            raise UserError(
+                f"{SOURCE.benchmark}: the pool is empty: all problems of train are in the audit"
+            )
         number = len(source.documents) - len(rest)
         return SplitData(
             rest,
             (
                 *source.dropped,
-                f"MATH pool: {number} of {len(source.documents)} problems of train dropped, they "
-                f"are in the audit; {len(rest)} kept",
+                f"MATH pool: {number} of {len(source.documents)} problems of train dropped (also "
+                f"in the audit); {len(rest)} kept",
             ),
         )
 
     def calibration() -> SplitData:
         if _audit_part() != "test":
             raise UserError(
-                f"{SOURCE.benchmark}: without test.jsonl the audit is of train, and no problem is "
-                "left to calibrate on; give experiments.scaling.calibration a number of problems "
-                "to take out of the pool (in a new run), or add the file"
+                f"{SOURCE.benchmark}: no problems to calibrate on: without test.jsonl, the audit "
+                "is taken from train; add the file, or set experiments.scaling.calibration to a "
+                "number of problems to take from the pool (in a new run)"
             )
         source, known = read("test"), {_key(d) for d in read("train").documents}
         known |= {_key(d) for d in audit().documents}
         chosen = set(sorted({_key(d) for d in source.documents} - known)[:audit_size])
         if not chosen:
             raise UserError(
-                f"{SOURCE.benchmark}: the audit takes all of test; none to calibrate on"
+                f"{SOURCE.benchmark}: no problems to calibrate on: all of test is in the audit"
             )
         documents = source.documents.where(_once(chosen))
         sentence = (
             f"MATH calibration: {len(source.documents) - len(documents)} of "
-            f"{len(source.documents)} problems of test dropped, the frozen rule does not choose "
-            f"them, or they are in the audit or in train; {len(documents)} kept"
+            f"{len(source.documents)} problems of test dropped (not chosen by the frozen rule, or "
+            f"also in the audit or in train); {len(documents)} kept"
         )
         return SplitData(documents, (*source.dropped, sentence))
 
@@ -129,7 +130,7 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
 
 
 def _once(keys: set[str]) -> Callable[[Document], bool]:
-    """Accepts one document of each key: of problems with one text, the audit holds one."""
+    """Return a filter that accepts one document for each key, since texts may repeat."""
     left = set(keys)
 
     def accept(document: Document) -> bool:
@@ -146,12 +147,12 @@ def _key(document: Document) -> str:
 
 
 def _with_gold(documents: Documents, part: str) -> SplitData:
-    """The records whose gold answer is not empty."""
+    """Drop records with an empty gold answer."""
     rest = documents.where(lambda document: bool(document["answer"].strip()))
     if not (dropped := len(documents) - len(rest)):
         return SplitData(rest)
     sentence = (
-        f"MATH {part}: {dropped} of {len(documents)} problems dropped, their gold answer is empty; "
+        f"MATH {part}: {dropped} of {len(documents)} problems dropped (empty gold answer); "
         f"{len(rest)} kept"
     )
     return SplitData(rest, (sentence,))
@@ -190,7 +191,7 @@ def _download(part: str, revision: str) -> Documents:
 
 
 def _as_local(row: Document) -> Document:
-    """The hub's record in the local files' form: its ``type`` is our subject."""
+    """Convert a record of the hub to the form of the local files."""
     return {
         "problem": row["problem"],
         "level": row["level"],

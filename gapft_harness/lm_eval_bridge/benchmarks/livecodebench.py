@@ -1,13 +1,13 @@
-"""LiveCodeBench: the audit are the later contests, the pool the earlier ones.
+"""LiveCodeBench: the audit has the later contests, the pool the earlier ones.
 
-The rule is frozen: a problem is the audit's if its contest took place on or after
-``AUDIT_FROM``, else the pool's. A pool problem whose text is also in the audit leaves the pool.
-Problems that the benchmark's ERRATA lists are left out of both. The paper does not say which
+The rule is frozen: a problem belongs to the audit if its contest took place on or after
+``AUDIT_FROM``, else to the pool. A pool problem whose text is also in the audit is dropped from the
+pool. Problems in the benchmark's ERRATA are dropped from both. The paper does not say which
 problems it used; this is our own choice.
 
-The files come to some 4.5 GB, nearly all of it hidden tests. They are read a line at a time, and
-only the asked split's records are kept, their hidden tests still packed; every record's tests are
-decoded once on reading, so that a bad one shows before anything is generated.
+The files have about 4.5 GB, nearly all of it hidden tests. They are read line by line, and only the
+records of the requested split are kept, with packed hidden tests. All tests are decoded once while
+reading, so that an invalid one is found before anything is generated.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from gapft_harness.verification.packed_tests import (
     decode_tests,
 )
 
-# LiveCodeBench problems that a comparison of outputs cannot judge, after its own ERRATA.
+# LiveCodeBench problems that cannot be judged by comparing outputs, from its own ERRATA.
 #
 # Source: ERRATA.md of github.com/LiveCodeBench/LiveCodeBench as of commit
 # ``b0fc86b1e20daa66d255574bc2bece8ff19de90d`` (2025-07-08). It names AtCoder problems by id and
 # LeetCode problems by the slug of their title.
 
 
-#: Flag -> names. ``several_answers``: more than one output is right, the tests accept one.
-#: ``interactive``: needs a judge that talks back. ``bad_tests``: a test is wrong or breaks the
-#: problem's own constraints.
+#: Flag -> names. ``several_answers``: several outputs are right, but the tests accept one.
+#: ``interactive``: needs an interactive judge. ``bad_tests``: a test is wrong or violates the
+#: problem's constraints.
 ERRATA: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "several_answers": (
@@ -82,11 +82,11 @@ SOURCE = Source(
     variable="GAPFT_REVISION_LIVECODEBENCH",
 )
 
-#: The hub's files; each release adds one.
+#: The files on the hub; each release adds one.
 FILES = ("test.jsonl", *(f"test{number}.jsonl" for number in range(2, 7)))
 
-#: First day of the audit. Qwen2.5-Coder, the later of the paper's two code models, first came out
-#: in September 2024.
+#: First day of the audit. Qwen2.5-Coder, the later of the paper's two code models, was first
+#: released in September 2024.
 AUDIT_FROM = "2024-10-01"
 
 _TEXTS = ("question_title", "question_content", "platform", "question_id", "contest_id")
@@ -96,7 +96,7 @@ _KEPT = (*_TEXTS, *_MORE[:3])
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Which problems are whose."""
+    """The rule that divides problems into pool and audit."""
 
     pool_from: date | None
     audit_from: date
@@ -105,7 +105,7 @@ class _Rule:
     exclude_ids: Collection[str]
 
     def split_of(self, day: date) -> str | None:
-        """``pool``, ``audit``, or None for a day before the first or after the last."""
+        """Return ``pool``, ``audit``, or None for a day outside both."""
         if day >= self.audit_from:
             return "audit" if self.audit_until is None or day <= self.audit_until else None
         return "pool" if self.pool_from is None or day >= self.pool_from else None
@@ -121,26 +121,26 @@ def load(
     max_decoded_bytes: int = MAX_DECODED_BYTES,
     **_: Any,
 ) -> Splits:
-    """The splits ``pool`` and ``audit``.
+    """Load the splits ``pool`` and ``audit``.
 
     Args:
-        revision: commit of the hub's dataset, used where ``GAPFT_DATA_DIR`` has no folder
+        revision: commit of the hub's dataset, used if ``GAPFT_DATA_DIR`` has no folder
             ``livecodebench``.
-        audit_from: the audit's first contest day; earlier contests are the pool's.
-        pool_from: the pool's first contest day; default the first there is.
-        audit_until: the audit's last contest day; default the last there is.
-        exclude: flags of the ERRATA whose problems are left out; ``[]`` keeps all.
-        exclude_ids: further problems to leave out, by question_id.
-        max_decoded_bytes: most bytes that one problem's tests may come to.
+        audit_from: the audit's first contest day; earlier contests belong to the pool.
+        pool_from: the pool's first contest day; default: the first in the files.
+        audit_until: the audit's last contest day; default: the last in the files.
+        exclude: flags of the ERRATA whose problems are dropped; ``[]`` keeps all.
+        exclude_ids: question_ids of further problems to drop.
+        max_decoded_bytes: maximum size of one problem's decoded tests in bytes.
 
     Returns:
         Splits of records with the benchmark's question_title, question_content, platform,
         question_id, contest_id, contest_date, starter_code and difficulty; ``kind`` (stdin or
-        function) and ``function``; ``tests``, the public ones, and ``public``, their number;
-        ``hidden``, the packed hidden ones; ``erratum``, the problem's flag or None.
+        function) and ``function``; ``tests`` (the public tests) and ``public`` (their number);
+        ``hidden`` (the packed hidden tests); ``erratum`` (the problem's flag or None).
 
     Raises:
-        UserError: a day is none, the days are out of order, or a flag is unknown.
+        UserError: an invalid day, days in the wrong order, or an unknown flag.
     """
     rule = _Rule(
         pool_from=None if pool_from is None else _day(pool_from, "pool_from"),
@@ -157,7 +157,9 @@ def load(
         ("audit_until", rule.audit_from, rule.audit_until),
     ):
         if first is not None and last is not None and first > last:
-            raise UserError(f"{SOURCE.benchmark}: {key}: {first} is after {last}; swap them?")
+            raise UserError(
+                f"{SOURCE.benchmark}: {key}: {first} is after {last}; expected them in order"
+            )
     return Splits(
         {
             name: partial(_read, name, rule, revision, max_decoded_bytes)
@@ -167,7 +169,7 @@ def load(
 
 
 def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> SplitData:
-    """One split, in one pass over all files."""
+    """Read one split in one pass over all files."""
     records: list[Document] = []
     places: list[str] = []
     audit_texts: set[bytes] = set()
@@ -187,18 +189,18 @@ def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> SplitData:
         places.append(place)
     documents = Documents(records, places)
     sentences = [
-        f"{SOURCE.benchmark} {name}: {count} problems left out ({reason})"
+        f"{SOURCE.benchmark} {name}: {count} problems dropped ({reason})"
         for reason, count in sorted(excluded.items())
     ]
     if name == "pool":
         rest = documents.where(lambda record: _text(record) not in audit_texts)
         if taken := len(documents) - len(rest):
-            sentences.append(f"{SOURCE.benchmark} pool: {taken} problems dropped, also in audit")
+            sentences.append(f"{SOURCE.benchmark} pool: {taken} problems dropped (also in audit)")
         documents = rest
     if not len(documents):
         raise UserError(
-            f"{SOURCE.benchmark}: the {name} has no problem; audit_from is {rule.audit_from}, "
-            "and the files hold no contest on its side of that day"
+            f"{SOURCE.benchmark}: the {name} is empty: audit_from is {rule.audit_from}, and the "
+            "files have no contest on that side of the day; change audit_from or add files"
         )
     return SplitData(documents, tuple(sentences))
 
@@ -212,16 +214,22 @@ def _records(revision: str) -> Iterator[tuple[Document, str]]:
 
 
 def _problem(record: Document, place: str, max_bytes: int) -> Document:
-    """The record as the task uses it, its tests checked."""
+    """Build the task's record and check its tests.
+
+    Raises:
+        UserError: no tests, tests of both kinds, or invalid tests.
+    """
     where = f"{place}, problem {record['question_id']}"
     packed = record["private_test_cases"]
     public = decode_tests(record["public_test_cases"], f"{where}, public_test_cases", max_bytes)
     hidden = decode_tests(packed, f"{where}, private_test_cases", max_bytes)
     kinds = {test.testtype for test in (*public, *hidden)}
     if not kinds:
-        raise UserError(f"{where}: there are no tests, so that every program would pass")
+        raise UserError(f"{where}: no tests, so every program would pass; expected at least one")
     if len(kinds) > 1:
-        raise UserError(f"{where}: tests of the kinds {' and '.join(sorted(kinds))}, expected one")
+        raise UserError(
+            f"{where}: found tests of the kinds {' and '.join(sorted(kinds))}, expected one kind"
+        )
     functional = kinds == {"functional"}
     if functional:
         _check_calls((*public, *hidden), where)
@@ -236,15 +244,15 @@ def _problem(record: Document, place: str, max_bytes: int) -> Document:
 
 
 def _check_calls(tests: Sequence[CodedTest], where: str) -> None:
-    """Checks that calls can be made: one JSON argument a line, and a JSON value to expect."""
+    """Check a function's tests: one JSON argument per line, and a JSON value as the output."""
     for number, test in enumerate(tests, start=1):
         for text in (*test.input.split("\n"), test.output):
             try:
                 json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise UserError(
-                    f"{where}: test {number} of a function holds {text!r:.40}, which is no JSON "
-                    f"({error}); exclude_ids leaves a problem out"
+                    f"{where}: test {number}: found {text!r:.40}, expected JSON ({error}); "
+                    "exclude_ids drops a problem"
                 ) from error
 
 
@@ -255,14 +263,14 @@ def _function(metadata: str, where: str) -> str:
         name = None
     if not isinstance(name, str) or not name.isidentifier():
         raise UserError(
-            f"{where}: metadata is {metadata!r:.60}; expected a JSON object whose func_name is the "
+            f"{where}: metadata is {metadata!r:.60}; expected a JSON object with func_name, the "
             "function that the tests call"
         )
     return name
 
 
 def _text(record: Document) -> bytes:
-    """What makes two problems the same, as a short key."""
+    """Hash the texts that identify a problem."""
     parts = (record["question_content"].strip(), record["starter_code"].strip())
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
@@ -282,14 +290,14 @@ def _paths(pinned: str) -> list[Path]:
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise UserError(
-            f"{SOURCE.benchmark}: {folder} holds no .jsonl file; put the benchmark's files there "
-            f"({', '.join(FILES)}), or take the folder out of {DATA_DIR} to have them downloaded "
+            f"{SOURCE.benchmark}: {folder}: no .jsonl file found; put the benchmark's files "
+            f"({', '.join(FILES)}) into it, or remove the folder from {DATA_DIR} to download them "
             f"from {SOURCE.origin}"
         )
     return paths
 
 
 def flag_of(question_id: str, title: str) -> str | None:
-    """The problem's flag, found by its id or by the slug of its title; None for a sound one."""
+    """Find a problem's flag by its id or the slug of its title; None if it is not in ERRATA."""
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     return _FLAG_OF.get(question_id) or _FLAG_OF.get(slug)

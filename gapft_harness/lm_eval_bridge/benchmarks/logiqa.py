@@ -1,11 +1,11 @@
-"""LogiQA 2.0: the audit is its test split, the pool its training split, neither holding the other.
+"""LogiQA 2.0: the audit is its test split, the pool its training split, without shared prompts.
 
-Section 4.1 of the paper: the audit are the 1,367 test problems whose prompt never appears in the
-training split; the 211 training records whose prompt appears in the test split leave the pool.
-A prompt here is text, question and options together, white space at their ends apart. The older
-protocol has the whole test split as its audit and the whole training split as its pool, shared
-prompts included (docs/choices.md derives that). To calibrate on there is dev.txt, without the
-records whose prompt is in one of the other two.
+Section 4.1 of the paper: the audit has the 1,367 test problems whose prompt never appears in the
+training split; the 211 training records whose prompt appears in the test split are dropped from the
+pool. A prompt consists of text, question and options, without white space at their ends. The older
+protocol uses the complete test split as audit and the complete training split as pool, including
+shared prompts (derived in docs/choices.md). The calibration split is dev.txt without the records
+whose prompt is in one of the other two.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ SOURCE = Source(
 
 _WHOLE = "whole test split"
 
-#: What the real splits come to (Section 4.1, and of the older protocol its appendix).
+#: Counts of the real splits (Section 4.1; for the older protocol, its appendix).
 PAPER_COUNTS = {"audit": 1_367, "dropped from the pool": 211, _WHOLE: 1_572}
 
 
 def load(revision: str, **_: Any) -> Splits:
-    """The splits ``pool``, ``audit``, ``calibration``, kept apart; ``train`` and ``test``, whole.
+    """Load ``pool``, ``audit`` and ``calibration`` (disjoint), and complete ``train`` and ``test``.
 
     Args:
-        revision: commit of the repository that the files are downloaded from where
+        revision: commit of the repository that the files are downloaded from if
             ``GAPFT_DATA_DIR`` has no folder ``logiqa2``.
 
     Returns:
-        Splits of records as the files have them: id, answer, text, question, options, type.
+        Splits of records with the files' fields: id, answer, text, question, options, type.
     """
 
     @cache
@@ -68,7 +68,7 @@ def load(revision: str, **_: Any) -> Splits:
             rest,
             (
                 f"{SOURCE.benchmark} {label}: {dropped} of {len(documents)} "
-                f"records of {kept} dropped, their prompt is in {named}; {len(rest)} kept",
+                f"records of {kept} dropped (prompt is in {named}); {len(rest)} kept",
             ),
             Published({what: found}, {what: PAPER_COUNTS[what]}) if what else None,
         )

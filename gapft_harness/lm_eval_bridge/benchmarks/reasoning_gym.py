@@ -1,8 +1,8 @@
-"""Problems that Reasoning Gym's generators make, in any number, split by a hash of the question.
+"""Generate problems with Reasoning Gym's generators, and split them by a hash of the question.
 
-One sequence of different problems is generated, and a hash of each question says whether it is the
-pool's or the audit's. A pool and an audit generated one after the other would not be alike: where
-few problems are possible, those left for the second are rarer, and harder.
+One sequence of different problems is generated, and the hash of a question decides between pool and
+audit. A pool and an audit generated one after the other would differ: if few problems are possible,
+those left for the second are rarer and harder.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from gapft_harness.verification.pool import WorkerPool
 
 PACKAGE = "reasoning_gym"
 
-#: Problems made with one seed: the size that every generator's default settings allow.
+#: Number of problems per seed: a size that every generator's default settings allow.
 _CHUNK = 500
-#: Draws in a row without a new problem after which a generator has no more, and these for each
-#: problem found: one of N equally likely problems is then overlooked with probability e^-10.
+#: A generator has no more problems after this many draws in a row without a new one; the second
+#: number is per problem found: one of N equally likely problems is then missed with probability
+#: e^-10.
 _REPEATS, _REPEATS_EACH = 2000, 10
-#: Seconds that a generator may take for all its problems.
+#: Maximum seconds of a generator for all its problems.
 _TIMEOUT = 3600.0
-#: Settings that a task gives once, for all its generators.
+#: Settings that a task sets once for all generators.
 _SHARED = ("seed", "size")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one generator is to make.
+    """The problems that one generator must make.
 
     Attributes:
         generator: its name in Reasoning Gym.
         settings: its settings, JSON values.
-        seed: the task's.
-        count: how many different problems.
+        seed: the task's seed.
+        count: number of different problems.
     """
 
     generator: str
@@ -58,22 +59,23 @@ def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0, **
     """Generate the splits ``pool`` and ``audit``.
 
     Args:
-        generators: by its name, each generator's settings, and ``weight``, its share (default 1).
-        pool: problems in the pool.
-        audit: problems in the audit.
-        seed: every generator's seed is derived from it and from the generator's name.
+        generators: each generator's settings by its name, with ``weight``, its share (default 1).
+        pool: number of problems in the pool.
+        audit: number of problems in the audit.
+        seed: every generator's seed is derived from this seed and the generator's name.
 
     Returns:
         Splits of records with question, answer, generator, and ``gold`` for the verifier
         ``reasoning_gym``. They are the same in every process.
 
     Raises:
-        UserError: the package is missing, a key or value is wrong, or a generator has fewer
+        UserError: missing package, wrong key or value, or a generator with too few
             different problems.
     """
     if not has(PACKAGE):
         raise UserError(
-            f"Reasoning Gym's problems need the package reasoning-gym: {install(PACKAGE)}"
+            f"the package reasoning-gym is missing, which generates these problems: "
+            f"{install(PACKAGE)}"
         )
     for key, number, least in (("pool", pool, 1), ("audit", audit, 1), ("seed", seed, 0)):
         if type(number) is not int or number < least:
@@ -94,7 +96,7 @@ def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0, **
 
 
 def share_out(weights: Mapping[str, float], count: int) -> dict[str, int]:
-    """Divide a number of problems by weights; none gets fewer where the number is larger."""
+    """Divide a number of problems by weights; a larger number never reduces a share."""
     shares, total = dict.fromkeys(weights, 0), sum(weights.values())
     for number in range(1, count + 1):
         shares[max(weights, key=lambda name: weights[name] / total * number - shares[name])] += 1
@@ -130,7 +132,7 @@ def _settings(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
         if key in settings:
             where = "dataset_kwargs.seed" if key == "seed" else "dataset_kwargs.pool and .audit"
             raise UserError(
-                f"generators.{name}.{key}: is given once for all generators, as {where}; remove it"
+                f"generators.{name}.{key}: remove it; {where} sets it for all generators"
             )
     try:
         json.dumps(settings)
@@ -142,7 +144,7 @@ def _settings(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _generate_all(orders: Sequence[Order]) -> Iterator[list[Document]]:
-    """Have every order filled in worker processes, whose hash seed is fixed: sets have an order."""
+    """Generate all problems in worker processes; their fixed hash seed fixes the order of sets."""
     workers = min(len(orders), os.cpu_count() or 1)
     with WorkerPool(f"{__name__}:generate", workers=workers, timeout_s=_TIMEOUT) as processes:
         outcomes = processes.map([asdict(order) for order in orders])
@@ -159,7 +161,7 @@ def _rank(problem: Document) -> str:
 
 
 def _split(name: str, problems: Sequence[Document]) -> Callable[[], SplitData]:
-    ordered = sorted(problems, key=_rank)  # the first of a split are of all generators
+    ordered = sorted(problems, key=_rank)  # mixes the generators
     places = [
         f"Reasoning Gym, {row['generator']}, {name}, problem {number}"
         for number, row in enumerate(ordered, start=1)
@@ -173,8 +175,8 @@ def _check_different(splits: Mapping[str, Sequence[Document]]) -> None:
         other = known.setdefault(problem["question"], problem["generator"])
         if other != problem["generator"]:
             raise UserError(
-                f"generators: {other} and {problem['generator']} both give the problem "
-                f"{problem['question']!r:.80}; keep one of them, or change their settings"
+                f"generators: {other} and {problem['generator']} generate the same problem "
+                f"{problem['question']!r:.80}; remove one of them, or change their settings"
             )
 
 
@@ -182,11 +184,10 @@ def _check_different(splits: Mapping[str, Sequence[Document]]) -> None:
 
 
 def generate(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Make an ``Order``'s problems. Runs in a worker process.
+    """Generate the problems of an ``Order``; runs in a worker process.
 
     Returns:
-        ``problems``, or ``fault``: what is wrong with the order, to stand behind the generator's
-        name.
+        ``problems``, or ``fault``: an error message that continues after the generator's name.
     """
     try:
         return {"problems": _different_problems(Order(**order))}
@@ -207,16 +208,16 @@ def _different_problems(order: Order) -> list[Document]:
                 repeats += 1
                 if repeats >= max(_REPEATS, _REPEATS_EACH * len(found)):
                     raise UserError(
-                        f": pool and audit need {order.count:,} different problems of it, and "
-                        f"only {len(found):,} were found; lower dataset_kwargs.pool or .audit, "
-                        "its weight, or allow more by its settings"
+                        f": found {len(found):,} different problems, expected {order.count:,} for "
+                        "pool and audit; lower dataset_kwargs.pool or .audit or the weight, or "
+                        "choose settings that allow more"
                     )
                 continue
             repeats = 0
             found[question] = _problem(order, dataset, entry)
             if len(found) == order.count:
                 return list(found.values())
-    raise AssertionError  # the loop above has no end
+    raise AssertionError  # the loop above never ends
 
 
 def _check_settings(order: Order) -> None:
@@ -242,27 +243,27 @@ def _chunk(order: Order, number: int) -> Iterator[tuple[Any, Document]]:
             yield dataset, dict(dataset[index])
     except Exception as error:
         raise UserError(
-            f": its settings are refused ({_reason(error)}); found {json.dumps(order.settings)}"
+            f": invalid settings {json.dumps(order.settings)} ({_reason(error)})"
         ) from error
 
 
 def _reason(error: Exception) -> str:
-    """Describe an error; of an assertion without a message, show what was asserted."""
+    """Describe an error; for an assertion without a message, show the asserted line."""
     if isinstance(error, AssertionError) and not str(error):
         return str(traceback.extract_tb(error.__traceback__)[-1].line)
     return describe(error)
 
 
 def _problem(order: Order, dataset: Any, entry: Mapping[str, Any]) -> Document:
-    """Return a problem's record, of JSON values.
+    """Build a problem's record of JSON values.
 
     Raises:
-        UserError: the generator's scorer cannot judge by a record of JSON values.
+        UserError: the generator's scorer cannot judge with a record of JSON values.
     """
     answer = entry["answer"]
     if not isinstance(answer, str) or not answer.strip():
         raise UserError(
-            ": its problems have no recorded answer, by which its scorer could be checked; choose "
+            ": its problems have no recorded answer, so its scorer cannot be checked; choose "
             "another generator"
         )
     stored = {
@@ -277,8 +278,8 @@ def _problem(order: Order, dataset: Any, entry: Mapping[str, Any]) -> Document:
         score = describe(error)
     if score != 1.0:
         raise UserError(
-            ": its scorer does not accept the recorded answer of a problem that was stored as "
-            f"JSON ({score}); choose another generator"
+            ": its scorer rejects the recorded answer after the problem was stored as JSON "
+            f"({score}); choose another generator"
         )
     gold = {"generator": order.generator, "settings": order.settings, **restored}
     return {

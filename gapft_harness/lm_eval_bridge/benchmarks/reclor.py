@@ -1,6 +1,6 @@
 """ReClor: the pool is its training split (4,638), the audit its validation split (500).
 
-The test split has no labels. The records may be used for research only.
+The test split has no labels. The license allows research use only.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ SOURCE = Source(
     variable="GAPFT_REVISION_RECLOR",
 )
 
-#: What the real validation split comes to (Section 4.1).
+#: Count of the real validation split (Section 4.1).
 PAPER_COUNTS = {"audit": 500}
 
 
 def load(revision: str, **_: Any) -> Splits:
-    """The splits ``pool`` (train.json) and ``audit`` (val.json), each from its own file.
+    """Load the splits ``pool`` (train.json) and ``audit`` (val.json).
 
     Args:
-        revision: commit of the hub's dataset, used where ``GAPFT_DATA_DIR`` has no folder
+        revision: commit of the hub's dataset, used if ``GAPFT_DATA_DIR`` has no folder
             ``reclor``.
 
     Returns:
-        Splits of records as the files have them: context, question, answers, label, id_string.
+        Splits of records with the files' fields: context, question, answers, label, id_string.
     """
     return Splits(
         {

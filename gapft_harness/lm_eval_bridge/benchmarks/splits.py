@@ -1,4 +1,4 @@
-"""A benchmark's pool and audit split, each read when first asked for."""
+"""A benchmark's splits, each read at its first use, and where its files come from."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Counts that the paper prints, beside those of the files at hand; both by what they count."""
+    """Counts published in the paper, and those of the files; both by name."""
 
     found: Mapping[str, int]
     expected: Mapping[str, int]
 
     @property
     def agree(self) -> bool:
-        """Whether the files come to exactly the published counts."""
+        """Whether the files have exactly the published counts."""
         return dict(self.found) == dict(self.expected)
 
     def __str__(self) -> str:
-        """Both counts, or that they agree."""
+        """Format both counts, or that they agree."""
         found, expected = (
             ", ".join(f"{what} {count:,}" for what, count in counts.items())
             for counts in (self.found, self.expected)
         )
         if self.agree:
             return f"verified ({found})"
-        return f"NOT as published: found {found}; expected {expected}"
+        return f"differ from the paper: found {found}; expected {expected}"
 
 
 @dataclass(frozen=True, slots=True)
 class SplitData:
-    """A split's problems, and what was dropped from it.
+    """A split's problems, and notes on dropped ones.
 
     Attributes:
-        published: what the paper prints of this split; None where it prints nothing.
+        documents: the problems.
+        dropped: notes with counts of dropped problems.
+        published: the paper's counts for this split; None without any.
     """
 
     documents: Documents
@@ -54,32 +56,37 @@ class SplitData:
 
 
 class Splits(Mapping[str, Documents]):
-    """Split name -> problems. Reading one split reads only the files which that split needs."""
+    """Split name -> problems. Reading a split reads only the files that it needs."""
 
     def __init__(
         self, load: Mapping[str, Callable[[], SplitData]], unpublished: Collection[str] = ()
     ) -> None:
-        """Takes a function for each split, and those splits whose files not everybody has."""
+        """Store the loader of each split.
+
+        Args:
+            load: a function for each split.
+            unpublished: splits whose files are often missing; ``published`` skips them.
+        """
         self._load, self._unpublished = dict(load), unpublished
         self._read: dict[str, SplitData] = {}
 
     def __getitem__(self, name: str) -> Documents:
-        """The split's problems; what was dropped is logged on the first reading."""
+        """Return the split's problems; the first reading logs what was dropped."""
         return self.read(name).documents
 
     def __iter__(self) -> Iterator[str]:
-        """The splits' names."""
+        """Iterate over the splits' names."""
         return iter(self._load)
 
     def __len__(self) -> int:
-        """How many splits there are."""
+        """Return the number of splits."""
         return len(self._load)
 
     def read(self, name: str) -> SplitData:
-        """The split with what was dropped from it.
+        """Read a split, with notes on dropped problems.
 
         Raises:
-            KeyError: there is no such split.
+            KeyError: unknown split.
             UserError: its files are missing or malformed.
         """
         if name not in self._read:
@@ -89,7 +96,7 @@ class Splits(Mapping[str, Documents]):
         return self._read[name]
 
     def published(self) -> Published | None:
-        """The published counts of all splits beside those of the files; None without any.
+        """Return the published counts of all splits and those of the files; None without any.
 
         Raises:
             UserError: files are missing or malformed.
@@ -105,13 +112,13 @@ class Splits(Mapping[str, Documents]):
 
 
 def all_local(files: Mapping[str, Sequence[str]]) -> bool:
-    """Whether every file is a plain local path (no URL, no pattern, no compressed file)."""
+    """Return whether all files are plain local paths (no URL, pattern or compressed file)."""
     paths = [path for split in files.values() for path in split]
     return not any("://" in p or "*" in p or p.endswith((".gz", ".zst", ".zip")) for p in paths)
 
 
 def local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
-    """Splits of local files, each read when first asked for."""
+    """Build splits from local files, each read at its first use."""
 
     def read(paths: Sequence[str]) -> SplitData:
         return SplitData(reduce(add, (read_documents(Path(path)) for path in paths)))
@@ -119,10 +126,8 @@ def local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
     return Splits({split: partial(read, paths) for split, paths in files.items()})
 
 
-# Where a benchmark's files come from: ``GAPFT_DATA_DIR`` first, then a pinned download.
-#
-# A folder ``$GAPFT_DATA_DIR/BENCHMARK`` is used alone when it exists: a file missing from it is an
-# error, never a reason to mix in a file from elsewhere.
+# A benchmark's files come from ``$GAPFT_DATA_DIR/BENCHMARK`` if that folder exists, else from a
+# pinned download. The two are never mixed: a file missing from the folder is an error.
 
 
 DATA_DIR = "GAPFT_DATA_DIR"
@@ -131,17 +136,17 @@ _T = TypeVar("_T")
 
 
 class DataNotFound(UserError):
-    """A benchmark is neither in the data folder nor could it be downloaded."""
+    """A benchmark is not in the data folder, and its download failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One benchmark's places.
+    """The sources of one benchmark's files.
 
     Attributes:
-        benchmark: the name in messages, e.g. ``LogiQA 2.0``.
+        benchmark: the name for messages, e.g. ``LogiQA 2.0``.
         folder: the folder under ``GAPFT_DATA_DIR``.
-        origin: what is downloaded, in words.
+        origin: what is downloaded, for messages.
         variable: the environment variable that overrides the pinned revision.
     """
 
@@ -151,39 +156,39 @@ class Source:
     variable: str
 
     def local(self) -> Path | None:
-        """The benchmark's folder under ``GAPFT_DATA_DIR``, or None where it has none.
+        """Find the benchmark's folder under ``GAPFT_DATA_DIR``; None without one.
 
         Raises:
-            UserError: ``GAPFT_DATA_DIR`` names something that is not a folder.
+            UserError: ``GAPFT_DATA_DIR`` is not a folder.
         """
         root = os.environ.get(DATA_DIR)
         if not root:
             return None
         if not Path(root).is_dir():
-            raise UserError(f"{DATA_DIR}={root}: there is no such folder")
+            raise UserError(f"{DATA_DIR}={root}: folder not found")
         folder = Path(root) / self.folder
         return folder if folder.is_dir() else None
 
     def file(self, folder: Path, name: str, needed_for: str) -> Path:
-        """A file of the local folder.
+        """Return the path of a file in the local folder.
 
         Raises:
-            UserError: it is not there.
+            UserError: the file does not exist.
         """
         path = folder / name
         if not path.is_file():
             raise UserError(
-                f"{self.benchmark}: {path} is missing, but {needed_for} needs it; add the file, "
-                f"or take {folder} away to have everything downloaded from {self.origin}"
+                f"{self.benchmark}: {path}: file not found, needed for {needed_for}; add the file, "
+                f"or remove {folder} to download all files from {self.origin}"
             )
         return path
 
     def revision(self, pinned: str) -> str:
-        """The pinned revision, or the one that the environment variable names."""
+        """Return the revision in the environment variable, else the pinned one."""
         return os.environ.get(self.variable) or pinned
 
     def hub_file(self, dataset: str, name: str, revision: str) -> Path:
-        """A file of one of the hub's datasets.
+        """Download a file of a dataset on the hub.
 
         Raises:
             DataNotFound: the download failed.
@@ -197,20 +202,20 @@ class Source:
         return self.download(name, revision, fetch)
 
     def download(self, what: str, revision: str, fetch: Callable[[], _T]) -> _T:
-        """Calls ``fetch`` and turns any failure into an error which says what to do.
+        """Call ``fetch``, and turn any failure into an error with a remedy.
 
         Raises:
             DataNotFound: the download failed.
         """
         try:
             return fetch()
-        except Exception as error:  # Network libraries raise dozens of kinds.
+        except Exception as error:  # network libraries raise many types
             root = os.environ.get(DATA_DIR)
             looked = f"{Path(root) / self.folder}" if root else f"{DATA_DIR} (not set)"
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise DataNotFound(
-                f"{self.benchmark}: {what} was found neither under {looked} nor downloaded from "
-                f"{self.origin} at revision {revision} ({reason}); put the benchmark's files "
-                f"under ${DATA_DIR}/{self.folder} (docs/tasks.md has the layout), or check the "
-                f"network, or set {self.variable}"
+                f"{self.benchmark}: {what} not found in {looked}, and the download from "
+                f"{self.origin} at revision {revision} failed ({reason}); put the benchmark's "
+                f"files into ${DATA_DIR}/{self.folder} (docs/tasks.md shows the layout), check "
+                f"the network, or set {self.variable}"
             ) from error

@@ -1,4 +1,4 @@
-"""Whether an adapter fits a model, by names and shapes alone: no weights of the model are read."""
+"""Check that an adapter fits a model by names and shapes, without reading the model's weights."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An adapter that is of no arm: a name, after which its logs' folder is called; its folder."""
+    """An adapter without an arm: a name, which is also its logs' folder, and its path."""
 
     name: str
     path: str
 
 
-#: A PEFT folder, and whose it is.
+#: A PEFT folder with the name of its owner.
 AdapterFolder = Adapter | Named
 
 
 def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
-    """Checks that each of a model's adapted layers has its weights in the folder, and no others.
+    """Check that the folder has weights for exactly the adapted layers of the model.
 
-    vLLM checks neither: it serves an adapter of a smaller model as if its missing rows were
-    zeros, and one that lacks a layer as if that layer were the source's.
+    vLLM does not check this: it treats missing rows of a smaller model's adapter as zeros, and
+    uses the source's layer for a missing one.
 
     Args:
-        arguments: checked model arguments; ``pretrained`` names the base.
+        adapter: the adapter.
+        arguments: checked model arguments; ``pretrained`` is the base model.
 
     Returns:
         The adapter's highest rank.
 
     Raises:
-        UserError: the folder is no LoRA adapter, or one of another model.
+        UserError: the folder is not a LoRA adapter, or it belongs to a different model.
     """
     folder = peft_folder(adapter)
     try:
@@ -49,7 +50,7 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
         raise misfit(adapter, arguments["pretrained"], first_line(error)) from error
     if kind != "LORA":
         raise UserError(
-            f"{folder}: the adapter of {adapter.name} has the peft_type {kind!r}; expected LORA"
+            f"{folder}: adapter of {adapter.name}: peft_type is {kind!r}; expected LORA"
         )
     try:
         from peft import load_peft_weights
@@ -70,7 +71,7 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
 
 
 def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """What PEFT would save of the same adapter on this model; built without memory for weights."""
+    """Return the shapes of this adapter's weights on this model, built on the meta device."""
     import torch
     from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -82,7 +83,7 @@ def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tu
         trust_remote_code=remote,
     )
     with warnings.catch_warnings(), torch.device("meta"):
-        # Of tied embeddings and the like, where it was trained and not here.
+        # About tied embeddings and the like: they matter for training, not for shapes.
         warnings.simplefilter("ignore")
         base = AutoModelForCausalLM.from_config(config, trust_remote_code=remote)
         wrapped = get_peft_model(base, PeftConfig.from_pretrained(str(folder)))
@@ -91,25 +92,25 @@ def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tu
 
 
 def peft_folder(adapter: AdapterFolder) -> Path:
-    """An adapter's folder.
+    """Return an adapter's folder.
 
     Raises:
-        UserError: it is no adapter's.
+        UserError: the folder holds no adapter.
     """
     folder = Path(adapter.path)
     if not (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{folder}: is no adapter of {adapter.name}: no adapter_config.json found; "
+            f"{folder}: adapter of {adapter.name}: adapter_config.json not found; "
             "expected a PEFT folder"
         )
     return folder
 
 
 def misfit(adapter: AdapterFolder, model: str, why: str) -> UserError:
-    """The error for an adapter of another model."""
+    """Build the error for an adapter of a different model."""
     return UserError(
         f"{Path(adapter.path)}: the adapter of {adapter.name} does not fit the model "
-        f"{model!r} ({why}); expected one that was trained on it"
+        f"{model!r} ({why}); expected an adapter trained on this model"
     )
 
 

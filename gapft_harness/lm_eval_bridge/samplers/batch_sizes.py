@@ -1,4 +1,4 @@
-"""How many responses are generated at once, by the recipe or by the memory that is free."""
+"""Choose how many responses are generated at once, from the recipe or from free memory."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.memory import free_memory
 from gapft_harness.hooks.protocols import ReportGeneration
 
-#: Of the memory that is free, the share that ``auto`` gives to caches.
+#: The share of free memory that ``auto`` uses for caches.
 _SHARE = 0.5
-#: Most responses at once under ``auto``.
+#: Maximum batch size under ``auto``.
 _MOST = 128
-#: Caches that a row has at most at a time: its prompt's, its own, and a copy when rows leave.
+#: Maximum number of caches of a row: its prompt's, its own, and a copy when rows leave.
 _CACHES = 3
 
 
 class BatchSizes:
-    """The size of batches: a number, or ``auto``; smaller once memory has run out.
+    """The batch size: a number or ``auto``; it is halved when memory runs out.
 
-    ``auto`` is at most 128, and so many that the key-value caches of prompts and responses at
-    their full length take half of the memory that is free, divided among the processes that share
-    it. What is generated depends on it by rounding alone.
+    With ``auto``, the key-value caches of prompts and responses at full length take half of the
+    free memory, divided by the number of processes; at most 128. The batch size changes results
+    only by rounding.
     """
 
     def __init__(self, asked: str, device: torch.device, processes: int) -> None:
-        """Take down what was asked for.
+        """Store the requested size.
 
         Args:
             asked: ``model.args.batch_size``: a whole number, or ``auto``.
-            device: whose memory counts.
-            processes: how many processes share that memory.
+            device: the device whose memory counts.
+            processes: number of processes that share this memory.
         """
         self._most = None if asked.startswith("auto") else int(asked)
         self._is_auto = self._most is None
@@ -48,13 +48,14 @@ class BatchSizes:
         rows: int,
         report: ReportGeneration,
     ) -> None:
-        """Call ``generate`` with a size, and with half of it each time that memory runs out.
+        """Call ``generate`` with a batch size, and with half of it whenever memory runs out.
 
         Args:
-            generate: keeps what is finished when it is called again.
-            tokens: of the longest prompt and response together.
-            bytes_per_token: of a row's cache.
-            rows: more than so many are never generated at once.
+            generate: generates with a batch size; must keep finished rows between calls.
+            tokens: length of the longest prompt and response together, in tokens.
+            bytes_per_token: size of a row's cache for one token.
+            rows: number of rows, which limits the batch size.
+            report: gets a note when the size is reduced.
 
         Raises:
             GapftError: memory is too small for a single response.
@@ -69,16 +70,16 @@ class BatchSizes:
                     raise
                 if size == 1:
                     raise GapftError(
-                        f"{self._device} has too little memory to generate a single response "
+                        f"{self._device}: too little memory to generate a single response "
                         f"({str(error).splitlines()[0][:200]}); free memory, or use a smaller "
-                        "model or dtype, a shorter search.max_gen_toks or fewer executor.workers"
+                        "model or dtype, a lower search.max_gen_toks or fewer executor.workers"
                     ) from error
             give_back()
             self._most = size = size // 2
             report(
                 0,
                 0,
-                f"memory ran out with {2 * size} responses at once; going on with {size} "
+                f"memory ran out with batch size {2 * size}; continuing with {size} "
                 "(model.args.batch_size)",
             )
 
@@ -91,13 +92,13 @@ class BatchSizes:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    """Return whether an error means that memory ran out, on a GPU or on the CPU."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, Exception) and bool(should_reduce_batch_size(error))
     )
 
 
 def give_back() -> None:
-    """Collect what nobody refers to, and give a GPU's memory back."""
+    """Collect unreferenced objects, and release cached GPU memory."""
     gc.collect()
-    torch.cuda.empty_cache()  # nothing where CUDA is not in use
+    torch.cuda.empty_cache()  # no effect without CUDA

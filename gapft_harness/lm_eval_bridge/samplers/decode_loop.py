@@ -1,9 +1,9 @@
-"""The decode loop of the ``hf`` sampler: a prompt is computed once, and finished rows leave.
+"""The decode loop of the ``hf`` sampler: computes each prompt once, and removes finished rows.
 
-A batch holds rows of one block only (a greedy decode, or eight samples by their numbers), so that
-a block comes out the same whichever others are generated beside it. Rows are padded at their left;
-what a row draws is its own stream's (``nucleus.py``). Models whose cache cannot be repeated go
-through Transformers' ``generate``, by the same rules.
+A batch holds rows of one block only (the greedy decode, or eight consecutive samples), so that the
+results of a block do not depend on other blocks. Rows are padded on the left, and each row draws
+from its own random stream (``nucleus.py``). Models whose cache cannot be repeated use Transformers'
+``generate`` with the same rules.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.protocols import ReportGeneration
 from gapft_harness.lm_eval_bridge.samplers.nucleus import draw_tokens
 
-#: Tokens for which a cache has room when it is copied.
+#: Free columns (tokens) that a copied cache gets.
 _ROOM = 64
-#: Prompt tokens that are computed in one forward pass.
+#: Maximum number of prompt tokens in one forward pass.
 _PREFILL_TOKENS = 8192
-#: Rows leave a batch, and others join it, when this share of it is free.
+#: Finished rows leave a batch and new ones join when this share of it is free.
 _SHARE = 1 / 8
-#: Tokens by which a stop string is looked for further back than it has bytes: special tokens, and
-#: a first token that is decoded otherwise than inside a text.
+#: A stop string is searched in as many last tokens as it has bytes, plus this number: for special
+#: tokens, and because a first token may decode differently than inside a text.
 _LOOK_BACK = 8
 
-#: What becomes of a model whose cache is not repeated, for notes.
+#: Note about a model whose prompt cache cannot be repeated.
 TOGETHER = (
-    "this model's responses compute their prompts one by one, and batches stay together to their "
-    "longest response"
+    "this model computes the prompt again for each response, and a batch ends with its longest "
+    "response"
 )
 
 
@@ -49,11 +49,11 @@ class Row:
     """One response to generate.
 
     Attributes:
-        prompt: the number of its prompt.
-        block: rows of different blocks share no batch.
-        uniforms: one number in [0, 1) for each of its tokens; None: it is decoded greedily.
-        ids: what is generated so far, the end token among it.
-        is_done: whether it has ended.
+        prompt: number of its prompt.
+        block: number of its block; rows of different blocks never share a batch.
+        uniforms: shape (max_gen_toks,), numbers in [0, 1); None: the row is decoded greedily.
+        ids: token ids generated so far, including the end token.
+        is_done: whether the response has ended.
     """
 
     prompt: int
@@ -65,13 +65,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """Where responses end.
+    """The rules for ending responses.
 
     Attributes:
         ids: end tokens.
-        limit: most tokens.
+        limit: maximum number of tokens.
         stops: strings after which a response ends.
-        decode: gives the texts of several rows' ids.
+        decode: returns the texts of several rows of ids.
     """
 
     ids: frozenset[int]
@@ -80,7 +80,7 @@ class Endings:
     decode: Callable[[list[list[int]]], list[str]]
 
     def extend(self, rows: Sequence[Row], tokens: Sequence[int]) -> None:
-        """Append a token to each row that is not done, and mark those that end with it."""
+        """Append a token to each open row, and mark the rows that end with it."""
         going = []
         for row, token in zip(rows, tokens, strict=True):
             if row.is_done:
@@ -108,19 +108,19 @@ class DecodeLoop:
     """Generates rows with one model, in batches of any size.
 
     Attributes:
-        reason: why prompts' caches are not repeated with this model; empty if they are.
-        bytes_per_token: of a row's cache; 0 where caches are not repeated.
+        reason: why this model's prompt caches cannot be repeated; empty if they can.
+        bytes_per_token: size of a row's cache for one token; 0 if caches cannot be repeated.
     """
 
     def __init__(
         self, model: Any, device: torch.device, autocast: Callable[[], AbstractContextManager[Any]]
     ) -> None:
-        """Look at the model's cache and try it on two short prompts.
+        """Inspect the model's cache, and test it on two short prompts.
 
         Args:
             model: a causal language model of Transformers.
-            device: where its inputs belong.
-            autocast: the context in which it computes.
+            device: the device for its inputs.
+            autocast: returns the context for forward passes.
         """
         self._model, self._device, self._autocast = model, device, autocast
         known = inspect.signature(model.forward).parameters
@@ -128,7 +128,7 @@ class DecodeLoop:
         self.bytes_per_token = 0
         self._window: int | None = None
         self._is_window_told = False
-        # On a slice of the hidden states torch would expand the head's weight over the batch.
+        # For a slice of the hidden states, torch would expand the head's weight over the batch.
         if (head := model.get_output_embeddings()) is not None:
             head.register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
         self.reason = self._unrepeatable()
@@ -142,13 +142,14 @@ class DecodeLoop:
         size: int,
         report: ReportGeneration,
     ) -> None:
-        """Generate all rows that are not done; what is finished stays if memory runs out.
+        """Generate all rows that are not done; finished rows are kept if memory runs out.
 
         Args:
-            prompts: token ids, none empty.
-            rows: of these prompts.
-            decoding: how rows with uniforms are drawn.
-            size: most rows of a batch.
+            prompts: token ids of each prompt; not empty.
+            rows: rows of these prompts.
+            decoding: sampling settings for rows with uniforms.
+            stop_rules: where responses end.
+            size: maximum number of rows in a batch.
             report: called at every step.
         """
         rows = sorted(rows, key=lambda row: (-len(prompts[row.prompt]), row.prompt, row.block))
@@ -160,11 +161,11 @@ class DecodeLoop:
             return
         longest = len(prompts[todo[0].prompt])
         with torch.inference_mode(), self._autocast():
-            # A window of attention is the same as none as long as all columns are within it.
+            # A sliding window has no effect while all columns are inside it.
             is_beyond = self._window is not None and longest + endings.limit > self._window
             if is_beyond and not self._is_window_told:
                 self._is_window_told = True
-                report(0, 0, f"{TOGETHER}, where they are longer than its window of attention")
+                report(0, 0, f"{TOGETHER}, for responses beyond its attention window")
             if self.reason or is_beyond:
                 self._generate_by_transformers(prompts, todo, batches)
                 return
@@ -187,11 +188,14 @@ class DecodeLoop:
         first: Tensor,
         batches: _Batches,
     ) -> None:
-        """Decode a block's rows: as many at a time as a batch has, each from its prompt's state.
+        """Decode a block's rows in batches, each row from its prompt's state.
 
         Args:
-            places: by a prompt's number, its place in ``prompts`` and ``first``.
-            first: the prompts' logits, shape (prompts, vocabulary).
+            queue: the rows; consumed.
+            places: the index in ``prompts`` and ``first`` of each prompt's number.
+            prompts: the state after the prompts.
+            first: the prompts' last logits, shape (prompts, vocabulary).
+            batches: settings shared by all batches.
         """
         state: _State | None = None
         active: list[Row] = []
@@ -215,7 +219,7 @@ class DecodeLoop:
             batches.take(active, batches.next_tokens(logits, active))
 
     def _prefix(self, ids: list[int]) -> _State:
-        """Compute what all prompts begin with."""
+        """Compute the state of the prefix that all prompts share."""
         state = _State.empty(1, self._device)
         self._forward(state, torch.tensor([ids], device=self._device), 1)
         return state
@@ -223,10 +227,10 @@ class DecodeLoop:
     def _prefill(
         self, prompts: Sequence[list[int]], prefix: _State | None
     ) -> tuple[_State, Tensor]:
-        """Compute prompts, padded at the left of what they do not share.
+        """Compute prompts after their shared prefix, padded on the left.
 
         Returns:
-            Their state, and their last position's logits, shape (prompts, vocabulary).
+            Their state, and the logits of the last position, shape (prompts, vocabulary).
         """
         shared = 0 if prefix is None else prefix.columns
         parts: list[tuple[_State, Tensor]] = []
@@ -256,18 +260,18 @@ class DecodeLoop:
         return state, logits
 
     def _step(self, state: _State, tokens: Sequence[int]) -> Tensor:
-        """Give every row one more token."""
+        """Compute one more token for every row."""
         return self._forward(state, torch.tensor(tokens, device=self._device)[:, None], 1)
 
     def _forward(self, state: _State, ids: Tensor, mask: Tensor | int) -> Tensor:
-        """Compute further tokens of all rows and add them to the state.
+        """Compute more tokens of all rows, and add them to the state.
 
         Args:
             ids: shape (rows, tokens).
-            mask: of the same shape, 0 where a token is padding; or 1.
+            mask: same shape, 0 for padding; or 1 for no padding.
 
         Returns:
-            The last position's logits in float32, shape (rows, vocabulary).
+            The logits of the last position in float32, shape (rows, vocabulary).
         """
         mask = torch.ones_like(ids) * mask
         positions = (state.lengths[:, None] + mask.cumsum(-1) - 1).clamp(min=0)
@@ -286,17 +290,17 @@ class DecodeLoop:
         return logits
 
     def _unrepeatable(self) -> str:
-        """Say why this model's cache cannot be repeated over rows; empty if it can."""
+        """Return why this model's cache cannot be repeated over rows; empty if it can."""
         model = self._model
         kind = getattr(model.generation_config, "cache_implementation", None)
         if kind not in (None, "dynamic"):
-            return f"its generation_config asks for a cache that is {kind}"
+            return f"its generation_config sets cache_implementation to {kind}"
         if not model._supports_default_dynamic_cache():
-            return "it keeps a state of its own"
+            return "it does not use Transformers' dynamic cache"
         layers = DynamicCache(config=model.config.get_text_config(decoder=True)).layers
         for layer in layers:
             if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
-                return f"its cache has layers of the kind {type(layer).__name__}"
+                return f"its cache has layers of type {type(layer).__name__}"
         windows = [layer.sliding_window for layer in layers if hasattr(layer, "sliding_window")]
         self._window = min(windows, default=None)
         try:
@@ -306,12 +310,16 @@ class DecodeLoop:
             return f"it cannot use Transformers' cache ({type(error).__name__}: {error})"
 
     def _differing(self) -> str:
-        """Compare two short prompts, padded and repeated, with each computed alone."""
+        """Compare two short prompts, padded and repeated, with each computed alone.
+
+        Returns:
+            The difference in words; empty if there is none.
+        """
         size = self._model.config.get_text_config().vocab_size
         prompts = [[token % size for token in ids] for ids in ((5, 7, 11, 13, 17), (5, 7, 19))]
         state, logits = self._prefill(prompts, self._prefix(prompts[0][:2]))
         if any(layer.keys.shape[-2] != state.columns for layer in state.cache.layers):
-            return "its cache does not hold one column for each token"
+            return "its cache does not have one column for each token"
         state = _State.join(None, [], state, [1, 0, 1])
         self.bytes_per_token = state.bytes // (state.rows * state.columns)
         repeated = torch.cat([logits, self._step(state, [23 % size] * 3)])
@@ -323,15 +331,15 @@ class DecodeLoop:
             ]
         ).to(self._device)
         difference = ((repeated - alone).norm(dim=-1) / alone.norm(dim=-1)).max().item()
-        # Of float32 1e-6 is usual, of bfloat16 1e-2; a wrong position or mask gives more than 0.1.
+        # Usual are 1e-6 in float32 and 1e-2 in bfloat16; a wrong position or mask gives over 0.1.
         if not difference < (1e-3 if self._model.dtype == torch.float32 else 0.05):
-            return f"with a repeated cache its logits differ by {difference:.1%}"
+            return f"its logits differ by {difference:.1%} with a repeated cache"
         return ""
 
     def _generate_by_transformers(
         self, prompts: Sequence[list[int]], rows: Sequence[Row], batches: _Batches
     ) -> None:
-        """Generate in batches that stay together to their end, each prompt in every row."""
+        """Generate with Transformers' ``generate``, in batches that end with the longest row."""
         for _, block in groupby(sorted(rows, key=_block_of), key=_block_of):
             queue = deque(block)
             while queue:
@@ -359,7 +367,7 @@ def _block_of(row: Row) -> int:
 
 
 def _shared_prefix(prompts: Sequence[list[int]]) -> int:
-    """Count the tokens that all prompts begin with; each keeps at least one of its own."""
+    """Count the tokens that all prompts begin with; each prompt keeps at least one token."""
     least, greatest = min(prompts), max(prompts)
     most = min(len(prompt) for prompt in prompts) - 1
     shared = 0
@@ -370,7 +378,7 @@ def _shared_prefix(prompts: Sequence[list[int]]) -> int:
 
 @dataclass(slots=True)
 class _Counter:
-    """Counts the responses that are finished, and tokens."""
+    """Counts finished responses and tokens, and reports them."""
 
     rows: Sequence[Row]
     report: ReportGeneration
@@ -389,7 +397,7 @@ class _Counter:
 
 @dataclass(frozen=True, slots=True)
 class _Batches:
-    """What all batches of a call have in common."""
+    """Settings shared by all batches of a call."""
 
     decoding: Decoding
     endings: Endings
@@ -397,7 +405,7 @@ class _Batches:
     counter: _Counter
 
     def next_tokens(self, logits: Tensor, rows: Sequence[Row]) -> list[int]:
-        """Choose each row's next token: the likeliest, or the one that its stream draws."""
+        """Choose each row's next token: the most likely one, or a draw from its stream."""
         drawn = [row.uniforms for row in rows]
         if drawn[0] is None:
             chosen: list[int] = logits.argmax(-1).tolist()
@@ -411,20 +419,20 @@ class _Batches:
         return tokens
 
     def take(self, rows: Sequence[Row], tokens: Sequence[int]) -> None:
-        """Give rows that are not done their tokens, and report."""
+        """Append tokens to open rows, and report progress."""
         before = sum(row.is_done for row in rows)
         self.endings.extend(rows, tokens)
         self.counter.add(len(rows) - before, sum(row.is_done for row in rows) - before)
 
 
 class _Chosen(LogitsProcessor):  # type: ignore[misc]
-    """Leaves Transformers one token to choose: a row's next."""
+    """A logits processor that leaves Transformers only the chosen token of each row."""
 
     def __init__(self, rows: Sequence[Row], batches: _Batches) -> None:
         self._rows, self._batches = rows, batches
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Choose, and take the choice down."""
+        """Choose tokens, append them to the rows, and mask all others."""
         tokens = self._batches.next_tokens(scores.float(), self._rows)
         self._batches.take(self._rows, tokens)
         chosen = torch.tensor(tokens, device=scores.device)[:, None]
@@ -438,14 +446,14 @@ class _Done(StoppingCriteria):  # type: ignore[misc]
         self._rows = rows
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
-        """Whether each row is done."""
+        """Return which rows are done."""
         return torch.tensor([row.is_done for row in self._rows], device=input_ids.device)
 
 
 class _Layer(DynamicLayer):  # type: ignore[misc]
-    """A layer's keys and values, with room for further tokens behind them.
+    """A cache layer with free columns for further tokens behind its keys and values.
 
-    Transformers' own layer copies all of them at every token.
+    Transformers' own layer copies all of them for every token.
     """
 
     def __init__(self) -> None:
@@ -455,7 +463,7 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Add tokens; gives all keys and values."""
+        """Add tokens, and return all keys and values."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states, value_states
@@ -470,7 +478,7 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
         return self.keys, self.values
 
     def hold(self, keys: Tensor, values: Tensor, columns: int) -> None:
-        """Take up stores of which so many columns are filled."""
+        """Use these stores, whose first ``columns`` columns are filled."""
         self.lazy_initialization(keys, values)
         self._stores = keys, values
         self.keys, self.values = keys[:, :, :columns], values[:, :, :columns]
@@ -485,12 +493,12 @@ def _with_room(filled: Tensor, columns: int) -> Tensor:
 
 @dataclass(slots=True)
 class _State:
-    """Rows as far as the model has computed them.
+    """The state of rows after the model's forward passes.
 
     Attributes:
-        cache: keys and values, a column for each token or padding.
-        mask: 0 where a column is a row's padding, shape (rows, columns).
-        lengths: tokens of each row.
+        cache: keys and values, with a column for each token or padding.
+        mask: shape (rows, columns), 0 where a column is padding of a row.
+        lengths: shape (rows,), number of tokens of each row.
     """
 
     cache: Any
@@ -499,7 +507,7 @@ class _State:
 
     @classmethod
     def empty(cls, rows: int, device: torch.device) -> _State:
-        """Make rows of no tokens."""
+        """Return rows without tokens."""
         return cls(
             Cache(layer_class_to_replicate=_Layer),
             torch.zeros((rows, 0), dtype=torch.long, device=device),
@@ -508,17 +516,17 @@ class _State:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return len(self.mask)
 
     @property
     def columns(self) -> int:
-        """Tokens and padding of each row."""
+        """Number of columns: tokens and padding of a row."""
         return self.mask.shape[1]
 
     @property
     def bytes(self) -> int:
-        """Of all keys and values."""
+        """Size of all keys and values in bytes."""
         return sum(
             tensor.numel() * tensor.element_size()
             for layer in self.cache.layers
@@ -529,14 +537,15 @@ class _State:
     def join(
         cls, one: _State | None, rows: Sequence[int], other: _State, more: Sequence[int]
     ) -> _State:
-        """Copy some rows of a state, and some of another behind them, aligned at their ends.
+        """Copy rows of one state, followed by rows of another, aligned at their ends.
 
-        Columns that are padding in all rows are left out. A row may be copied several times.
+        Columns that are padding in all rows are removed. A row may be copied several times.
 
         Args:
-            one: None has no rows.
-            rows: places in ``one``.
-            more: places in ``other``.
+            first: the first state; None: it has no rows.
+            rows: indices of rows in ``first``.
+            second: the second state.
+            second_rows: indices of rows in ``second``.
         """
         parts = [(other, torch.tensor(more, dtype=torch.long, device=other.mask.device))]
         if one is not None:
@@ -575,6 +584,6 @@ class _State:
 
 
 def _filled(mask: Tensor) -> int:
-    """Count the columns from the first that is a token of any row."""
+    """Count the columns from the first one with a token in any row."""
     used = mask.any(0).nonzero()
     return mask.shape[1] - int(used[0]) if len(used) else 0

@@ -1,4 +1,4 @@
-"""Where a response ends: end tokens, stop strings, and what a model folder says of generation."""
+"""Find where a response ends: end tokens, stop strings, and the model's generation_config."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from gapft_harness.core.records import STOP_STRING
 from gapft_harness.core.turn_end import find_turn_end
 from gapft_harness.hooks.protocols import Generation, SamplerSettings
 
-#: Entries of a model's generation_config that say nothing of how tokens are drawn.
+#: Entries of a model's generation_config that do not affect how tokens are drawn.
 _HARMLESS = frozenset({"transformers_version", "_from_model_config", "use_cache"})
 _KEPT = frozenset({"cache_implementation", "cache_config"})
-#: Entries that a decoding sets itself, or that concern length alone.
+#: Entries that a decoding sets itself, or that only limit the length.
 _OF_DECODING = frozenset(
     {"do_sample", "temperature", "top_p", "top_k", "max_length", "max_new_tokens"}
 )
 
 
 def end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[int]:
-    """The ids that end a response, sorted.
+    """Return the sorted ids that end a response.
 
-    They are the model's own, and every stop string that is one special token: lm-eval cuts the
-    text after special tokens have been dropped from it, and so would never find that one.
+    These are the model's own end tokens, and stop strings that are a single special token: lm-eval
+    cuts the text after special tokens were removed, so it would never find these.
 
     Args:
-        own: the tokenizer's end of sequence, those of the model's generation_config, and
-            ``turn_ends``.
+        tokenizer: the model's tokenizer.
+        own: the tokenizer's end of sequence, those of the model's generation_config, and the
+            result of ``find_turn_end_ids``.
+        until: stop strings.
     """
     special = {
         str(token): number
@@ -38,9 +40,9 @@ def end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[in
 
 
 def turn_ends(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
-    """Return the id that ends an assistant's turn, which training adds to responses.
+    """Return the id that ends an assistant turn, which training appends to responses.
 
-    Nothing where prompts are not rendered through a chat template, or it has no such token.
+    Empty if prompts do not use a chat template, or the template has no such token.
 
     Raises:
         UserError: the template raises.
@@ -52,28 +54,29 @@ def turn_ends(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
 
 
 def require_ends(tokenizer: Any, ends: Collection[int], name: str) -> None:
-    """Refuse a model that nothing tells where a response ends.
+    """Refuse a model without an end token.
 
     Args:
+        tokenizer: the model's tokenizer.
         ends: the end tokens that were found.
-        name: the model's.
+        name: the model's name.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or the tokenizer has no eos_token.
     """
     if not ends or tokenizer.eos_token_id is None:
         raise UserError(
-            f"model.args: pretrained: the tokenizer of {name!r} names no end token (eos_token), so "
-            "no response would end by itself; add the token that the model writes at its end to "
-            "tokenizer_config.json, or give a tokenizer that has it (model.args.tokenizer)"
+            f"model.args: pretrained: the tokenizer of {name!r} has no end token (eos_token), so "
+            "no response would end before max_gen_toks; add the model's end token to "
+            "tokenizer_config.json, or set model.args.tokenizer to a tokenizer that has it"
         )
 
 
 def ids_of_text(ids: Sequence[int], text: str, decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """The shortest prefix of ``ids`` that decodes to a text beginning with ``text``.
+    """Return the shortest prefix of ``ids`` that decodes to a text beginning with ``text``.
 
-    Where the last token holds both the end of the text and the start of the stop string, it is
-    kept whole. Found by bisection: a longer prefix still begins with what a shorter one did.
+    If the last token contains both the end of the text and the start of the stop string, it is
+    kept. The search is by bisection: a longer prefix still begins with the text of a shorter one.
     """
     low, high = 0, len(ids)
     while low < high:
@@ -91,13 +94,13 @@ def finished(
     stops: Sequence[str],
     decode: Callable[[Sequence[int]], str],
 ) -> Generation:
-    """Make a response of generated ids: what an end token or a stop string ends is cut off.
+    """Build a response from generated ids, cut at an end token or a stop string.
 
     Args:
-        ids: all that was generated; what follows an end token does not count.
+        ids: all generated ids; those after an end token are ignored.
         ends: end tokens.
-        stops: stop strings; lm-eval cuts a text at the first of each, one after another.
-        decode: gives the text of ids, special tokens left out.
+        stops: stop strings; lm-eval cuts a text at the first occurrence of each, one by one.
+        decode: returns the text of ids without special tokens.
     """
     from lm_eval.models.utils import postprocess_generated_text
 
@@ -113,14 +116,13 @@ def finished(
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Divides what a model's generation_config says: what is kept, and what is ignored.
+    """Divide a model's generation_config into entries that are kept and entries that are ignored.
 
-    Model folders ship entries that transformers applies unasked, a repetition penalty even to
-    greedy decodes. A run depends on its recipe alone, so only token ids and the cache's kind are
-    kept.
+    Transformers applies these entries by default, for example a repetition penalty even in greedy
+    decodes. A run depends only on its recipe, so only token ids and the kind of cache are kept.
 
     Returns:
-        The entries kept, and those dropped that no decoding sets, by name.
+        The kept entries, and the ignored ones that no decoding sets, by name.
     """
     kept = {key: own[key] for key in own if key.endswith("_token_id") or key in _KEPT}
     harmless = kept.keys() | _HARMLESS | _OF_DECODING
@@ -129,21 +131,21 @@ def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def ignored_message(pretrained: str, ignored: Mapping[str, Any]) -> str:
-    """A warning that names the entries dropped."""
+    """Format the warning about ignored entries."""
     entries = ", ".join(f"{key}={value!r}" for key, value in sorted(ignored.items()))
     return (
-        f"{pretrained}: its generation_config sets {entries}; ignored, since the recipe alone "
-        "decides how responses are decoded"
+        f"{pretrained}: ignored {entries} of its generation_config: only the recipe decides how "
+        "responses are decoded"
     )
 
 
 def as_ids(value: int | Sequence[int] | None) -> frozenset[int]:
-    """Token ids as transformers' configs hold them: one, several or none."""
+    """Convert token ids of a transformers config (one, several or None) to a set."""
     if value is None:
         return frozenset()
     return frozenset([value] if isinstance(value, int) else value)
 
 
 def _is_neutral(value: Any) -> bool:
-    """Whether a value switches its option off: every penalty, width or cut is off at 0 or 1."""
+    """Return whether a value disables its option: penalties and limits are off at 0 or 1."""
     return value is None or value is False or (value is not True and value in (0, 1))

@@ -1,4 +1,4 @@
-"""The ``hf`` sampler: lm-eval's Hugging Face model, exact token ids, adapters merged in."""
+"""The ``hf`` sampler: lm-eval's Hugging Face model with exact token ids and merged adapters."""
 
 from __future__ import annotations
 
@@ -59,34 +59,34 @@ from gapft_harness.lm_eval_bridge.samplers.text import which_fit
 #: lm-eval's own default is 1.
 DEFAULT_BATCH_SIZE = 64
 
-#: Arguments whose effect this sampler cannot hold together with exact token ids or adapters.
+#: Arguments that conflict with exact token ids or adapters.
 _UNSUPPORTED = {
     "peft": "adapters come from the run's own training",
-    "think_end_token": "the text would no longer be that of the generated ids",
+    "think_end_token": "the text would no longer match the generated ids",
     "enable_thinking": "use chat_template_args: {enable_thinking: …}",
-    "truncation": "prompts are never cut in silence",
+    "truncation": "prompts are never cut silently",
     "tp_plan": "several processes for one model are not supported",
 }
 
 
 def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check values that lm-eval does not, and set the defaults of ``device`` and ``batch_size``.
+    """Check values that lm-eval does not check, and set defaults of ``device`` and ``batch_size``.
 
     Args:
-        given: the recipe's ``model.args``.
+        model_args: the recipe's ``model.args``.
 
     Returns:
         The arguments with these defaults.
 
     Raises:
-        UserError: names the argument, what was found and what was expected.
+        UserError: invalid argument; the message has the name, the value and what was expected.
     """
     arguments = {key: value for key, value in given.items() if value is not None}
     for key, why in _UNSUPPORTED.items():
         if arguments.get(key):
             raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {why}")
     for key in arguments:
-        # What lm-eval does not know goes to transformers, which refuses it when weights are loaded.
+        # lm-eval passes unknown arguments to transformers, which refuses them at loading.
         if key not in _known() and difflib.get_close_matches(key, _known(), n=1, cutoff=0.85):
             raise _unknown(key)
     arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
@@ -99,13 +99,13 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refused_argument(arguments: Mapping[str, Any], error: Exception) -> UserError:
-    """The message for an error that lm-eval or transformers raised while loading."""
+    """Build the error for an exception of lm-eval or transformers while loading."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown and unknown.group(1) in arguments:
         return _unknown(unknown.group(1))
     return UserError(
-        f"model.args: pretrained: {arguments['pretrained']!r} cannot be loaded as a causal "
-        f"language model ({first_line(error)}); give a model folder or a hub name"
+        f"model.args: pretrained: cannot load {arguments['pretrained']!r} as a causal "
+        f"language model ({first_line(error)}); expected a model folder or a hub name"
     )
 
 
@@ -119,7 +119,7 @@ def _unknown(key: str) -> UserError:
 
 
 def check_pretrained(pretrained: Any) -> None:
-    """Checks that a name can be that of a model: a folder with a config, or a hub name.
+    """Check that ``pretrained`` is a folder with a config.json, or may be a hub name.
 
     Raises:
         UserError: it is neither.
@@ -131,20 +131,21 @@ def check_pretrained(pretrained: Any) -> None:
     folder = Path(pretrained)
     if folder.exists() and not (folder / "config.json").is_file():
         raise UserError(
-            f"model.args: pretrained: {pretrained!r} is no model folder: no config.json in it; "
-            "give the folder that save_pretrained wrote, or a hub name"
+            f"model.args: pretrained: {pretrained!r} is not a model folder: config.json not "
+            "found; expected a folder written by save_pretrained, or a hub name"
         )
     if not looks_like_hub_name(pretrained) and not folder.exists():
         raise UserError(
-            f"model.args: pretrained: no folder {pretrained!r}; give a model folder or a hub name"
+            f"model.args: pretrained: folder {pretrained!r} not found; expected a model folder or "
+            "a hub name"
         )
 
 
 def check_dtype(dtype: Any) -> None:
-    """Checks the name of a dtype.
+    """Check the name of a dtype.
 
     Raises:
-        UserError: torch has none of that name.
+        UserError: unknown dtype.
     """
     if dtype != "auto" and not isinstance(getattr(torch, str(dtype), None), torch.dtype):
         raise UserError(
@@ -162,8 +163,8 @@ def _check_device(device: Any) -> None:
         ) from error
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(
-            f"model.args: device: found {device!r}, but torch sees no GPU here; expected cpu, or "
-            "leave it out"
+            f"model.args: device: found {device!r}, but torch finds no GPU on this machine; set "
+            "it to cpu, or remove it"
         )
 
 
@@ -175,10 +176,10 @@ def _check_batch_size(batch_size: Any) -> None:
 
 
 def neutralise_generation_config(model: Any) -> dict[str, Any]:
-    """Replaces a model's generation_config by one that leaves all sampling to the decoding.
+    """Replace a model's generation_config by one without sampling settings.
 
     Returns:
-        The entries that were dropped and that no decoding sets, by name.
+        The ignored entries that no decoding sets, by name.
     """
     kept, ignored = split_generation_config(model.generation_config.to_diff_dict())
     model.generation_config = GenerationConfig(**kept)
@@ -188,22 +189,21 @@ def neutralise_generation_config(model: Any) -> dict[str, Any]:
 class HfSampler:
     """A Transformers model, loaded by lm-eval's ``hf`` model and decoded by ``DecodeLoop``.
 
-    What a sample is depends on its prompt and its seed, and on the rest of a call by rounding
-    alone.
+    A sample depends on its prompt and its seed; the other requests of a call change it only by
+    rounding.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
-        """Loads the model, and merges the adapter into its weights.
+        """Load the model, and merge the adapter into its weights.
 
         Args:
             settings: ``model_args`` as for ``lm_eval --model hf``; ``device`` defaults to cuda
-                where there is one, else cpu, and ``batch_size`` to 64.
+                if available, else cpu, and ``batch_size`` to 64.
             adapter: a PEFT folder to merge, or None for the source model.
 
         Raises:
-            UserError: an unknown argument or value, no model at ``pretrained``, no chat template
-                or start token where one is asked for, an adapter that is none or is another
-                model's.
+            UserError: invalid argument, no model at ``pretrained``, a missing chat template or
+                start token, or an invalid adapter or one of a different model.
         """
         check_chat_settings(settings)
         torch.set_num_threads(settings.threads)
@@ -213,11 +213,11 @@ class HfSampler:
                 self._lm: Any = HFLM.create_from_arg_obj(arguments)
         except (GapftError, MemoryError):
             raise
-        except Exception as error:  # of a config that is refused, they have no common kind
+        except Exception as error:  # errors about a refused config have no common class
             raise refused_argument(arguments, error) from error
         if self._lm.backend != "causal":
             raise UserError(
-                f"model.args: pretrained: {arguments['pretrained']!r} is an encoder-decoder; "
+                f"model.args: pretrained: {arguments['pretrained']!r}: found an encoder-decoder; "
                 "expected a decoder-only (causal) model"
             )
         if settings.chat_template:
@@ -248,12 +248,12 @@ class HfSampler:
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order; see ``protocols.Sampler``.
+        """Generate the responses to every request, in order; see ``protocols.Sampler``.
 
-        A prompt that does not fit beside ``max_gen_toks`` new tokens gets ``beyond_context``.
+        A prompt that does not fit with ``max_gen_toks`` new tokens gets ``beyond_context``.
 
         Raises:
-            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
+            UserError: a prompt is empty, or ``max_gen_toks`` leaves no room for any prompt.
             GapftError: memory is too small for a single response.
         """
         while self._notes:
@@ -279,7 +279,7 @@ class HfSampler:
             len(requests) * max((len(request.indices) for request in requests), default=0),
             report,
         )
-        # lm-eval cuts at the tokenizer's end token too, where a model spells it out.
+        # lm-eval also cuts at the text of the tokenizer's end token, if a model spells it out.
         stops += (self._lm.tok_decode(self._lm.eot_token_id, skip_special_tokens=False),)
         return [
             Generated(
@@ -292,7 +292,7 @@ class HfSampler:
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Model, weights, device and versions; hashes the weight files, so not for free."""
+        """Return model, weights, device and versions; slow, since it hashes the weight files."""
         return describe_model(self._lm, self._arguments, self._adapter) | {
             "end_ids": end_ids(self._lm.tokenizer, self._own_end_ids, ()),
             "generation_config_ignored": {key: str(v) for key, v in self._ignored.items()},
@@ -306,7 +306,7 @@ class HfSampler:
         }
 
     def close(self) -> None:
-        """Frees the model's memory."""
+        """Release the model's memory."""
         self._lm = self._loop = None  # type: ignore[assignment]
         give_back()
 
@@ -332,7 +332,7 @@ class HfSampler:
 
 
 def _rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
-    """Return the rows of one request: blocks of samples by their numbers, and the greedy one's."""
+    """Return the rows of one request, with samples in blocks by their numbers."""
     return [
         Row(
             prompt,
@@ -346,17 +346,20 @@ def _rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
 
 
 def _merge(lm: Any, adapter: Adapter) -> None:
-    """Merges a PEFT adapter into the model's weights, in the weights' own dtype.
+    """Merge a PEFT adapter into the model's weights, in the dtype of the weights.
 
-    Merged weights generate at the source's speed. Outputs equal those of lm-eval's ``peft=`` up
-    to rounding: exactly one rounding of each weight to the base dtype.
+    Merged weights generate as fast as the source. Outputs equal those of lm-eval's ``peft=`` up to
+    one rounding of each weight to the base dtype.
+
+    Raises:
+        UserError: the folder is not an adapter, or does not fit the model.
     """
     from peft import PeftModel
 
     folder = peft_folder(adapter)
     try:
         with warnings.catch_warnings():
-            # PEFT only warns when a checkpoint lacks keys, and then generates as the source.
+            # PEFT only warns about missing keys, and then generates like the source.
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             lm._model = PeftModel.from_pretrained(lm._model, str(folder)).merge_and_unload()
     except (OSError, ValueError, RuntimeError, KeyError, UserWarning) as error:
@@ -366,7 +369,7 @@ def _merge(lm: Any, adapter: Adapter) -> None:
 
 @contextlib.contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """Keeps transformers' loading bars off the screen, where our own display is."""
+    """Hide transformers' progress bars, which would disturb our own display."""
     from transformers.utils import logging as hf_logging
 
     were_on = hf_logging.is_progress_bar_enabled()
@@ -379,21 +382,21 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 class HfBase:
-    """A base loaded by lm_eval; see ``in_turn.Base``."""
+    """A base model loaded by lm_eval; see ``AdapterBase``."""
 
     def __init__(self, arguments: dict[str, Any], others: Mapping[str, Any]) -> None:
-        """Loads it.
+        """Load it.
 
         Raises:
-            UserError: there are several processes.
+            UserError: lm_eval was started with several processes.
         """
         self.lm: Any = get_model("hf").create_from_arg_obj(arguments, dict(others))
         if self.lm.world_size > 1:
-            raise UserError("--adapters: evaluates with one process; start it without a launcher")
+            raise UserError("--adapters: only one process is supported; start without a launcher")
         self._pretrained = arguments["pretrained"]
 
     def put_on(self, adapter: AdapterFolder) -> None:
-        """Puts it on unmerged, as ``peft=`` does."""
+        """Apply the adapter unmerged, as ``peft=`` does."""
         try:
             worn = PeftModel.from_pretrained(self.lm._model, adapter.path)
         except (OSError, ValueError, RuntimeError, KeyError) as error:
@@ -401,11 +404,11 @@ class HfBase:
         self.lm._model = worn.eval()
 
     def take_off(self) -> None:
-        """Gives the layers back that the adapter had replaced."""
+        """Restore the layers that the adapter replaced."""
         self.lm._model = self.lm._model.unload()
 
     def probed(self, text: str) -> list[float]:
-        """Every next token's logits, in three numbers."""
+        """Return the sum, absolute sum and standard deviation of all logits for a text."""
         ids = self.lm.tok_encode(text)
         with torch.no_grad():
             logits = self.lm._model_call(torch.tensor([ids], device=self.lm.device)).float()

@@ -1,7 +1,7 @@
-"""``gapft eval --adapters``: several adapters on one loaded base, each evaluated by lm_eval.
+"""``gapft eval --adapters``: evaluate several adapters with lm_eval on a base that is loaded once.
 
-lm_eval's own command runs once for the base and once for each adapter, with a model that is loaded
-already. An adapter is put on it as lm_eval's own argument does, unmerged, and taken off again.
+lm_eval's own command runs once for the base and once for each adapter, with the loaded model. Each
+adapter is applied unmerged, as lm_eval's own argument does, and removed afterwards.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from gapft_harness.lm_eval_bridge.samplers.adapter_fit import Named, check_adapt
 
 logger = logging.getLogger(__name__)
 
-#: The folder of the base's logs, which no adapter may have.
+#: The folder of the base's logs, reserved for the base.
 BASE = "base"
 _NAME = re.compile(r"[\w][\w.@+-]*")
-#: lm_eval's names of the models that adapters are put on here, and what names one's adapter.
+#: lm_eval's names of the supported models, each with its argument for an adapter.
 _MODELS = {"hf": "peft", "hf-auto": "peft", "huggingface": "peft", "vllm": "lora_local_path"}
-#: Arguments of a model that would put something else between base and adapter, by that name.
+#: By that argument: model arguments that conflict with ``--adapters``.
 _NOT_BESIDE = {
     "peft": ("peft", "delta", "gptqmodel", "autogptq", "parallelize", "tp_plan"),
     "lora_local_path": ("lora_local_path", "enable_lora", "max_lora_rank", "data_parallel_size"),
 }
-#: Any text: what matters is that two models give it different likelihoods.
+#: Any text for which two models compute different likelihoods.
 _PROBE = "In 1969, 3 + 4 = 7 (x**2): \"the answer is B\"; def f(a): return [a, 'b'] # 12%\n"
 
 
 class Base(Protocol):
-    """A loaded model, which wears one adapter after another."""
+    """A loaded model that one adapter after another is applied to."""
 
     lm: Any
 
     def put_on(self, adapter: Named) -> None:
-        """Answers with the adapter from now on.
+        """Apply the adapter.
 
         Raises:
-            UserError: it does not fit.
+            UserError: it does not fit the model.
         """
 
     def take_off(self) -> None:
-        """Answers without any adapter from now on."""
+        """Remove the adapter."""
 
     def probed(self, text: str) -> list[float]:
-        """What the model makes of a text, in a few numbers."""
+        """Return a few numbers that the model computes for a text."""
 
 
 def split_adapters(arguments: Sequence[str]) -> tuple[list[Named], list[str]]:
-    """Takes ``--adapters A,NAME=B`` out of lm_eval's arguments.
+    """Separate ``--adapters A,NAME=B`` from lm_eval's arguments.
 
     Returns:
         The adapters in order, and the arguments without them.
 
     Raises:
-        UserError: no adapter, a name that can be no folder's, or one that stands twice.
+        UserError: no adapter, a name that is not valid for a folder, or a duplicate name.
     """
     given: list[str] = []
     others: list[str] = []
@@ -77,8 +77,8 @@ def split_adapters(arguments: Sequence[str]) -> tuple[list[Named], list[str]]:
         for other in adapters[:number]:
             if one.name == other.name:
                 raise UserError(
-                    f"--adapters: {other.path} and {one.path} would both be named {one.name!r}; "
-                    f"give one a name: --adapters NAME={one.path}"
+                    f"--adapters: duplicate name {one.name!r} for {other.path} and {one.path}; "
+                    f"name one of them: --adapters NAME={one.path}"
                 )
     return adapters, others
 
@@ -86,20 +86,25 @@ def split_adapters(arguments: Sequence[str]) -> tuple[list[Named], list[str]]:
 def evaluate_in_turn(
     adapters: Sequence[Named], parsed: Namespace, execute: Callable[[Namespace], Any]
 ) -> None:
-    """Evaluates the base and every adapter; each has its folder of logs in ``--output_path``.
+    """Evaluate the base and every adapter, each with its own log folder in ``--output_path``.
+
+    Args:
+        adapters: the adapters.
+        parsed: lm_eval's parsed arguments.
+        execute: lm_eval's command.
 
     Raises:
-        UserError: an option that does not go with several adapters, a folder that holds logs
-            already, a folder that is no adapter, or an adapter of another base.
-        ValueError: of lm-eval, on an unknown task.
-        GapftError: an adapter was not applied, though it is not zero.
+        UserError: an option that conflicts with ``--adapters``, a folder that already has logs, a
+            folder without an adapter, or an adapter of a different base.
+        ValueError: unknown task (raised by lm-eval).
+        GapftError: a nonzero adapter was not applied.
     """
     from lm_eval.config.evaluate_config import EvaluatorConfig
 
     config = EvaluatorConfig.from_cli(parsed)
     arguments = dict(config.model_args or {})
     out, rank = _checked(adapters, config, arguments)
-    config.process_tasks(config.metadata)  # an unknown task is refused before the base is loaded
+    config.process_tasks(config.metadata)  # refuses an unknown task before the base is loaded
     named_by = _MODELS[config.model]
     silent = [one for one in adapters if _is_zero(one)]
     in_turn = _InTurn(_loaded(config, arguments, adapters, rank), config.model)
@@ -132,12 +137,12 @@ def _loaded(config: Any, arguments: dict[str, Any], adapters: Sequence[Named], r
 
 
 class _InTurn:
-    """Puts one adapter after another on a base, and sees that each is applied."""
+    """Applies one adapter after another to a base, and checks that each changes its results."""
 
     def __init__(self, base: Base, kind: str) -> None:
         self._base = base
         self._title, self._kind = BASE, kind
-        # lm_eval prints the model itself above its table, where it is no name
+        # lm_eval prints the model above its table, so the object needs a readable text.
         named = type(base.lm)
         base.lm.__class__ = type(
             named.__name__,
@@ -147,36 +152,37 @@ class _InTurn:
         self._of_base = base.probed(_PROBE)
         if base.probed(_PROBE) != self._of_base:
             raise GapftError(
-                "--adapters: asked twice, the base computes other numbers for one text, so nobody "
-                "can see whether an adapter is applied; evaluate each in a command of its own"
+                "--adapters: the base computes different numbers for the same text in two calls, "
+                "so it is impossible to check that an adapter is applied; evaluate each adapter in "
+                "a separate command"
             )
         self._bare = True
 
     def model(self, adapter: Named | None, *, zero: bool) -> Any:
-        """lm_eval's model with an adapter on the base, or the base alone.
+        """Return lm_eval's model with an adapter applied, or the base alone.
 
         Raises:
-            GapftError: the adapter before this one left something behind, or this one does not
-                change what the base computes, though its weights are not zero.
+            GapftError: the previous adapter was not removed completely, or this nonzero adapter
+                does not change the results of the base.
         """
         if not self._bare:
             self._base.take_off()
             if self._base.probed(_PROBE) != self._of_base:
                 raise GapftError(
-                    "--adapters: the base computes something else after an adapter was taken off; "
-                    "evaluate that adapter in a command of its own"
+                    "--adapters: the results of the base changed after an adapter was removed; "
+                    "evaluate that adapter in a separate command"
                 )
         if adapter is not None:
             self._base.put_on(adapter)
             self._bare = False
             changed = self._base.probed(_PROBE) != self._of_base
             if zero:
-                logger.warning(f"{adapter.path}: all its updates are zero: it answers as the base")
+                logger.warning(f"{adapter.path}: all updates are zero: same responses as the base")
             elif not changed:
                 raise GapftError(
-                    f"{adapter.path}: was not applied: with it the base computes the same to the "
-                    "last bit, though its weights are not zero. If they are very small, the "
-                    "base's dtype rounds them away: --model_args dtype=float32"
+                    f"{adapter.path}: not applied: the results of the base are identical with it, "
+                    "although its weights are not zero. The base's dtype may round very small "
+                    "updates away; try --model_args dtype=float32"
                 )
         self._title = BASE if adapter is None else adapter.name
         return self._base.lm
@@ -188,31 +194,30 @@ def _named(given: str) -> Named:
         name, path = Path(given).resolve().name, given
     if name == BASE or not _NAME.fullmatch(name):
         raise UserError(
-            f"--adapters: {given}: its logs would be in a folder {name!r}"
-            f"{', which is that of the model without adapter' if name == BASE else ''}; "
-            f"give it another name: --adapters NAME={path}"
+            f"--adapters: {given}: {name!r} cannot be the name of its log folder"
+            f"{', which is reserved for the base' if name == BASE else ''}; "
+            f"choose another name: --adapters NAME={path}"
         )
     return Named(name, path)
 
 
 def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) -> tuple[Path, int]:
-    """Checks all that can be before the model is loaded.
+    """Check everything that can be checked before the model is loaded.
 
     Returns:
         The folder for logs, and the adapters' highest rank.
     """
     if config.model not in _MODELS:
         raise UserError(
-            f"--adapters: the model {config.model!r} takes no adapters here; expected --model hf "
-            "or vllm"
+            f"--adapters: unsupported model {config.model!r}; expected --model hf or vllm"
         )
     for key in _NOT_BESIDE[_MODELS[config.model]]:
         if arguments.get(key):
-            raise UserError(f"--model_args {key}=…: does not go with --adapters; leave it out")
+            raise UserError(f"--model_args {key}=…: conflicts with --adapters; remove it")
     if config.use_cache:
         raise UserError(
-            "--use_cache: does not go with --adapters: the cache knows one model, and would give "
-            "the base's answers for every adapter"
+            "--use_cache: conflicts with --adapters: the cache would return the base's responses "
+            "for every adapter; remove it"
         )
     if not arguments.get("pretrained"):
         raise UserError("--adapters: expected the base: --model_args pretrained=MODEL")
@@ -221,7 +226,7 @@ def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) 
     out = Path(config.output_path)
     for name in (BASE, *(one.name for one in adapters)):
         if any((out / name).rglob("samples_*.jsonl")):
-            raise UserError(f"{out / name}: holds logs already; give another --output_path")
+            raise UserError(f"{out / name}: already contains logs; choose another --output_path")
     ranks = []
     for one in adapters:
         ranks.append(check_adapter(one, arguments))
@@ -230,24 +235,24 @@ def _checked(adapters: Sequence[Named], config: Any, arguments: dict[str, Any]) 
         )
         if trained_on and Path(trained_on).name != Path(arguments["pretrained"]).name:
             logger.warning(
-                f"{one.path}: says that it was trained on {trained_on!r}; it is put on "
-                f"{arguments['pretrained']!r}, whose layers have the same shapes"
+                f"{one.path}: trained on {trained_on!r} according to its adapter_config.json; "
+                f"applying it to {arguments['pretrained']!r}, whose layers have the same shapes"
             )
     return out, max(ranks)
 
 
 def _is_zero(adapter: Named) -> bool:
-    """Whether every update of a LoRA adapter is zero; weights besides count as they are."""
+    """Return whether every update of a LoRA adapter, and all its other weights, are zero."""
     from peft import load_peft_weights
 
     weights = load_peft_weights(adapter.path, device="cpu")
     zero = {name for name, weight in weights.items() if not weight.any()}
-    # beside an embedding's update PEFT also writes the embedding itself
+    # besides the update of an embedding, PEFT also saves the embedding itself
     own = {name for name in weights if ".base_layer." in name}
     return all(name in zero or _partner(name) in zero for name in weights.keys() - own)
 
 
 def _partner(name: str) -> str:
-    """The other factor of a LoRA update."""
+    """Return the name of the other factor of a LoRA update."""
     other = {"A": "B", "B": "A"}
     return re.sub("(lora_(?:embedding_)?)([AB])", lambda found: found[1] + other[found[2]], name)

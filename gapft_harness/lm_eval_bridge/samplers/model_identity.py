@@ -1,4 +1,4 @@
-"""What a manifest says of a model: which weights, which versions, which device, which engine."""
+"""Describe a model for the manifest: weights, versions, device, engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _LIBRARIES = ("lm_eval", "torch", "transformers", "peft", "tokenizers")
 def describe_model(
     lm: Any, arguments: Mapping[str, Any], adapter: Adapter | None
 ) -> dict[str, Any]:
-    """Facts about a loaded ``HFLM``, JSON values only.
+    """Describe a loaded ``HFLM`` in JSON values.
 
     Returns:
-        ``weights_sha256`` is over the content of every weight file (``weights_hash``).
+        The description. ``weights_sha256`` covers the content of every weight file
+        (``weights_hash``).
     """
     return {
         "backend": "hf",
@@ -43,10 +44,11 @@ def describe_model(
 def describe_engine(
     lm: Any, arguments: Mapping[str, Any], adapter: Adapter | None
 ) -> dict[str, Any]:
-    """Facts about a running vLLM engine, JSON values only.
+    """Describe a running vLLM engine in JSON values.
 
     Returns:
-        ``engine`` holds what decides whether the same seeds give the same samples.
+        The description. ``engine`` has the settings that decide whether the same seeds give the
+        same samples.
     """
     from vllm import envs
     from vllm.platforms import current_platform
@@ -79,13 +81,13 @@ def describe_engine(
 
 
 def template_hash(tokenizer: Any) -> str | None:
-    """SHA-256 of a tokenizer's chat template; None if it has none."""
+    """Return the SHA-256 of a tokenizer's chat template; None without one."""
     template = tokenizer.chat_template
     return None if template is None else hashlib.sha256(str(template).encode()).hexdigest()
 
 
 def adapter_description(adapter: Adapter | None, *, merged: bool) -> dict[str, Any] | None:
-    """The arm, its weights' hash, and whether they are merged into the model's or served beside."""
+    """Describe an adapter: its arm, the hash of its weights, and whether they are merged."""
     if adapter is None:
         return None
     return {

@@ -1,10 +1,10 @@
-"""Draw next tokens: temperature, top-k and top-p as Transformers cuts them, one uniform a row.
+"""Draw next tokens with Transformers' temperature, top-k and top-p, from one uniform per row.
 
-Transformers sorts the vocabulary of every row at every step. Here a row is sorted only if its
-nucleus may not be among the ``LARGEST`` logits, or if rounding or a tie decides where it ends.
-A token is found by its place in the cumulative distribution over token ids, so that what a row
-draws depends on its logits and its uniform alone, and a rounding error moves no token but at the
-edges of a token's interval.
+Transformers sorts the vocabulary of every row at every step. This module sorts a row only if its
+nucleus may extend beyond the ``LARGEST`` logits, or if rounding or a tie decides where it ends. A
+token is found by its place in the cumulative distribution over token ids. So a draw depends only on
+the row's logits and its uniform, and a rounding error matters only at the borders of a token's
+interval.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsW
 
 from gapft_harness.core.records import Decoding
 
-#: Logits of a row among which its nucleus is looked for, and among which it is looked for first.
+#: Number of largest logits that are searched for a row's nucleus; number that is tried first.
 LARGEST, _FEW = 1024, 64
-#: Two sums of float32 probabilities over one vocabulary differ by less: 6e-7 was the largest
-#: difference between Transformers' sums and exact ones, with up to 256,000 tokens.
+#: Upper bound of the difference of two float32 sums of probabilities over one vocabulary. The
+#: largest measured difference between Transformers' sums and exact ones was 6e-7, with up to
+#: 256,000 tokens.
 ROUNDING = 1e-5
-#: Tokens of which the cumulative distribution of a whole vocabulary is summed first.
+#: Tokens per block when the cumulative distribution of a large vocabulary is summed by blocks.
 _SPAN = 512
 
 
@@ -60,8 +61,8 @@ class LargestLogits:
     Attributes:
         ids: token ids, ascending in each row, shape (rows, ``largest``).
         scores: logits divided by the temperature; minus infinity where a token cannot be drawn.
-        certain: shape (rows,): whether these are all the tokens that can be drawn, and the same
-            that Transformers would keep.
+        is_certain: shape (rows,): whether these include all tokens that can be drawn, exactly the
+            ones that Transformers would keep.
     """
 
     ids: Tensor
@@ -72,12 +73,13 @@ class LargestLogits:
 def cut_largest(logits: Tensor, decoding: Decoding, largest: int = LARGEST) -> LargestLogits:
     """Apply temperature, top-k and top-p to the largest logits of each row.
 
-    Transformers removes a token if it and all smaller ones together have a probability of at most
-    1 - p (``TopPLogitsWarper``). That is the case if the larger ones have p or more.
+    Transformers removes a token if it and all smaller ones have a total probability of at most
+    1 - p (``TopPLogitsWarper``). This is the case if the larger ones have at least p.
 
     Args:
         logits: float32, shape (rows, vocabulary); the vocabulary is larger than ``largest``.
-        largest: how many logits of a row are looked at.
+        decoding: ``temperature``, ``top_k`` and ``top_p`` are used.
+        largest: number of logits of a row that are searched.
     """
     values, ids = logits.topk(largest)
     scores = values / decoding.temperature
@@ -86,7 +88,7 @@ def cut_largest(logits: Tensor, decoding: Decoding, largest: int = LARGEST) -> L
     if decoding.top_k > 0:
         smallest = scores[:, min(decoding.top_k, largest) - 1, None]
         kept = scores >= smallest
-        certain &= scores[:, -1] < smallest[:, 0]  # else further ones may be tied with it
+        certain &= scores[:, -1] < smallest[:, 0]  # otherwise other tokens may be tied with it
     if decoding.top_p < 1:
         best = scores[:, :1]
         weights = (scores - best).exp().double() * kept
@@ -108,7 +110,7 @@ def cut_largest(logits: Tensor, decoding: Decoding, largest: int = LARGEST) -> L
 
 
 def _truncate_by_sorting(logits: Tensor, decoding: Decoding) -> Tensor:
-    """Apply Transformers' own temperature, top-k and top-p to whole rows."""
+    """Apply Transformers' own temperature, top-k and top-p to complete rows."""
     scores = logits / decoding.temperature
     if decoding.top_k > 0:
         scores = TopKLogitsWarper(decoding.top_k)(None, scores)
@@ -118,11 +120,11 @@ def _truncate_by_sorting(logits: Tensor, decoding: Decoding) -> Tensor:
 
 
 def _locate(scores: Tensor, uniforms: Tensor) -> Tensor:
-    """Find each row's place at which the cumulative softmax exceeds its uniform."""
+    """Find the place in each row at which the cumulative softmax exceeds its uniform."""
     weights = (scores - scores.amax(-1, keepdim=True)).exp_()
     if weights.shape[1] <= LARGEST:
         return _place(weights, uniforms * weights.sum(-1, dtype=torch.float64))[0]
-    # Of large vocabularies whole blocks are summed first: one pass, and no small weight is lost.
+    # For large vocabularies, sum blocks first: one pass, and no small weight is lost.
     spare = -weights.shape[1] % _SPAN
     blocks = torch.nn.functional.pad(weights, (0, spare)).view(len(weights), -1, _SPAN)
     sums = blocks.sum(-1)
@@ -133,9 +135,9 @@ def _locate(scores: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def _place(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Find where cumulative weights exceed targets, and what remains of the targets there.
+    """Find the places where cumulative weights exceed targets, and the rest of each target there.
 
-    A target that rounding has put beyond all weights is at the last weight above 0.
+    If rounding puts a target beyond all weights, its place is the last weight above 0.
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     place = torch.searchsorted(cumulative, targets[:, None], right=True)

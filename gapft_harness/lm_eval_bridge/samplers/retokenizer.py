@@ -1,4 +1,4 @@
-"""Token ids for backends that return text alone: the model's tokenizer, applied afterwards."""
+"""Token ids for backends that return only text: the model's tokenizer, applied afterwards."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gapft_harness.lm_eval_bridge.samplers.endings import end_ids, turn_ends
 class Retokenizer:
     """Renders prompts and tokenizes texts as lm-eval's ``hf`` model would.
 
-    Ids found this way need not be those that a generator produced (a text has many
-    tokenizations); responses that carry them say ``tokens_from="retokenized"``.
+    These ids may differ from the generated ones, since a text has many tokenizations; such
+    responses have ``tokens_from="retokenized"``.
 
     Args:
-        settings: of the sampler; its ``tokenizer`` or else its ``pretrained`` is loaded.
+        settings: the sampler's settings; ``tokenizer`` or else ``pretrained`` is loaded.
     """
 
     def __init__(self, settings: SamplerSettings) -> None:
-        """Loads the tokenizer that ``model_args`` names (``tokenizer``, else ``pretrained``).
+        """Load the tokenizer that ``model_args`` names (``tokenizer``, else ``pretrained``).
 
         Raises:
-            UserError: there is none, or it lacks the chat template or start token asked for.
+            UserError: there is none, or it lacks the requested chat template or start token.
         """
         check_chat_settings(settings)
         args = settings.model_args
@@ -43,7 +43,7 @@ class Retokenizer:
         self.start_ids = start_ids(self._tokenizer, settings)
 
     def render(self, request: Request) -> str:
-        """The text that a model is given for a request: as it is, or as turns of a chat."""
+        """Return the text of a request's prompt, rendered as a chat if requested."""
         if not self._settings.chat_template:
             return request.text
         return render_chat(self._apply, chat_turns(request, self._settings.system_instruction))
@@ -55,10 +55,10 @@ class Retokenizer:
         return partial(self._tokenizer.apply_chat_template, tokenize=False, **arguments)
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
-        """Ids of rendered prompts, with the tokenizer's own special tokens.
+        """Return the ids of rendered prompts, with the tokenizer's own special tokens.
 
-        As in lm-eval, no start token is added to a text that already begins with it. Where the
-        recipe says how many start tokens there are, these stand in place of them.
+        As in lm-eval, no start token is added to a text that already begins with it. If the recipe
+        sets the number of start tokens, they replace the tokenizer's.
         """
         bos = self._tokenizer.bos_token
         by_start: dict[bool, list[str]] = {True: [], False: []}
@@ -71,18 +71,18 @@ class Retokenizer:
         return [tuple(started(found[prompt], self.start_ids)) for prompt in prompts]
 
     def response_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """Ids of responses, without special tokens."""
+        """Return the ids of responses, without special tokens."""
         unique = list(dict.fromkeys(texts))
         found = dict(zip(unique, self._ids(unique, False), strict=True))
         return [found[text] for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens left out."""
+        """Return the text of ids, without special tokens."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
     def special_ids(self, texts: Sequence[str]) -> list[int]:
-        """The ids of the chat template's end and of texts that are one special token, sorted."""
+        """Return the sorted ids of the turn's end and of texts that are one special token."""
         return end_ids(self._tokenizer, self._turn_ends, texts)
 
     def _ids(self, texts: list[str], special: bool) -> list[tuple[int, ...]]:
@@ -93,14 +93,14 @@ class Retokenizer:
 
 
 def prompt_lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> list[int]:
-    """Count the tokens of each problem's prompt, as the model would see it.
+    """Count the tokens of each problem's prompt as the model sees it.
 
     Args:
-        settings: of the sampler, which name the tokenizer and the chat template.
-        problems: those whose prompts are counted.
+        settings: the sampler's settings, with the tokenizer and the chat template.
+        problems: the problems.
 
     Raises:
-        UserError: as ``Retokenizer``.
+        UserError: as in ``Retokenizer``.
     """
     tokenizer = Retokenizer(settings)
     requests = [Request(p.id, p.prompt, (), (), turns=p.turns) for p in problems]
@@ -108,10 +108,10 @@ def prompt_lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> li
 
 
 def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
-    """Loads a tokenizer from a folder or the hub.
+    """Load a tokenizer from a folder or the hub.
 
     Raises:
-        UserError: there is none at ``name``; the message names the model argument ``key``.
+        UserError: no tokenizer at ``name``; the message names the model argument ``key``.
     """
     from transformers import AutoTokenizer
 
@@ -121,19 +121,20 @@ def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
             revision=str(args.get("revision", "main")),
             trust_remote_code=bool(args.get("trust_remote_code", False)),
         )
-    except Exception as error:  # of a config that is refused, they have no common kind
-        found = "has no tokenizer" if Path(name).is_dir() else "is no folder and no model found"
+    except Exception as error:  # errors about a refused config have no common class
+        found = "has no tokenizer" if Path(name).is_dir() else "not found"
         raise UserError(
             f"model.args: {key}: {name!r} {found} ({first_line(error)}); "
-            "give a model folder or a hub name"
+            "expected a model folder or a hub name"
         ) from error
 
 
 def chat_turns(request: Request, system_instruction: str | None) -> list[dict[str, str]]:
-    """The chat of one request: the turns that its task laid out, and those of its attempts.
+    """Build the chat of one request: the turns of its task, and those of earlier attempts.
 
     Args:
-        system_instruction: the system turn of a request without turns of its own.
+        request: the request.
+        system_instruction: the system turn of a request without its own turns.
     """
     attempts = [
         turn
@@ -150,20 +151,20 @@ def chat_turns(request: Request, system_instruction: str | None) -> list[dict[st
 
 
 def continues_answer(turns: Sequence[Turn]) -> bool:
-    """Whether a chat ends within the assistant's turn, which the response then continues."""
+    """Return whether a chat ends inside the assistant's turn, which the response continues."""
     return turns[-1]["role"] == "assistant"
 
 
-#: Stands for the beginning of an answer when a chat template is tried.
+#: The beginning of an answer when a chat template is tested.
 _BEGINNING = "gapft-beginning-of-an-answer"
 
 
 def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> str:
-    """Render turns as lm-eval does, up to where the response begins.
+    """Render turns as lm-eval does, up to the beginning of the response.
 
     Args:
         apply_template: a tokenizer's ``apply_chat_template`` that returns text.
-        turns: the chat; one that ends with an assistant's turn is left open there.
+        turns: the chat; a final assistant turn is left open.
 
     Raises:
         UserError: the template refuses the turns, or cannot leave the last one open.
@@ -171,45 +172,45 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
     continued = continues_answer(turns)
     arguments = {"add_generation_prompt": not continued, "continue_final_message": continued}
     try:
-        if continued:  # a template that drops the turn could be cut at the same words elsewhere
+        if continued:  # a template that drops the turn may contain the same words elsewhere
             apply_template([*turns[:-1], {**turns[-1], "content": _BEGINNING}], **arguments)
         return apply_template([*turns], **arguments)
     except Exception as error:  # a template may raise anything
         roles = ", ".join(turn["role"] for turn in turns)
         remedy = (
-            "the task begins answers with gen_prefix: remove it from the task, or set "
+            "remove gen_prefix (the beginning of answers) from the task, or set "
             "model.chat_template to false"
             if continued
             else "change the task's description or model.system_instruction (the system turn), or "
             "set model.fewshot_as_multiturn to false"
         )
         raise UserError(
-            f"the chat template of this model refuses the turns {roles}"
+            f"the model's chat template refuses the turns {roles}"
             f"{' with the last one left open' if continued else ''} ({first_line(error)}); {remedy}"
         ) from error
 
 
 def check_chat_settings(settings: SamplerSettings) -> None:
-    """Refuses a system turn without a chat template to render it.
+    """Refuse a system turn without a chat template.
 
     Raises:
         UserError: ``system_instruction`` is set and ``chat_template`` is not.
     """
     if settings.system_instruction and not settings.chat_template:
         raise UserError(
-            "model.system_instruction is set, but it is a turn of the chat template: "
-            "set model.chat_template to true, or put the text into the task's prompt"
+            "model.system_instruction: needs a chat template; set model.chat_template to true, or "
+            "put the text into the task's prompt"
         )
 
 
 def has_chat_template(settings: SamplerSettings) -> bool:
-    """Check whether the tokenizer that ``model_args`` names has a chat template.
+    """Return whether the tokenizer in ``model_args`` has a chat template.
 
     Args:
         settings: of the sampler.
 
     Raises:
-        UserError: there is no such tokenizer.
+        UserError: the tokenizer is not found.
     """
     args = settings.model_args
     key = "tokenizer" if args.get("tokenizer") else "pretrained"
@@ -217,17 +218,17 @@ def has_chat_template(settings: SamplerSettings) -> bool:
 
 
 def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
-    """Tries the chat template once, with the system turn if there is one.
+    """Test the chat template, with the system turn if there is one.
 
-    lm-eval drops a system turn that the template refuses; here that is an error.
+    lm-eval drops a system turn that the template refuses; this is an error instead.
 
     Raises:
         UserError: the tokenizer has no template, or the template refuses the turns.
     """
     if tokenizer.chat_template is None:
         raise UserError(
-            f"model.chat_template is true, but the tokenizer {tokenizer.name_or_path!r} has no "
-            "chat template; set it to false or give a tokenizer that has one"
+            f"model.chat_template: found true, but the tokenizer {tokenizer.name_or_path!r} has no "
+            "chat template; set it to false or choose a tokenizer that has one"
         )
     try:
         tokenizer.apply_chat_template(
@@ -247,25 +248,26 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """A foreign error's first line, shortened, for use inside a message of ours.
+    """Return the shortened first line of another library's error, for use in a message.
 
-    One that ends with a colon has the next one with it, which says what was found.
+    If the line ends with a colon, the next line is added, since it has the details.
     """
     first, *more = str(error).strip().splitlines() or [type(error).__name__]
     return " ".join([first, *(line.strip() for line in more[:1] if first.endswith(":"))])[:200]
 
 
 def start_ids(tokenizer: Any, settings: SamplerSettings) -> list[int] | None:
-    """The ids that every prompt begins with.
+    """Return the ids that every prompt begins with.
 
     The paper's main protocol has two start tokens, its older one has one (Appendix A, "Logic run
     families").
 
     Args:
-        settings: ``start_tokens`` says how many; None leaves prompts as lm-eval encodes them.
+        tokenizer: the model's tokenizer.
+        settings: ``start_tokens`` is the number; None leaves prompts as lm-eval encodes them.
 
     Returns:
-        The start token's id, so many times; None with None.
+        The start token's id ``start_tokens`` times; None if the number is None.
 
     Raises:
         UserError: the tokenizer has no start token.
@@ -275,14 +277,14 @@ def start_ids(tokenizer: Any, settings: SamplerSettings) -> list[int] | None:
     start = tokenizer.bos_token_id
     if start is None:
         raise UserError(
-            f"model.start_tokens is {settings.start_tokens}, but the tokenizer "
-            f"{tokenizer.name_or_path!r} has no start token (bos_token); leave the key out"
+            f"model.start_tokens: found {settings.start_tokens}, but the tokenizer "
+            f"{tokenizer.name_or_path!r} has no start token (bos_token); remove the key"
         )
     return [int(start)] * settings.start_tokens
 
 
 def started(ids: Sequence[int], start: Sequence[int] | None) -> list[int]:
-    """A prompt's ids with these start tokens in place of its own; as they are with None."""
+    """Replace the start tokens of a prompt by ``start``; None changes nothing."""
     if start is None:
         return list(ids)
     return [*start, *dropwhile(start[0].__eq__, ids)]

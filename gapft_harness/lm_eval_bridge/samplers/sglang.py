@@ -1,4 +1,4 @@
-"""SGLang through lm-eval's models for its engine and its server: their text alone."""
+"""SGLang through lm-eval's models for its engine and its server, which return only text."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, generation
 
 
 class SglangSampler(LmEvalSampler):
-    """lm-eval's ``sglang`` model, which draws from a stream of its own.
+    """lm-eval's ``sglang`` model, which uses its own random stream.
 
-    Its samples are independent; seeds change nothing.
+    Its samples are independent; seeds have no effect.
 
     Args:
-        settings: what the recipe says of generation.
+        settings: the recipe's settings of the sampler.
         adapter: must be None.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
-        """Starts the engine, or makes ready to ask the server.
+        """Start the engine, or prepare requests to the server.
 
-        Start tokens are those of the ``hf`` backend: lm-eval's models for SGLang add none unless
-        told to.
+        Start tokens are as with the ``hf`` backend; lm-eval's models for SGLang add none by
+        default.
 
         Raises:
             UserError: SGLang or a tokenizer is missing, an adapter was given, or an argument is
@@ -50,13 +50,13 @@ class SglangSampler(LmEvalSampler):
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order; seeds change nothing.
+        """Generate the responses to every request, in order; seeds have no effect.
 
-        A prompt that does not fit gets ``beyond_context``; lm-eval would cut its beginning in
-        silence.
+        A prompt that does not fit gets ``beyond_context``; lm-eval would silently cut its
+        beginning.
 
         Raises:
-            UserError: a prompt is empty, or no prompt can fit beside so many new tokens.
+            UserError: a prompt is empty, or ``max_gen_toks`` leaves no room for any prompt.
             GapftError: the server failed.
         """
         prompts = self._tokens.prompt_ids([self._tokens.render(request) for request in requests])
@@ -71,11 +71,12 @@ class SglangSampler(LmEvalSampler):
             ]
         except (OSError, aiohttp.ClientError, KeyError) as error:
             raise GapftError(
-                f"the lm-eval model {self._settings.backend!r} failed: {first_line(error)}"
+                f"model.backend: the lm-eval model {self._settings.backend!r} failed: "
+                f"{first_line(error)}"
             ) from error
 
     def _kwargs(self, decoding: Decoding) -> dict[str, Any]:
-        """SGLang spells "no top-k cut" -1 and refuses 0."""
+        """Return the decoding in lm-eval's form; SGLang writes "no top-k" as -1, not 0."""
         kwargs = generation_kwargs(decoding)
         if kwargs.get("top_k") == 0:
             kwargs["top_k"] = -1

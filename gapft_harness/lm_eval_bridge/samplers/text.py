@@ -1,4 +1,4 @@
-"""Samplers on lm-eval models that return text alone (``hf`` has one of its own)."""
+"""Samplers for lm-eval models that return only text (``hf`` has its own sampler)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first
 
 
 def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
-    """A decoding as lm-eval's ``generation_kwargs``.
+    """Convert a decoding to lm-eval's ``generation_kwargs``.
 
-    ``do_sample`` is always explicit: without it, lm-eval takes a temperature as a wish to sample
-    and its absence as greedy. ``top_k`` is passed even if 0, since transformers' default is 50.
+    ``do_sample`` is always set: without it, lm-eval samples if a temperature is given. ``top_k`` is
+    passed even if 0, since transformers' default is 50.
     """
     kwargs: dict[str, Any] = {
         "do_sample": decoding.do_sample,
@@ -45,32 +45,37 @@ def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
 
 
 def check_context(decoding: Decoding, context: int) -> None:
-    """Refuses a decoding that leaves no room for any prompt.
+    """Refuse a decoding that leaves no room for any prompt.
 
     Raises:
-        UserError: ``max_gen_toks`` is the model's context of ``context`` tokens, or more.
+        UserError: ``max_gen_toks`` is at least the model's context of ``context`` tokens.
     """
     if decoding.max_gen_toks >= context:
         raise UserError(
-            f"max_gen_toks is {decoding.max_gen_toks}, but the model's context is {context} "
-            "tokens, prompt included; lower search.max_gen_toks"
+            f"max_gen_toks: found {decoding.max_gen_toks}; expected less than the model's context "
+            f"of {context} tokens, which includes the prompt; lower search.max_gen_toks"
         )
 
 
 def which_fit(
     requests: Sequence[Request], lengths: Sequence[int], decoding: Decoding, context: int
 ) -> list[bool]:
-    """Which prompts leave room for ``max_gen_toks`` new tokens in the model's context.
+    """Return for each prompt whether it fits the context with ``max_gen_toks`` new tokens.
+
+    Args:
+        requests: the requests, for messages.
+        lengths: the prompts' lengths in tokens.
+        decoding: the decoding.
+        context: the model's context in tokens.
 
     Raises:
-        UserError: a prompt is empty, so that there is nothing to generate on, or no prompt can
-            fit beside so many new tokens.
+        UserError: a prompt is empty, or ``max_gen_toks`` leaves no room for any prompt.
     """
     check_context(decoding, context)
     for request, length in zip(requests, lengths, strict=True):
         if not length:
             raise UserError(
-                f"problem {request.problem_id}: its prompt has no tokens; expected at least one"
+                f"problem {request.problem_id}: empty prompt; expected at least one token"
             )
     return [length <= context - decoding.max_gen_toks for length in lengths]
 
@@ -81,7 +86,7 @@ def instances(
     decoding: Decoding,
     kwargs: Callable[[Decoding], dict[str, Any]] = generation_kwargs,
 ) -> list[Any]:
-    """Return lm-eval's requests: one for each index asked for, by its decoding."""
+    """Build lm-eval's requests: one for each requested index, with its decoding."""
     options = {is_greedy: kwargs(decoding.of(GREEDY if is_greedy else 0)) for is_greedy in (0, 1)}
     clones: list[Any] = []
     for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
@@ -101,23 +106,23 @@ def instances(
 
 
 class LmEvalSampler:
-    """Any registered lm-eval model, by its text.
+    """Any registered lm-eval model; uses only the text that it returns.
 
-    Token ids are those of ``retokenizer`` where there is one (``tokens_from="retokenized"``),
-    else empty (``"none"``). lm-eval's models take no seed for a single response: the random
-    generators of this process are seeded before each call by the seeds of all its samples, and an
-    engine elsewhere is not.
+    Token ids come from ``retokenizer`` (``tokens_from="retokenized"``); without one they are empty
+    (``"none"``). lm-eval's models take no seed for a single response: before each call, the random
+    generators of this process are seeded from the seeds of all its samples; the generators of an
+    engine in another process are not.
     """
 
     def __init__(
         self, settings: SamplerSettings, adapter: Adapter | None, retokenizer: Retokenizer | None
     ) -> None:
-        """Creates the model as ``lm_eval --model BACKEND --model_args …`` does.
+        """Create the model as ``lm_eval --model BACKEND --model_args …`` does.
 
         Args:
-            settings: ``backend`` is the name of the lm-eval model.
+            settings: ``backend`` is the lm-eval model's name.
             adapter: must be None; lm-eval has no common way to load one.
-            retokenizer: gives token ids; None: responses have none, and cannot be trained on.
+            retokenizer: gives token ids; None: responses have no ids, and cannot be trained on.
 
         Raises:
             UserError: an adapter was given, a chat template without a tokenizer, an unknown
@@ -126,19 +131,19 @@ class LmEvalSampler:
         name = settings.backend
         if adapter is not None:
             raise UserError(
-                f"model.backend: {name!r} cannot generate with a trained adapter "
+                f"model.backend: {name!r} does not support trained adapters "
                 f"({adapter.path}); use hf"
             )
         if settings.chat_template and retokenizer is None:
             raise UserError(
-                f"model.chat_template is true, but the backend {name!r} has no tokenizer here; "
-                "set it to false"
+                f"model.chat_template: found true, but the backend {name!r} has no tokenizer on "
+                "this machine; set it to false"
             )
         try:
             self._lm = get_model(name).create_from_arg_obj(dict(settings.model_args))
         except (TypeError, ValueError, OSError, ImportError, AssertionError) as error:
             raise UserError(
-                f"model.args: the lm-eval model {name!r} cannot be created: {first_line(error)}"
+                f"model.args: cannot create the lm-eval model {name!r}: {first_line(error)}"
             ) from error
         self._settings = settings
         self._retokenizer = retokenizer
@@ -146,14 +151,14 @@ class LmEvalSampler:
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order; see ``protocols.Sampler``."""
+        """Generate the responses to every request, in order; see ``protocols.Sampler``."""
         _seed_this_process(derive(*(seed for request in requests for seed in request.seeds)))
         prompts = [
             self._retokenizer.render(request) if self._retokenizer else request.text
             for request in requests
         ]
         clones = instances(requests, prompts, decoding, self._kwargs)
-        # Texts of a server may hold lone surrogates, which neither tokenizers nor files take.
+        # A server's texts may contain lone surrogates, which tokenizers and files do not accept.
         answers = whole(list(self._lm.generate_until(clones, disable_tqdm=True)))
         counts = [len(request.indices) for request in requests]
         if self._retokenizer is None:
@@ -168,11 +173,11 @@ class LmEvalSampler:
         )
 
     def _kwargs(self, decoding: Decoding) -> dict[str, Any]:
-        """The decoding as the model spells it."""
+        """Return the decoding in the form that the model expects."""
         return generation_kwargs(decoding)
 
     def describe(self) -> dict[str, Any]:
-        """The model's name and arguments, and the version of lm-eval."""
+        """Return the model's name and arguments, and the version of lm-eval."""
         return {
             "backend": self._settings.backend,
             "model_args": {key: str(value) for key, value in self._settings.model_args.items()},
@@ -181,17 +186,16 @@ class LmEvalSampler:
         }
 
     def close(self) -> None:
-        """Frees the model."""
+        """Release the model."""
         self._lm = None
 
 
 def dummy_sampler(settings: SamplerSettings, adapter: Adapter | None) -> LmEvalSampler:
-    """Return lm-eval's ``dummy``: one constant response to every prompt.
+    """Return a sampler on lm-eval's ``dummy`` model: one constant response to every prompt.
 
     Args:
-        settings: their ``pretrained`` need not exist. Where it is a folder, that model's tokenizer
-            gives token ids; where it is not, nothing is tokenized, and neither torch nor
-            transformers is imported.
+        settings: ``pretrained`` need not exist. If it is a folder, its tokenizer gives token ids;
+            else nothing is tokenized, and torch and transformers are not imported.
         adapter: must be None.
     """
     folder = Path(str(settings.model_args.get("pretrained", "")))
@@ -206,10 +210,10 @@ def assemble(
     token_ids: Sequence[tuple[int, ...]],
     tokens_from: str,
 ) -> list[Generated]:
-    """Deals a flat list of texts to its requests; ``finish_reason`` is ``unknown``.
+    """Distribute a flat list of texts to requests; ``finish_reason`` is ``unknown``.
 
     Raises:
-        ValueError: the lists' lengths do not agree.
+        ValueError: the lengths of the lists do not match.
     """
     flat = iter(zip(texts, token_ids, strict=True))
     dealt = [
@@ -217,12 +221,12 @@ def assemble(
         for ids, count in zip(prompt_ids, counts, strict=True)
     ]
     if next(flat, None) is not None:
-        raise ValueError(f"{len(texts)} responses came back for {sum(counts)} asked for")
+        raise ValueError(f"found {len(texts)} responses, expected {sum(counts)}")
     return dealt
 
 
 def _seed_this_process(seed: int) -> None:
-    """Seeds what an lm-eval model may draw from, as ``lm_eval --seed`` does."""
+    """Seed the random generators that an lm-eval model may use, as ``lm_eval --seed`` does."""
     import numpy as np
 
     random.seed(seed)

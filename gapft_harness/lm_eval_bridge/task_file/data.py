@@ -1,4 +1,4 @@
-"""Where a task's records come from: its own loader, JSON files, or the library ``datasets``."""
+"""Load a task's records: from its own loader, JSON files, or the library ``datasets``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gapft_harness.hooks.registered import setting_fault
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import named, unknown_split
 
-#: Formats that ``datasets`` reads from files, rather than a dataset of the hub.
+#: Values of ``dataset_path`` that are file formats of ``datasets``, not datasets of the hub.
 FILE_FORMATS = ("json", "csv", "parquet", "text", "arrow", "xml", "pandas")
 
 
 def load_custom(config: Any, options: Mapping[str, Any]) -> Any:
-    """Calls the task's ``custom_dataset`` with its ``dataset_kwargs``.
+    """Call the task's ``custom_dataset`` with its ``dataset_kwargs``.
 
     Raises:
-        UserError: a key is none that the loader takes, or one is missing.
+        UserError: unknown or missing key.
     """
     if fault := setting_fault(config.custom_dataset, options):
         raise UserError(f"{named(config)}: dataset_kwargs: {fault}")
@@ -28,10 +28,10 @@ def load_custom(config: Any, options: Mapping[str, Any]) -> Any:
 
 
 def beside_the_yaml(config: Any, files: Any) -> dict[str, list[str]]:
-    """``data_files`` as split -> paths, relative ones joined with the YAML's folder.
+    """Return ``data_files`` as split -> paths; relative paths start from the YAML's folder.
 
     Raises:
-        UserError: it is neither a path, nor paths, nor an object of such.
+        UserError: ``data_files`` is not a path, a list of paths, or an object of these.
     """
     source = (config.metadata or {}).get("config_source", "inline")
     folder = Path.cwd() if source == "inline" else Path(source).resolve().parent
@@ -53,10 +53,10 @@ def beside_the_yaml(config: Any, files: Any) -> dict[str, list[str]]:
 
 
 def processed(config: Any, documents: Any) -> Any:
-    """What the task's ``process_docs`` makes of a split's records.
+    """Apply the task's ``process_docs`` to a split's records.
 
     Raises:
-        UserError: it raised, or gave back no record.
+        UserError: it raised, or returned no records.
     """
     where = f"{named(config)}: process_docs"
     try:
@@ -64,12 +64,12 @@ def processed(config: Any, documents: Any) -> Any:
     except Exception as error:
         raise UserError(f"{where}: failed: {type(error).__name__}: {error}") from error
     if found is None or (isinstance(found, Sized) and not len(found)):
-        raise UserError(f"{where}: gave back {found!r:.40}, expected the split's records")
+        raise UserError(f"{where}: returned {found!r:.40}, expected the split's records")
     return found
 
 
 def numbered(rows: Iterable[Any], place: str) -> Documents:
-    """Records with their places: their own where they have some, else their numbers."""
+    """Add places to records: their own if they have any, else ``place`` and their number."""
     if isinstance(rows, Documents):
         return rows
     records = [dict(row) for row in rows]
@@ -77,10 +77,10 @@ def numbered(rows: Iterable[Any], place: str) -> Documents:
 
 
 def json_rows(task: Any, split: str, read: Callable[[], Iterable[Any]]) -> list[Document]:
-    """A split of one of lm-eval's own tasks, as JSON values.
+    """Read a split of one of lm-eval's own tasks as JSON values.
 
     Raises:
-        UserError: the task's data have no such split.
+        UserError: unknown split.
     """
     try:
         return [json_row(row) for row in read()]
@@ -91,16 +91,16 @@ def json_rows(task: Any, split: str, read: Callable[[], Iterable[Any]]) -> list[
 
 
 def json_row(row: Mapping[str, Any]) -> Document:
-    """A dataset's row as JSON values (a date becomes its text)."""
+    """Convert a dataset's row to JSON values (a date becomes text)."""
     document: Document = json.loads(json.dumps(dict(row), default=str, ensure_ascii=False))
     return document
 
 
 def require_files(where: str, path: Any, options: Any) -> None:
-    """Hold a task on files to name some: the library would search the whole working directory.
+    """Check that a task on local files names them; ``datasets`` would search the whole directory.
 
     Raises:
-        UserError: it names none.
+        UserError: ``data_files`` and ``data_dir`` are missing.
     """
     if path in FILE_FORMATS and not {"data_files", "data_dir"} & set(options or {}):
         found = [*map(str, options or {})]

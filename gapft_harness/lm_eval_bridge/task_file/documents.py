@@ -1,4 +1,4 @@
-"""Reads benchmark files: JSON lines or one JSON list, with errors that name file and line."""
+"""Read benchmark files (JSON lines or one JSON list), with errors that name file and line."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from gapft_harness.core.text import Json, read_lines, read_text, whole
 
 Document = dict[str, Any]
 
-#: What JSON may write half of a surrogate pair as.
+#: An escaped half of a surrogate pair in JSON.
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Documents(Sequence[Document]):
-    """A split's records and where each came from. Stands where lm-eval expects a dataset."""
+    """A split's records with the place of each; used where lm-eval expects a dataset."""
 
     def __init__(self, records: Sequence[Document], places: Sequence[str]) -> None:
-        """Pairs records with their places, such as ``train.jsonl, line 7``."""
+        """Pair records with their places, such as ``train.jsonl, line 7``."""
         self._records = list(records)
         self._places = list(places)
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return len(self._records)
 
     @overload
@@ -34,51 +34,51 @@ class Documents(Sequence[Document]):
     @overload
     def __getitem__(self, index: slice) -> Documents: ...
     def __getitem__(self, index: int | slice) -> Document | Documents:
-        """One record, or a part of them."""
+        """Return one record, or some of them."""
         if isinstance(index, slice):
             return Documents(self._records[index], self._places[index])
         return self._records[index]
 
     def __iter__(self) -> Iterator[Document]:
-        """The records in the file's order."""
+        """Iterate over the records in the file's order."""
         return iter(self._records)
 
     def __add__(self, other: Documents) -> Documents:
-        """These records, then the others."""
+        """Return these records followed by the others."""
         return Documents(self._records + other._records, self._places + other._places)
 
     @property
     def features(self) -> dict[str, None]:
-        """The first record's field names, as the keys that lm-eval looks templates up in."""
+        """The first record's field names, for lm-eval's check of templates."""
         return dict.fromkeys(self._records[0]) if self._records else {}
 
     def place(self, index: int) -> str:
-        """Where a record stands, for error messages."""
+        """Return a record's file and line, for error messages."""
         return self._places[index]
 
     def where(self, keep: Callable[[Document], bool]) -> Documents:
-        """The records that ``keep`` accepts."""
+        """Return the records that ``keep`` accepts."""
         rows = [row for row, record in enumerate(self._records) if keep(record)]
         return Documents([self._records[r] for r in rows], [self._places[r] for r in rows])
 
-    #: As the library ``datasets`` calls it.
+    #: The name of this method in the library ``datasets``.
     filter = where
 
     def map(self, change: Callable[[Document], Document]) -> Documents:
-        """Every record changed, each in its place."""
+        """Return all records after ``change``, with the same places."""
         return Documents([change(record) for record in self._records], self._places)
 
 
 def read_documents(path: Path) -> Documents:
-    """Reads a file of records: JSON lines, or one JSON list of objects.
+    """Read a file of records: JSON lines or one JSON list of objects.
 
     Raises:
-        UserError: the file is missing, empty, not UTF-8, torn or malformed, or holds something
-            other than objects; the message names the line.
+        UserError: the file is missing, empty, not UTF-8, truncated or malformed, or has values
+            that are not objects; the message names the line.
     """
     text = read_text(path)
     if not text.strip():
-        raise UserError(f"{path}: the file is empty; expected one JSON object a line")
+        raise UserError(f"{path}: empty file; expected one JSON object per line")
     documents = _json_list(path, text) if text.lstrip()[0] == "[" else _json_lines(path, text)
     if not len(documents):
         raise UserError(f"{path}: no records; expected at least one")
@@ -86,27 +86,27 @@ def read_documents(path: Path) -> Documents:
 
 
 def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
-    """Yields the records of a JSON-lines file with their places, one line in memory at a time.
+    """Yield the records of a JSON-lines file with their places, one line in memory at a time.
 
     Raises:
-        UserError: as ``read_documents``.
+        UserError: as in ``read_documents``.
     """
     number = 0
     for number, line in read_lines(path):
         yield from _record(path, number, line)
     if number == 0:
-        raise UserError(f"{path}: the file is empty; expected one JSON object a line")
+        raise UserError(f"{path}: empty file; expected one JSON object per line")
 
 
 def _record(path: Path, number: int, line: str) -> Iterator[tuple[Document, str]]:
-    """The record of a line with its place; nothing of an empty line."""
+    """Yield the record of a line with its place; nothing for an empty line."""
     if line.strip():
         place = f"{path}, line {number}"
         yield _whole(parse_object(line, place), line, place), place
 
 
 def _json_lines(path: Path, text: str) -> Documents:
-    # Not splitlines(): it also breaks at characters that JSON strings may hold, such as U+2028.
+    # Not splitlines(): it also splits at characters that JSON strings may contain (U+2028).
     lines = enumerate(text.split("\n"), start=1)
     found = [pair for number, line in lines for pair in _record(path, number, line)]
     return Documents([record for record, _ in found], [place for _, place in found])
@@ -122,20 +122,24 @@ def _json_list(path: Path, text: str) -> Documents:
 
 
 def _whole(record: Json, text: str, place: str) -> Json:
-    """Gives back what was read from a text, if UTF-8 can hold it."""
+    """Return what was read from a text, if UTF-8 can encode it.
+
+    Raises:
+        UserError: it contains half of a surrogate pair.
+    """
     if _HALF.search(text) and whole(record) != record:
         raise UserError(
-            f"{place}: holds half of a surrogate pair (a \\ud800 to \\udfff by itself), which no "
-            "text in UTF-8 can hold; expected whole characters"
+            f"{place}: found half of a surrogate pair (a single \\ud800 to \\udfff), which UTF-8 "
+            "cannot encode; expected complete characters"
         )
     return record
 
 
 def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Checks that every record has the fields, each of its type.
+    """Check that every record has the fields with the right types.
 
     Raises:
-        UserError: one has not; the message names file, line and field.
+        UserError: a field is missing or has another type; the message names file and line.
     """
     for row, document in enumerate(documents):
         for name, kind in fields.items():
@@ -155,10 +159,10 @@ def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, .
 
 
 def check_choice(documents: Documents, answer: str, options: str) -> None:
-    """Checks that the options are a list of texts and the answer is the index of one.
+    """Check that the options are a list of texts and the answer is the index of one.
 
     Raises:
-        UserError: otherwise, naming file and line.
+        UserError: they are not; the message names file and line.
     """
     check_fields(documents, {answer: int, options: list})
     for row, document in enumerate(documents):
@@ -169,6 +173,6 @@ def check_choice(documents: Documents, answer: str, options: str) -> None:
             )
         if not 0 <= index < len(texts):
             raise UserError(
-                f"{documents.place(row)}: the gold answer {answer!r} is {index}, which is no "
-                f"option; expected 0 to {len(texts) - 1}"
+                f"{documents.place(row)}: the gold answer {answer!r} is {index}; expected the "
+                f"index of an option, 0 to {len(texts) - 1}"
             )

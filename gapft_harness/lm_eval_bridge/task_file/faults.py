@@ -1,4 +1,4 @@
-"""Which task file, and which key of it, a message is about."""
+"""Name the task file and the key in error messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPLIT_KEYS = ("training_split", "validation_split", "test_split", "fewshot_split
 
 
 def named(config: Any) -> str:
-    """A task in messages: its name and its file, which need not be the one that holds a key."""
+    """Return a task's name and file for messages; a key may be in a file that it includes."""
     settings = _settings(config)
     metadata = settings.get("metadata")
     source = metadata.get("config_source") if isinstance(metadata, Mapping) else None
@@ -27,10 +27,10 @@ def named(config: Any) -> str:
 
 @contextlib.contextmanager
 def naming_key(config: Any, where: str | None = None) -> Iterator[None]:
-    """Adds task, file and key to what is wrong with a template.
+    """Add task, file and key to errors of templates.
 
     Raises:
-        UserError: in place of a ``TemplateFault``.
+        UserError: instead of a ``BadTemplate``.
     """
     try:
         yield
@@ -41,26 +41,26 @@ def naming_key(config: Any, where: str | None = None) -> Iterator[None]:
 
 
 def unknown_split(config: Any, split: str, known: Iterable[str]) -> UserError:
-    """The message on a split that the task's data have not."""
+    """Build the error for a split that the task's data lack."""
     settings = _settings(config)
     key = next((key for key in SPLIT_KEYS if settings.get(key) == split), "fewshot_config.split")
     return UserError(
-        f"{named(config)}: {key}: there is no split {split!r}; {did_you_mean(split, known)}"
+        f"{named(config)}: {key}: unknown split {split!r}; {did_you_mean(split, known)}"
     )
 
 
 def yaml_fault(error: yaml.YAMLError, file: Path | str) -> str:
-    """File, line and column of what is no YAML, and what is wrong there."""
+    """Format a YAML error with file, line and column."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
-        return f"{file}: is not valid YAML: {' '.join(str(error).split())}"
+        return f"{file}: invalid YAML: {' '.join(str(error).split())}"
     place = mark.name if Path(mark.name).is_file() else file
     said = getattr(error, "problem", None) or getattr(error, "context", None)
-    return f"{place}, line {mark.line + 1}, column {mark.column + 1}: is not valid YAML: {said}"
+    return f"{place}, line {mark.line + 1}, column {mark.column + 1}: invalid YAML: {said}"
 
 
 def means_task(file: Path, name: str) -> bool:
-    """Whether a file that cannot be read as YAML is meant to hold the task of this name."""
+    """Return whether an invalid YAML file probably defines the task of this name."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -74,7 +74,7 @@ def _settings(config: Any) -> Mapping[str, Any]:
 
 
 def _key_of(settings: Mapping[str, Any], template: str) -> str:
-    """The dotted key that holds a template; "" if none does. The outermost key is the one."""
+    """Find the dotted key that holds a template, the outermost if several; "" if none does."""
     level: list[tuple[str, Any]] = list(settings.items())
     while level:
         for key, value in level:

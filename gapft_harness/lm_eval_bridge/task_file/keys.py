@@ -1,6 +1,6 @@
-"""Keys of a task file that lm-eval misreads, drops, or refuses without naming them.
+"""Check keys of a task file that lm-eval misreads, drops, or refuses without naming them.
 
-What lm-eval itself refuses by name is left to it.
+Keys that lm-eval itself refuses by name are not checked.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _OBJECTS = ("generation_kwargs", "fewshot_config", "dataset_kwargs")
 
 
 def check_keys(config: Mapping[str, Any], where: str) -> None:
-    """Checks what every task has to hold to, lm-eval's own too.
+    """Check keys of any task, lm-eval's own tasks included.
 
     Raises:
-        UserError: a value is of a wrong kind.
+        UserError: a value has the wrong type.
     """
     for key in _OBJECTS:
         found = config.get(key)
@@ -35,21 +35,21 @@ def check_keys(config: Mapping[str, Any], where: str) -> None:
             raise UserError(
                 f"{where}: {key}: found {found!r:.60}, expected a whole number from {least}"
             )
-    # lm-eval makes a number of it, of null too.
+    # lm-eval converts it to a number, null included.
     temperature = (config.get("generation_kwargs") or {}).get("temperature", 0)
     if not isinstance(temperature, int | float):
         raise UserError(
             f"{where}: generation_kwargs.temperature: found {temperature!r:.60}, "
-            "expected a number; take it out where it is not set"
+            "expected a number; remove the key to leave it unset"
         )
 
 
 def check_gap_task(config: Mapping[str, Any], where: str) -> None:
-    """Checks what a ``GapTask`` has to hold to besides.
+    """Check the keys of a ``GapTask``: those of any task, and its own.
 
     Raises:
-        UserError: a key is unknown, or one is missing. (lm-eval refuses unknown keys too, but
-            only after what they lead to: a misspelt ``doc_to_text`` would be missing.)
+        UserError: unknown or missing key. (lm-eval refuses unknown keys too, but later: for a
+            misspelt ``doc_to_text`` it would report a missing key.)
     """
     refuse_unknown(config, TaskConfig.__dataclass_fields__, where)
     check_keys(config, where)
@@ -64,17 +64,17 @@ def check_gap_task(config: Mapping[str, Any], where: str) -> None:
 
 
 def no_split(where: str) -> str:
-    """The message on a task without a split to judge on."""
+    """Format the message on a task without a split to judge on."""
     return (
         f"{where}: the keys test_split and validation_split are missing; expected one of them, "
-        "with the split of the data to judge on"
+        "with the split of the data to judge models on"
     )
 
 
 def repeated_key(file: Path) -> str:
-    """File, line and column of a key that stands twice in a YAML file; "" if none does.
+    """Find a duplicate key in a YAML file: its file, line and column; "" if there is none.
 
-    YAML takes the last one without a word. What is no YAML is not this function's affair.
+    YAML silently uses the last one. Invalid YAML is reported elsewhere.
     """
     try:
         nodes = [yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)]
@@ -91,7 +91,7 @@ def repeated_key(file: Path) -> str:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 mark = key.start_mark
                 place = f"{file}, line {mark.line + 1}, column {mark.column + 1}"
-                return f"{place}: the key {key.value!r} stands twice"
+                return f"{place}: duplicate key {key.value!r}; remove one"
             seen.add(str(key.value))
             nodes.append(value)
     return ""

@@ -1,8 +1,8 @@
-"""The files that a task and its data are read from: seen as they are opened.
+"""Record the files that a task and its data are read from.
 
-A task may read its data by any Python code, so no list of its keys would hold them all. Python
-tells of every file that is opened. What belongs to Python, to installed packages or to the hub's
-cache is left out: it is known by versions and revisions.
+A task may read data with any Python code, so its keys do not name all files. Python's audit hook
+reports every file that is opened. Files of Python, of installed packages and of the hub's cache are
+left out, since versions and revisions identify them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _hooked = False
 
 @contextlib.contextmanager
 def watching() -> Iterator[set[str]]:
-    """Gathers the paths of files that this process opens for reading while the block runs."""
+    """Collect the paths of files that this process opens for reading while the block runs."""
     global _opened, _hooked
     if not _hooked:
         sys.addaudithook(_see)
@@ -52,13 +52,13 @@ def _see(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[Path]:
-    """The task's YAML and data among the files that were opened while it was read.
+    """Find the task's YAML and data among the files that were opened while it was read.
 
     Args:
-        opened: see ``watching``.
-        task: as lm-eval built it; local files that its ``dataset_kwargs`` name count wherever they
-            lie, opened or not: a cached dataset does not open them.
-        roots: folders of tasks; whatever was opened there counts.
+        opened: see ``watch_opened_files``.
+        task: the task as lm-eval built it. Local files named in its ``dataset_kwargs`` count in any
+            folder, even if they were not opened: a cached dataset does not open them.
+        roots: folders of tasks; all files opened in them count.
     """
     names = [name for name in _leaves(task.config.dataset_kwargs) if isinstance(name, str)]
     paths = [folder / name for folder in (Path(), *roots) for name in names]
@@ -75,11 +75,11 @@ def data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[
 
 
 def code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:
-    """The Python files of a task by name: modules below its folders, and what its functions are of.
+    """Find the Python files of a task by name: modules in its folders, and those of its functions.
 
     Args:
-        task: as lm-eval built it.
-        roots: folders of tasks; those of installed packages do not count.
+        task: the task as lm-eval built it.
+        roots: folders of tasks; those of installed packages are ignored.
     """
     foreign = _foreign()
     roots = [root for root in roots if not _under(root / "a", foreign)]
@@ -94,7 +94,7 @@ def code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:
 
 
 def _foreign() -> list[Path]:
-    """Folders of the system, of Python and its packages, of caches."""
+    """List the folders of the system, of Python and its packages, and of caches."""
     caches = ("HF_HOME", "XDG_CACHE_HOME", "HF_DATASETS_CACHE")
     places = [*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix]
     places += [str(Path.home() / ".cache"), *(os.environ.get(name, "") for name in caches)]
@@ -116,13 +116,13 @@ def _file(module: Any) -> Path | None:
     name = getattr(module, "__file__", None)
     if not isinstance(name, str) or not name.endswith(".py"):
         return None
-    # What Python imports from a file has a whole path; torch.classes says "_classes.py".
+    # A module imported from a file has an absolute path; torch.classes has "_classes.py".
     return _imported(name) if os.path.isabs(name) else None
 
 
 @cache
 def _imported(name: str) -> Path:
-    """Resolved once: thousands of modules are loaded."""
+    """Resolve a path, cached since thousands of modules are loaded."""
     return Path(name).resolve()
 
 
@@ -134,7 +134,7 @@ def _relative(file: Path, roots: Sequence[Path]) -> str:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """What stands in lists and mappings, however deep."""
+    """Yield the values in nested lists and mappings."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -145,10 +145,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def tasks_path() -> Path:
-    """The folder of the bundled tasks, for ``lm_eval --include_path``."""
+    """Return the folder of the bundled tasks, for ``lm_eval --include_path``."""
     return (Path(gapft_harness.__file__).parent / "tasks").resolve()
 
 
 def installed_task_paths() -> list[Path]:
-    """The bundled folder, then those of the entry-point group ``lm_eval.tasks``, each once."""
+    """List the bundled folder, then those of the entry-point group ``lm_eval.tasks``."""
     return list(dict.fromkeys([tasks_path(), *(Path(p) for p in entry_point_paths())]))

@@ -1,4 +1,4 @@
-"""What a task's YAML says under ``metadata: gapft:``."""
+"""The settings of a task's YAML under ``metadata: gapft:``."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gapft_harness.lm_eval_bridge.task_file.templates import (
 )
 from gapft_harness.recipe.sections import Search
 
-#: A field's name, a template, or an object of such.
+#: A field's name, a template, or an object of these.
 GoldSpec = str | Mapping[str, str]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _LIST = (list, tuple)
 
-#: What each key of ``metadata.gapft`` holds, for Python and for people.
+#: For each key of ``metadata.gapft``: the Python types, and a description for messages.
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "verifier": ((str,), "a verifier's name"),
     "params": ((Mapping,), "an object, e.g. {rule: first_explicit}"),
     "keep": ((str,), "a response rule's name, e.g. shortest"),
     "id": ((str, type(None)), "a field's name or a template"),
     "content": (_LIST, "a list of fields' names, e.g. [question]"),
-    "gold": ((str, Mapping, type(None)), "a field's name, a template, or an object of such"),
+    "gold": ((str, Mapping, type(None)), "a field's name, a template, or an object of these"),
     "gold_only": (_LIST, "a list of fields' names, e.g. [hidden]"),
     "episode": ((Mapping,), "an object, e.g. {attempts: 3, executions: 3}"),
     "summary": ((str,), "a line of text"),
@@ -40,11 +40,12 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """How one decode of a task goes.
+    """The attempts and executions of one decode of a task.
 
     Attributes:
-        attempts: most attempts, with the verifier's feedback in between. 1: one response.
-        executions: how often a greedy episode's programs are run; its label is the majority's.
+        attempts: maximum number of attempts, with the verifier's feedback between them. 1: one
+            response.
+        executions: how often a greedy episode's programs are run; the majority is its label.
     """
 
     attempts: int = 1
@@ -53,20 +54,21 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class GapSettings:
-    """The harness's part of a task.
+    """The harness's settings of a task.
 
     Attributes:
         verifier: name of the verifier that judges responses.
         params: its parameters, e.g. ``{"rule": "first_explicit"}``.
         keep: the response rule that picks the verified sample to train on.
-        id: template of the benchmark's own id; it may repeat. None: the content alone.
-        content: fields that make two records the same problem; empty means all.
-        gold: what the verifier compares with: a field's name, a template, or an object of such.
+        id: template of the benchmark's own id, which may repeat. None: the id depends only on the
+            content.
+        content: fields whose values make two records the same problem; empty: all fields.
+        gold: the gold for the verifier: a field's name, a template, or an object of these.
             None: ``doc_to_target``.
-        gold_only: fields that only the gold is made from, such as hidden tests: they stay out of
-            a problem's record in run directories and reports.
-        episode: how one decode goes under ``gapft run``. The stock ``lm_eval`` scores one attempt.
-        summary: one line for ``gapft list tasks``.
+        gold_only: fields used only for the gold, such as hidden tests; they are left out of the
+            records in run directories and reports.
+        episode: the attempts of one decode in ``gapft run``. The stock ``lm_eval`` scores one.
+        summary: a line for ``gapft list tasks``.
     """
 
     verifier: str
@@ -80,14 +82,15 @@ class GapSettings:
     summary: str = ""
 
     def gold_of(self, document: Mapping[str, Any], target: Gold) -> Gold:
-        """The gold answer of one record.
+        """Build the gold answer of one record.
 
         Args:
-            target: what ``doc_to_target`` gives, the gold unless ``gold`` is set.
+            document: the record.
+            target: the value of ``doc_to_target``, which is the gold unless ``gold`` is set.
 
         Raises:
-            UserError: a field is missing, or the gold answer is null, empty, or none of its own
-                options.
+            UserError: a field is missing, or the gold answer is null, empty, or not among its
+                own options.
         """
         if self.gold is None:
             return refuse_empty(target)
@@ -105,31 +108,31 @@ class GapSettings:
             letters = _LETTERS[: len(options)]
             if gold["answer"] not in tuple(letters):
                 raise UserError(
-                    f"the gold answer {gold['answer']!r} is no option; expected one of "
+                    f"the gold answer {gold['answer']!r} is not an option; expected one of "
                     f"{', '.join(letters)}"
                 )
         return gold
 
 
 def refuse_empty(gold: Gold) -> Gold:
-    """Gives a gold answer back.
+    """Return the gold answer unchanged if it is not empty.
 
     Raises:
         UserError: it is null, or text without a visible character.
     """
     if gold is None or (isinstance(gold, str) and not gold.strip()):
-        found = "null" if gold is None else f"the empty text {gold!r:.40}"
+        found = "null" if gold is None else f"empty text ({gold!r:.40})"
         raise UserError(f"the gold answer is {found}; expected an answer")
     return gold
 
 
 def own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[str] | None:
-    """The benchmark's own ids of a split's records; None where there is no ``metadata.gapft.id``.
+    """Return the benchmark's own ids of a split's records; None without ``metadata.gapft.id``.
 
-    They may repeat: a field that is the same in all records makes the same id of them.
+    Ids may repeat: a field that is the same in all records gives all the same id.
 
     Raises:
-        TemplateFault: ``spec`` names no field, or makes one word of fields that differ.
+        BadTemplate: ``spec`` names no field, or gives one id although its fields differ.
     """
     if spec is None:
         return None
@@ -142,8 +145,8 @@ def own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[st
     if not names or any(d.get(n) != documents[0].get(n) for d in documents for n in names):
         raise TemplateFault(
             spec,
-            f"template {spec!r:.80} makes every id the same word, {found[0]!r:.40}; expected one "
-            f"that tells problems apart; the record has: {', '.join(sorted(documents[0]))}",
+            f"template {spec!r:.80}: every id is {found[0]!r:.40}; expected different ids for "
+            f"different problems; fields of the record: {', '.join(sorted(documents[0]))}",
         )
     return found
 
@@ -151,26 +154,26 @@ def own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[st
 def check_fields_named(
     settings: GapSettings, documents: Sequence[Mapping[str, Any]], where: str
 ) -> None:
-    """Checks that records have the fields that ``content`` and ``gold_only`` name.
+    """Check that records have the fields named in ``content`` and ``gold_only``.
 
     Raises:
-        UserError: a record lacks one of ``content``, or all records lack one of ``gold_only``.
+        UserError: a record lacks a field of ``content``, or all lack a field of ``gold_only``.
     """
     for key, names in (("content", settings.content), ("gold_only", settings.gold_only)):
         for name in names:
             lacking = [document for document in documents if name not in document]
             if lacking and (key == "content" or len(lacking) == len(documents)):
                 raise UserError(
-                    f"{where}: metadata.gapft.{key}: there is no field {name!r}; "
+                    f"{where}: metadata.gapft.{key}: unknown field {name!r}; "
                     f"{did_you_mean(str(name), lacking[0])}"
                 )
 
 
 def parse_settings(task: str, metadata: Any) -> GapSettings:
-    """Reads ``metadata: gapft:`` of a task.
+    """Read ``metadata: gapft:`` of a task.
 
     Raises:
-        UserError: it is missing, has an unknown key, a wrong type, or no verifier.
+        UserError: missing section, unknown key, wrong type, or no verifier.
     """
     where = f"{task}: metadata.gapft"
     if not isinstance(metadata, Mapping) or "gapft" not in metadata:
@@ -184,7 +187,7 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
         raise UserError(f"{where}: found {found!r:.60}, expected at least {{verifier: NAME}}")
     refuse_unknown(found, [f.name for f in fields(GapSettings)], where)
     if "verifier" not in found:
-        raise UserError(f"{where}: the key 'verifier' is missing; it names who judges responses")
+        raise UserError(f"{where}: the key 'verifier' is missing; expected a verifier's name")
     for key, value in found.items():
         kinds, expected = _KINDS[key]
         if not isinstance(value, kinds):
@@ -215,26 +218,26 @@ def _episode(section: Mapping[str, Any], where: str) -> Episode:
     return Episode(**section)
 
 
-# What a task's ``generation_kwargs`` mean under ``gapft run``: honoured, or refused by name.
+# The meaning of a task's ``generation_kwargs`` in ``gapft run``: each key is used or refused.
 #
-# lm_eval hands them to its model as they are. ``gapft run`` makes one greedy decode and K samples
-# instead, the same way on every backend, so that a key has a meaning here or none.
+# lm_eval passes them to its model unchanged. ``gapft run`` makes one greedy decode and K samples in
+# the same way on every backend, so it must know each key.
 
 
-#: lm-eval's own default for generation without ``max_gen_toks``.
+#: lm-eval's default for ``max_gen_toks``.
 DEFAULT_MAX_GEN_TOKS = 256
 
-#: lm-eval's names of the most new tokens, the first that is given wins.
+#: lm-eval's names for the maximum number of new tokens; the first one set is used.
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
-#: Settings of sampling, which are the recipe's: key -> values that change nothing.
+#: Sampling options, which the recipe sets: key -> values that have no effect.
 _SAMPLING: Mapping[str, tuple[Any, ...]] = {
     "temperature": (0,),
     "top_p": (1,),
     "top_k": (0, -1),
 }
 
-#: Settings of models that have no place in a run: key -> values that change nothing.
+#: Options that a run does not support: key -> values that have no effect.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "num_beams": (1,),
     "num_return_sequences": (1,),
@@ -252,29 +255,30 @@ _KNOWN = ("until", "do_sample", *_LENGTHS, *_SAMPLING, *_NEUTRAL)
 
 
 def greedy_decoding(options: Mapping[str, Any], search: Search, where: str) -> Decoding:
-    """The greedy deployment decode: the task's length and stop strings, no sampling.
+    """Build the greedy deployment decode: the task's length and stop strings, no sampling.
 
     Args:
-        options: the task's ``generation_kwargs``, as lm-eval completed them.
-        search: the recipe's section, whose sampling a task's own has to agree with.
+        options: the task's ``generation_kwargs``, as completed by lm-eval.
+        search: the recipe's section; sampling options of the task must agree with it.
+        where: the task, for messages.
 
     Raises:
-        UserError: a key is unknown or not honoured, or a value is none.
+        UserError: unknown or unsupported key, or invalid value.
     """
     where = f"{where}: generation_kwargs"
     refuse_unknown(options, _KNOWN, where)
     for key, value in options.items():
         if key in _SAMPLING and value not in (None, *_SAMPLING[key], getattr(search, key)):
             raise UserError(
-                f"{where}.{key}: found {value!r}, but gapft run draws its samples with "
-                f"search.{key} {getattr(search, key)}; set search.{key} to {value!r} in the "
-                "recipe, or take the key out of the task"
+                f"{where}.{key}: found {value!r}, expected {getattr(search, key)} (search.{key} "
+                f"of the recipe, used for all samples); set search.{key} to {value!r} in the "
+                "recipe, or remove the key from the task"
             )
         if key in _NEUTRAL and value not in (None, *_NEUTRAL[key]):
             raise UserError(
-                f"{where}.{key}: found {value!r}, which gapft run does not honour: it decodes "
-                "greedily, and draws samples by the recipe's temperature, top_p and top_k alone; "
-                "take it out, or name a task without it"
+                f"{where}.{key}: found {value!r}, which gapft run does not support: it decodes "
+                "greedily, and draws samples with the recipe's temperature, top_p and top_k only; "
+                "remove the key, or choose a task without it"
             )
     _check_sampling(options, where)
     return Decoding(False, _length(options, where), _stops(options.get("until"), where))
@@ -286,8 +290,8 @@ def _check_sampling(options: Mapping[str, Any], where: str) -> None:
         raise UserError(f"{where}.do_sample: found {sampled!r}, expected true or false")
     if sampled and not options.get("temperature"):
         raise UserError(
-            f"{where}.do_sample: found true without a temperature; gapft run decodes greedily and "
-            "draws K samples besides, by the recipe's section search; set it to false"
+            f"{where}.do_sample: found true without a temperature; set it to false: gapft run "
+            "decodes greedily, and draws K samples as set in the recipe's section search"
         )
 
 

@@ -1,4 +1,4 @@
-"""Jinja templates rendered as lm-eval renders them, compiled once instead of once a document."""
+"""Render Jinja templates as lm-eval does, but compile each only once, not for every document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARKS = ("{{", "{%", "{#")
 
 
 class TemplateFault(UserError):
-    """A template that cannot be rendered. Who knows the task adds its file and key."""
+    """A template that cannot be rendered; ``name_key_in_errors`` adds task, file and key."""
 
     def __init__(self, template: str, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class TemplateFault(UserError):
 
 @lru_cache(maxsize=1024)
 def _compiled(template: str, *, nulls: bool = True) -> Template:
-    """A template; without ``nulls`` one that refuses to print a null."""
+    """Compile a template; with ``nulls=False`` it refuses to print a null."""
     from gapft_harness.lm_eval_bridge.task_file.versions import environment
 
     given = environment() if nulls else environment().overlay(finalize=_no_null)
@@ -34,10 +34,10 @@ def _compiled(template: str, *, nulls: bool = True) -> Template:
 
 
 def render(template: str, document: Mapping[str, Any]) -> str:
-    """Renders a template with a document's fields; the result is lm-eval's, ten times sooner.
+    """Render a template with a document's fields, like lm-eval but about ten times faster.
 
     Raises:
-        TemplateFault: the template is malformed, or names a field that the document lacks.
+        BadTemplate: the template is malformed, or names a field that the document lacks.
     """
     try:
         return _compiled(template).render(**document)
@@ -48,10 +48,10 @@ def render(template: str, document: Mapping[str, Any]) -> str:
 
 
 def refuse_nulls(template: str, document: Mapping[str, Any]) -> None:
-    """Refuses a template that prints a null: it would come out as the text ``None``.
+    """Refuse a template that prints a null, which would become the text ``None``.
 
     Raises:
-        UserError: it does; or the template is malformed.
+        UserError: the template prints a null or is malformed.
     """
     try:
         _compiled(template, nulls=False).render(**document)
@@ -62,9 +62,9 @@ def refuse_nulls(template: str, document: Mapping[str, Any]) -> None:
 def _fault(template: str, document: Mapping[str, Any], error: Exception) -> TemplateFault:
     undefined = re.match(r"'(\w+)' is undefined", str(error))
     if undefined:
-        help_ = f"the record has no such field; {did_you_mean(undefined[1], document)}"
+        help_ = f"unknown field; {did_you_mean(undefined[1], document)}"
     else:
-        help_ = f"the record has: {', '.join(sorted(document)) or '(none)'}"
+        help_ = f"fields of the record: {', '.join(sorted(document)) or '(none)'}"
     number = getattr(error, "lineno", None)
     line = f", line {number}" if number and "\n" in template else ""
     found = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
@@ -78,27 +78,27 @@ def _no_null(value: Any) -> Any:
 
 
 def field_or_template(spec: str, document: Mapping[str, Any]) -> Any:
-    """A field's own value where ``spec`` names one, else ``spec`` rendered as a template."""
+    """Return the value of the field ``spec``, or else ``spec`` rendered as a template."""
     return document[spec] if spec in document else render(spec, document)
 
 
 def require_fields(spec: str, document: Mapping[str, Any]) -> None:
-    """Refuses what comes out as the same word for every record: a misspelt field's name, mostly.
+    """Refuse a spec that gives the same text for every record, usually a misspelt field name.
 
     Raises:
-        TemplateFault: it is neither a field of the record nor a template.
+        BadTemplate: it is neither a field of the record nor a template.
     """
     if spec not in document and not any(mark in spec for mark in _MARKS):
         raise TemplateFault(
             spec,
-            f"there is no field {spec!r}, and as a template it would be the same word for every "
-            f"record; {did_you_mean(spec, document)}; for the word itself, write "
-            f"{{{{{spec!r}}}}} in quotes",
+            f"unknown field {spec!r}, and as a template it gives the same text for every record; "
+            f"{did_you_mean(spec, document)}; for the text itself, write {{{{{spec!r}}}}} in "
+            "quotes",
         )
 
 
 def fields_of(spec: str, document: Mapping[str, Any]) -> list[str]:
-    """The fields of a record that a field's name or a template depends on."""
+    """List the fields of a record that a field's name or a template depends on."""
     if spec in document:
         return [spec]
     used = meta.find_undeclared_variables(_compiled(spec).environment.parse(spec))
@@ -107,7 +107,7 @@ def fields_of(spec: str, document: Mapping[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def compiled_templates() -> Iterator[None]:
-    """Lets lm-eval's own tasks render through ``render`` for as long as the block runs."""
+    """Make lm-eval's own tasks use ``render`` while the block runs."""
     from gapft_harness.lm_eval_bridge.task_file.versions import templating
 
     module = templating()

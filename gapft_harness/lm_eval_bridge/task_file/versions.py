@@ -1,6 +1,6 @@
-"""The class of lm-eval's generation tasks, in 0.4 and in 0.5, which lays tasks out anew.
+"""One interface to lm-eval's generation tasks of 0.4 and of 0.5, which has a new task class.
 
-In 0.5 scorers hold a task's filters and metrics, data are read when they are first asked for, and
+In 0.5, scorers hold a task's filters and metrics, data are read at the first use, and
 ``process_results`` gets a flat list of responses.
 """
 
@@ -17,13 +17,13 @@ _Base: Any = _tasks.GenerateTask if NEXT else _tasks.ConfigurableTask
 
 
 class GenerationTask(_Base):  # type: ignore[misc]
-    """What a task of ours inherits, and the names that only one of the two versions has."""
+    """The base class of ``GapTask``, with the names that only one of the versions has."""
 
-    #: The template of promptsource, which 0.5 has no more.
+    #: The template of promptsource, which 0.5 removed.
     prompt: Any = None
 
     def __init__(self, config: dict[str, Any]) -> None:
-        """Builds the task and opens its data."""
+        """Build the task and opens its data."""
         self.DATASET_PATH = config.get("dataset_path")
         super().__init__(config=config)
         if NEXT:
@@ -36,24 +36,24 @@ class GenerationTask(_Base):  # type: ignore[misc]
         return bool(self._has_metric("bypass") if NEXT else "bypass" in self._metric_fn_list)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Loads the data with these arguments, as 0.4 does; 0.5 would take the configuration's."""
+        """Load the data with these arguments as 0.4 does; 0.5 would use the configuration's."""
         if NEXT:
             self._config.dataset_kwargs = dict(dataset_kwargs or {})
         super().download(dataset_kwargs)
 
     def doc_to_target(self, doc: dict[str, Any], doc_to_target: Any = None) -> Any:
-        """A problem's answer. A field stays as it is: 0.5 would make 7 of "007"."""
+        """Return a problem's answer. A field is unchanged: 0.5 would convert "007" to 7."""
         named = self.config.doc_to_target if doc_to_target is None else doc_to_target
         if self.prompt is None and isinstance(named, str) and named in doc:
             return doc[named]
         return super().doc_to_target(doc, doc_to_target)
 
     def doc_to_prefix(self, doc: dict[str, Any]) -> Any:
-        """What a response begins with."""
+        """Return the text that a response begins with."""
         return prefix(self, doc) if NEXT else super().doc_to_prefix(doc)
 
     def process_instances(self) -> None:
-        """Scores what was generated (0.5), and keeps what is logged beside the metrics."""
+        """Score the responses (0.5), and keep the values that are only logged."""
         super().process_instances()
         for scorer in () if self.predicts_only else self.scorers:
             for one in self.instances:
@@ -62,10 +62,10 @@ class GenerationTask(_Base):  # type: ignore[misc]
 
 
 def opened(task: Any) -> None:
-    """Reads any task's data and renders one problem, which 0.4 does while it builds a task.
+    """Read a task's data and render one problem, as 0.4 does while it builds a task.
 
     Raises:
-        Exception: whatever is wrong with them, of any type.
+        Exception: any error of the data or the templates.
     """
     if NEXT:
         first = next(iter(task.eval_docs))
@@ -74,30 +74,30 @@ def opened(task: Any) -> None:
 
 
 def index(manager: Any) -> dict[str, Any]:
-    """Every name that a ``TaskManager`` knows, with where it is from."""
+    """Return the entry of every task name that a ``TaskManager`` knows."""
     return dict(manager._task_index if NEXT else manager.task_index)
 
 
 def prefix(task: Any, doc: dict[str, Any]) -> Any:
-    """What a response to a problem begins with, for any task of either version."""
+    """Return the text that a response to a problem begins with, in either version."""
     return task._resolve_field(doc, task.config.gen_prefix) if NEXT else task.doc_to_prefix(doc)
 
 
 def one_result(results: Sequence[Any]) -> Any:
-    """The responses to one problem, of ``process_results``: 0.4 nests those of several repeats."""
+    """Return the responses in ``results`` of ``process_results``; 0.4 nests several repeats."""
     return results[0] if len(results) == 1 else results
 
 
 def ensembles(task: Any) -> list[Any]:
-    """The filters of any task, each with its name and ``apply``."""
+    """List a task's filters, each with ``name`` and ``apply``."""
     return [scorer.filter for scorer in task.scorers] if NEXT else list(task._filters)
 
 
 def scored(task: Any, instance: Any, filter: str) -> tuple[Any, dict[str, Any]]:
-    """What any task makes of one response that a filter was applied to.
+    """Score one response after a filter was applied to it.
 
     Returns:
-        What the filter left, and the task's metrics by name.
+        The filtered response, and the task's metrics by name.
     """
     found = instance.filtered_resps[filter]
     if not NEXT:
@@ -115,7 +115,7 @@ def scored(task: Any, instance: Any, filter: str) -> tuple[Any, dict[str, Any]]:
 
 
 def templating() -> Any:
-    """The module that holds ``apply_template``, by which tasks render."""
+    """Return lm-eval's module with ``apply_template``, which renders templates."""
     if NEXT:
         from lm_eval.config import templates as module
     else:
@@ -124,5 +124,5 @@ def templating() -> Any:
 
 
 def environment() -> Any:
-    """lm-eval's own environment of templates."""
+    """Return lm-eval's Jinja environment."""
     return templating()._jinja_env() if NEXT else templating().env

@@ -1,1 +1,1 @@
-"""Samplers on OpenAI-compatible servers."""
+"""Samplers for OpenAI-compatible servers."""

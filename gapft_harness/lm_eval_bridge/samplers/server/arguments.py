@@ -1,4 +1,4 @@
-"""Checks of ``model_args`` for servers: what lm-eval's API models would take in silence."""
+"""Check ``model_args`` of servers, since lm-eval's API models silently accept wrong ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import urlsplit, urlunsplit
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError, did_you_mean
 
-#: lm-eval's own defaults are 1 request at once and 3 tries.
+#: lm-eval's own defaults are 1 concurrent request and 3 attempts.
 DEFAULT_CONCURRENT = 32
 DEFAULT_TRIES = 10
 DEFAULT_TIMEOUT = 300
 
-#: The end of the URL that each kind of server answers at.
+#: The end of the URL path for each kind of server.
 PATHS = {"local-completions": "/completions", "local-chat-completions": "/chat/completions"}
 
 _KNOWN = (
@@ -24,31 +24,34 @@ _KNOWN = (
     *("revision", "trust_remote_code", "verify_certificate", "ca_cert_path", "header"),
     "chat_template_args",
 )
-#: Arguments of a model that is loaded here, which a server settles by itself. They are no mistake:
-#: ``device`` is training's too, and a recipe may be turned to a server by its backend alone.
+#: Arguments of a locally loaded model, which have no effect for a server. They are not an error:
+#: training also uses ``device``, and a recipe may switch to a server by changing only its backend.
 _OF_LOCAL_MODELS = ("dtype", "device", "batch_size")
 _UNSUPPORTED = {
-    "seed": "every sample has a seed of its own, derived from search.seed",
-    "max_gen_toks": "the task says it, or search.max_gen_toks",
-    "truncate": "prompts are never cut in silence",
-    "eos_string": "the server knows where its model ends; stop strings come from the task",
-    "think_end_token": "the text would no longer be that of the generated ids",
+    "seed": "every sample has its own seed, derived from search.seed",
+    "max_gen_toks": "set it in the task or by search.max_gen_toks",
+    "truncate": "prompts are never cut silently",
+    "eos_string": "the server knows its model's end token; stop strings come from the task",
+    "think_end_token": "the text would no longer match the generated ids",
     "auth_token": "set the environment variable OPENAI_API_KEY",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ServerArguments:
-    """Model arguments of a server, checked.
+    """Checked model arguments of a server.
 
     Attributes:
         backend: ``local-completions`` or ``local-chat-completions``.
-        concurrent: requests under way at once.
-        tries: how often one request is tried, the first time included.
-        timeout: seconds of one try.
-        tokenizer: whether there is a tokenizer on this side.
-        max_length: the model's context in tokens, where the user gave it.
-        chat_template_args: passed on to the server's chat template.
+        base_url: the URL of the endpoint.
+        model: the model's name on the server.
+        concurrent: maximum number of concurrent requests.
+        attempts: maximum number of attempts for one request.
+        timeout: seconds for one attempt.
+        sends_ids: whether prompts are sent as token ids.
+        has_tokenizer: whether a tokenizer is loaded on this machine.
+        max_length: the model's context in tokens; None if the user did not set it.
+        chat_template_args: arguments for the server's chat template.
     """
 
     backend: str
@@ -68,24 +71,24 @@ class ServerArguments:
         return self.backend == "local-chat-completions"
 
     def url(self, path: str) -> str:
-        """A URL beside ``base_url``'s path: ``models`` is ``…/v1/models``."""
+        """Build the URL of another endpoint: ``models`` gives ``…/v1/models``."""
         parts = urlsplit(self.base_url)
         root = parts.path.removesuffix(PATHS[self.backend])
         return urlunsplit((parts.scheme, parts.netloc, f"{root}/{path}", parts.query, ""))
 
     @property
     def version_url(self) -> str:
-        """Where vLLM tells its version: ``/version``, above ``/v1``."""
+        """The URL of vLLM's version: ``/version``, next to ``/v1``."""
         parts = urlsplit(self.base_url)
         root = parts.path.removesuffix(PATHS[self.backend]).removesuffix("/v1")
         return urlunsplit((parts.scheme, parts.netloc, f"{root}/version", parts.query, ""))
 
 
 def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
-    """Checks what lm-eval does not: it ignores arguments that it does not know.
+    """Check arguments; lm-eval ignores unknown ones.
 
     Raises:
-        UserError: names the argument, what was found and what was expected.
+        UserError: invalid argument; the message has the name, the value and what was expected.
     """
     args = {
         key: value
@@ -104,7 +107,7 @@ def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
     model = args.get("model") or args.get("pretrained")
     if not isinstance(model, str):
         raise UserError(
-            f"model.args: model: found {model!r}; expected the name that the server gives its model"
+            f"model.args: model: found {model!r}; expected the model's name on the server"
         )
     tokenizer = _tokenizer(args.get("tokenizer_backend", "auto"))
     chat = backend == "local-chat-completions"
@@ -129,14 +132,14 @@ def _tokenizer(backend: Any) -> bool:
     if backend in ("auto", "huggingface"):
         return True
     raise UserError(
-        f"model.args: tokenizer_backend: found {backend!r}; expected huggingface, or None where "
-        "there is no tokenizer on this side"
+        f"model.args: tokenizer_backend: found {backend!r}; expected huggingface, or None if "
+        "there is no tokenizer on this machine"
     )
 
 
 def _base_url(backend: str, url: Any) -> str:
     end = PATHS[backend]
-    expected = f"expected the whole URL of the server's {end}, as http://HOST:8000/v1{end}"
+    expected = f"expected the complete URL of the server's {end}, as http://HOST:8000/v1{end}"
     if not isinstance(url, str):
         raise UserError(f"model.args: base_url: found {url!r}; {expected}")
     parts = urlsplit(url)

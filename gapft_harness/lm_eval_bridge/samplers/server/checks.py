@@ -1,4 +1,4 @@
-"""What a server is and can do, asked before anything expensive starts."""
+"""Check a server and its abilities before anything expensive starts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     read_reply,
 )
 
-#: Fields beyond OpenAI's. They put every sampling setting into the request: vLLM takes those that
-#: a request leaves out from the model's generation_config, a repetition penalty even for greedy
-#: decodes. ``top_k`` -1 means none in vLLM and SGLang alike.
+#: Fields beyond OpenAI's, which set every sampling option in the request: vLLM takes missing ones
+#: from the model's generation_config, for example a repetition penalty even for greedy decodes.
+#: ``top_k`` -1 means no limit in both vLLM and SGLang.
 EXTENSIONS: Mapping[str, Any] = {
     "return_token_ids": True,
     "top_k": -1,
@@ -30,13 +30,13 @@ EXTENSIONS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server told of itself.
+    """The properties of a server.
 
     Attributes:
-        models: the entries of its ``/v1/models``; None where it has no such list.
-        version: what its ``/version`` says; None where it says nothing.
-        extended: whether it takes the fields of ``EXTENSIONS``.
-        token_ids: whether it returns the ids that it generated.
+        models: the entries of its ``/v1/models``; None without such a list.
+        version: the version from ``/version``; None without one.
+        has_extensions: whether it accepts the fields of ``EXTENSIONS``.
+        has_token_ids: whether it returns the generated ids.
     """
 
     models: tuple[Mapping[str, Any], ...] | None
@@ -45,7 +45,7 @@ class ServerFacts:
     token_ids: bool
 
     def model(self, name: str) -> Mapping[str, Any]:
-        """The entry of one model; empty where there is none."""
+        """Find the entry of a model; empty without one."""
         return next((entry for entry in self.models or () if entry["id"] == name), {})
 
 
@@ -55,15 +55,17 @@ def examine(
     probe: Mapping[str, Any],
     decode: Callable[[Sequence[int]], str] | None,
 ) -> ServerFacts:
-    """Asks the server for its models and version, and for one short greedy response.
+    """Ask the server for its models and version, and for one short greedy response.
 
     Args:
-        probe: the payload of the short response, without ``EXTENSIONS``.
-        decode: gives the text of ids by the tokenizer on this side, if there is one.
+        client: the client.
+        arguments: the checked model arguments.
+        probe: the payload for the short response, without ``EXTENSIONS``.
+        decode: returns the text of ids by the local tokenizer; None without one.
 
     Raises:
-        UserError: no server there, a wrong path, key or model, no OpenAI reply, or a tokenizer
-            that is not the served model's.
+        UserError: no server, a wrong path, key or model, an invalid reply, or a tokenizer that is
+            not the served model's.
     """
     models = check_model(client, arguments)
     try:
@@ -84,16 +86,16 @@ def examine(
 def check_model(
     client: ServerClient, arguments: ServerArguments
 ) -> tuple[Mapping[str, Any], ...] | None:
-    """Looks for the model in the server's list; gives the list, or None where there is none.
+    """Check that the server lists the model; return the list, or None without one.
 
     Raises:
-        UserError: no server there, or it refuses the key or has no such model.
+        UserError: no server, a refused key, or an unknown model.
     """
     models = _list_models(client, arguments)
     if models is not None and arguments.model not in [entry["id"] for entry in models]:
         names = [str(entry["id"]) for entry in models]
         raise UserError(
-            f"{_shown(arguments)}: serves no model {arguments.model!r}; "
+            f"{_shown(arguments)}: unknown model {arguments.model!r}; "
             f"{did_you_mean(arguments.model, names)}; set model.args.model"
         )
     return models
@@ -115,31 +117,32 @@ def _list_models(
 
 
 def _explained(arguments: ServerArguments, error: ServerError) -> UserError:
-    """A failed check as one sentence that says what to do."""
+    """Build the error for a failed check, with a remedy."""
     where, end = _shown(arguments), PATHS[arguments.backend]
     said = f" ({error.detail})" if error.detail else ""
     if error.status in (401, 403):
         remedy = f"refuses the key{said}; set the environment variable {KEY_VARIABLE}"
     elif error.status == 404:
         remedy = (
-            f"has nothing at this path, or no such model{said}; expected the whole URL of the "
+            f"path or model not found{said}; expected the complete URL of the "
             f"server's {end}, as http://HOST:8000/v1{end}"
         )
     elif error.status == 405:
-        remedy = f"takes no requests at this path{said}; expected one that ends in {end}"
+        remedy = f"no requests accepted at this path{said}; expected a path that ends in {end}"
     elif error.what in ("no JSON", "no OpenAI reply"):
         remedy = (
-            f"gives no OpenAI reply{said}; is it an OpenAI-compatible server, and the path right?"
+            f"the reply has not OpenAI's form{said}; check that this is an OpenAI-compatible "
+            "server and that the path is right"
         )
     elif error.what == "no connection" and (proxy := find_proxy(arguments.base_url)) is not None:
         remedy = (
             f"cannot be reached through the proxy {without_credentials(proxy)}{said}, which "
-            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names; correct it, or name the server in NO_PROXY"
+            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY sets; correct it, or add the server to NO_PROXY"
         )
     elif error.what == "no connection":
         remedy = f"cannot be reached{said}; start the server, or correct model.args.base_url"
     else:
-        remedy = f"failed on a first short request: {error.what}{said}; look at the server's log"
+        remedy = f"the first short request failed: {error.what}{said}; see the server's log"
     return UserError(f"{where}: {remedy}")
 
 
@@ -148,16 +151,16 @@ def _check_tokenizer(
     reply: ServerReply,
     decode: Callable[[Sequence[int]], str] | None,
 ) -> None:
-    """Compares the server's text of its ids with ours: another tokenizer gives another text."""
+    """Compare the server's text with the local decoding of its ids, to find a wrong tokenizer."""
     ids = reply.ids_of_text(decode)
     if decode is None or ids is None:
         return
-    # At the borders, tokenizers differ by a space or half a character between one call and many.
+    # At the borders, decoding token by token may differ by a space or half a character.
     ours, theirs = (text.strip("\ufffd").strip() for text in (decode(ids), reply.text))
     if ours != theirs:
         raise UserError(
-            f"{_shown(arguments)}: the tokenizer given here reads the server's ids as {ours!r}, "
-            f"the server as {theirs!r}; set model.args.tokenizer to that of the served model"
+            f"{_shown(arguments)}: wrong tokenizer: it decodes the server's ids to {ours!r}, the "
+            f"server to {theirs!r}; set model.args.tokenizer to that of the served model"
         )
 
 

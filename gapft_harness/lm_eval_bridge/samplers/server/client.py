@@ -1,7 +1,7 @@
-"""Requests to a server: many at once, each tried again until it succeeds or a bound is reached.
+"""Send concurrent requests to a server, each with retries up to a limit.
 
-lm-eval's own client gives up after a few tries, ignores ``Retry-After``, and loses every finished
-request of a call with the first one that fails. Only its payloads and headers are used here.
+lm-eval's own client gives up after a few attempts, ignores ``Retry-After``, and loses all finished
+requests of a call when one fails. Only its payloads and headers are used.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from gapft_harness.lm_eval_bridge.samplers.server.replies import (
 
 Reply = TypeVar("Reply")
 
-#: Statuses of a server that is there and has no time.
+#: Statuses of a server that is running but busy.
 _BUSY = (429, 503)
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How a failed request is tried again.
+    """How a failed request is retried.
 
     Attributes:
-        tries: how often in all.
-        first: seconds before the second try; doubled each time, with up to as much at random.
-        longest: seconds, the most that doubling leads to.
+        attempts: maximum number of attempts.
+        first_wait_s: seconds before the second attempt; doubled each time, plus a random time of
+            at most ``first_wait_s``.
+        longest_wait_s: maximum of the doubled time in seconds.
     """
 
     tries: int
@@ -64,13 +65,13 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes(Generic[Reply]):
-    """What became of some requests, in their order.
+    """The outcomes of some requests, in their order.
 
     Attributes:
-        replies: None where a request failed, was not sent, or does not fit.
-        errors: the last error of each request that failed, by its place.
-        too_long: the places of requests that do not fit the model's context.
-        unsent: how many were never sent, since another had failed for good.
+        replies: None for a request that failed, was not sent, or does not fit.
+        errors: the last error of each failed request, by its index.
+        too_long: the indices of requests that do not fit the model's context.
+        unsent: number of requests not sent because another one had failed.
     """
 
     replies: list[Reply | None]
@@ -80,13 +81,13 @@ class Outcomes(Generic[Reply]):
 
     @property
     def counts(self) -> str:
-        """The failures by kind: ``status 503 (2), timeout (1)``."""
+        """Count of failures by kind: ``status 503 (2), timeout (1)``."""
         kinds = Counter(error.what for error in self.errors.values())
         return ", ".join(f"{what} ({count})" for what, count in kinds.most_common())
 
 
 class ServerClient:
-    """Talks JSON to one server. Each call opens connections of its own."""
+    """Sends JSON to one server. Each call opens its own connections."""
 
     def __init__(
         self,
@@ -96,11 +97,13 @@ class ServerClient:
         patience: Patience,
         ssl: Any = True,
     ) -> None:
-        """Notes how to talk; nothing is sent.
+        """Store the settings; nothing is sent.
 
         Args:
-            headers: sent with every request; the key in ``Authorization`` is cut from messages.
-            timeout: seconds for one try.
+            headers: sent with every request; the key in ``Authorization`` is removed from messages.
+            timeout: seconds for one attempt.
+            concurrent: maximum number of concurrent requests.
+            retry_policy: how failed requests are retried.
             ssl: True, False (certificates are not checked) or an ``ssl.SSLContext``.
         """
         self._headers = dict(headers)
@@ -113,20 +116,22 @@ class ServerClient:
     def post_all(
         self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
     ) -> Outcomes[Reply]:
-        """Posts every payload; a request that fails is tried again, the others go on meanwhile.
+        """Post all payloads concurrently, with retries.
 
-        One that does not fit the model's context is noted, and stops nothing.
-        Once one has failed for good, those not yet sent are left; those under way finish.
+        A request that does not fit the model's context does not stop the others. After a request
+        has finally failed, no more requests are sent; those already sent are completed.
 
         Args:
-            read: makes a reply of the bytes that came back; raises ``ServerError``.
+            url: the endpoint.
+            payloads: JSON values.
+            read: parses the bytes of a reply; raises ``ServerError``.
         """
         return asyncio.run(self._post_all(url, payloads, read))
 
     def once(
         self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any = None
     ) -> Reply:
-        """One request, tried again only where the server is busy.
+        """Send one request; retry only if the server is busy.
 
         Raises:
             ServerError: it failed.
@@ -150,7 +155,7 @@ class ServerClient:
         async def one(place: int, session: aiohttp.ClientSession) -> None:
             nonlocal unsent
             # A request keeps its place while it waits for its next try: a server in trouble
-            # gets fewer requests at once.
+            # gets fewer concurrent requests.
             async with places:
                 if outcomes.errors:
                     unsent += 1
@@ -177,7 +182,7 @@ class ServerClient:
     async def _patiently(
         self, request: Callable[[], Awaitable[Reply]], only: Sequence[int] = ()
     ) -> Reply:
-        """One request with its retries; ``only``, if given, are the statuses worth one."""
+        """Send a request with retries; ``statuses`` limits retries to these statuses."""
 
         def again(error: BaseException) -> bool:
             return isinstance(error, PassingError) and (not only or error.status in only)
@@ -201,13 +206,13 @@ class ServerClient:
         payload: Any,
         read: Callable[[bytes], Reply],
     ) -> Reply:
-        """One try.
+        """Send a request once.
 
         Raises:
-            ServerError: it failed; ``PassingError`` where another try may succeed.
+            ServerError: it failed; ``TemporaryError`` if another attempt may succeed.
         """
         while (pause := self._closed_until - time.monotonic()) > 0:
-            # Not all in the same moment when the server opens again.
+            # Spread the requests over time when the pause ends.
             await asyncio.sleep(pause + random.uniform(0, self._patience.first))
         proxy = find_proxy(url)
         try:
@@ -216,7 +221,7 @@ class ServerClient:
                 if response.status >= 400:
                     raise self._refused(response.status, response.headers, body)
         except TimeoutError as error:
-            raise PassingError("timeout", f"no whole reply within {self._timeout:g} s") from error
+            raise PassingError("timeout", f"no reply within {self._timeout:g} s") from error
         except aiohttp.ClientConnectorError as error:
             raise PassingError("no connection", self._clean(str(error))) from error
         except aiohttp.ClientHttpProxyError as error:
@@ -233,12 +238,12 @@ class ServerClient:
     def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
         error = refused(status, headers, self._clean(message_of(body)))
         if isinstance(error, PassingError):
-            # All requests share the limit that this one ran into.
+            # The limit that this request reached holds for all requests.
             self._closed_until = max(self._closed_until, time.monotonic() + error.retry_after)
         return error
 
     def _clean(self, text: str) -> str:
-        """One short line, without any key that we sent."""
+        """Return a text as one short line, without the key."""
         secret = self._headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if secret:
             text = text.replace(secret, "***")
@@ -246,14 +251,13 @@ class ServerClient:
 
 
 def find_proxy(url: str) -> str | None:
-    """Return the proxy through which a URL is asked for; None: it is asked for directly.
+    """Return the proxy for a URL; None for a direct connection.
 
-    ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``ALL_PROXY`` name proxies, and ``NO_PROXY`` hosts that need
-    none, in large or small letters, as ``requests`` and ``curl`` read them. A server on this
-    machine is always asked directly.
+    Reads ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` (in upper or lower case)
+    as ``requests`` and ``curl`` do. A server on this machine never uses a proxy.
 
     Raises:
-        UserError: the proxy is neither http nor https.
+        UserError: the proxy's scheme is not http or https.
     """
     host = urlsplit(url).hostname or ""
     if is_on_this_machine(host):
@@ -264,15 +268,15 @@ def find_proxy(url: str) -> str | None:
     proxy = prepend_scheme_if_needed(proxy, "http")
     if urlsplit(proxy).scheme not in ("http", "https"):
         raise UserError(
-            f"server {without_credentials(url)}: the environment names the proxy "
-            f"{without_credentials(proxy)}; expected http://HOST:PORT in HTTP_PROXY, HTTPS_PROXY "
-            "or ALL_PROXY; or name the server in NO_PROXY to ask it directly"
+            f"server {without_credentials(url)}: found the proxy {without_credentials(proxy)} in "
+            "the environment; expected http://HOST:PORT in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; "
+            "or add the server to NO_PROXY to connect directly"
         )
     return str(proxy)
 
 
 def is_on_this_machine(host: str) -> bool:
-    """Whether a host is localhost, by name or by address."""
+    """Return whether a host is localhost, by name or address."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -285,10 +289,10 @@ def is_on_this_machine(host: str) -> bool:
 def client_of(
     settings: SamplerSettings, arguments: ServerArguments, patience: Patience
 ) -> ServerClient:
-    """The client of a sampler: its key out of the environment, all else out of ``model_args``.
+    """Build a sampler's client, with the key from the environment, the rest from ``model_args``.
 
     Raises:
-        UserError: ``ca_cert_path`` is no file.
+        UserError: ``ca_cert_path`` is not a file.
     """
     key = os.environ.get(KEY_VARIABLE, "")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -303,12 +307,12 @@ def client_of(
 
 
 def _ssl(args: Mapping[str, Any]) -> Any:
-    """What aiohttp takes for ``ssl``: as lm-eval's ``verify_certificate`` and ``ca_cert_path``."""
+    """Return aiohttp's ``ssl`` for lm-eval's ``verify_certificate`` and ``ca_cert_path``."""
     if not args.get("verify_certificate", True):
         return False
     path = args.get("ca_cert_path")
     if path is None:
         return True
     if not os.path.isfile(path):
-        raise UserError(f"model.args: ca_cert_path: no file {path!r}; expected a PEM file")
+        raise UserError(f"model.args: ca_cert_path: file {path!r} not found; expected a PEM file")
     return ssl.create_default_context(cafile=path)

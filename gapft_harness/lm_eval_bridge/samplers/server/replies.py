@@ -1,7 +1,7 @@
-"""What an OpenAI-compatible server answers: one reply's text, its end, and token ids if it has any.
+"""Read the replies of an OpenAI-compatible server: text, finish reason, and token ids if present.
 
-Token ids are those of vLLM's ``return_token_ids`` (read in vllm 0.32.0): ``token_ids`` of a choice
-holds all generated ids, those of the end and of the stop string included; ``stop_reason`` is the
+Token ids are those of vLLM's ``return_token_ids`` (as in vllm 0.32.0): ``token_ids`` of a choice
+has all generated ids, including those of the end and of the stop string; ``stop_reason`` is the
 stop string, the id that ended the text, or null for the model's end of sequence.
 """
 
@@ -18,14 +18,14 @@ from typing import Any
 from gapft_harness.core.text import whole
 from gapft_harness.lm_eval_bridge.samplers.endings import ids_of_text
 
-#: Statuses that say nothing of the request itself: it may well succeed later.
+#: Statuses of temporary failures: the same request may succeed later.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
-#: Statuses by which servers refuse a prompt beyond their model's context, and what they then say:
-#: OpenAI and vLLM "maximum context length", vLLM's engine "maximum model length", SGLang "context
-#: length", llama.cpp "context size".
+#: Statuses of a prompt beyond the model's context, and the texts in these errors: OpenAI and vLLM
+#: "maximum context length", vLLM's engine "maximum model length", SGLang "context length",
+#: llama.cpp "context size".
 _REFUSING = frozenset({400, 413, 422})
 _CONTEXT = re.compile(r"context (length|size|window)|maximum model length", re.IGNORECASE)
-#: A server that wants us to wait longer than this, in seconds, is treated as one that is down.
+#: If a server asks to wait longer than this (seconds), the request fails.
 LONGEST_RETRY_AFTER = 900.0
 
 
@@ -33,9 +33,9 @@ class ServerError(Exception):
     """A request that failed.
 
     Attributes:
-        status: the HTTP status, or None where no whole reply came back.
-        what: the failure in a few words, for counting: ``status 503``, ``timeout``, …
-        detail: what the server said, shortened; may be empty.
+        status: the HTTP status; None without a complete reply.
+        summary: the failure in a few words, for counting: ``status 503``, ``timeout``, …
+        detail: the server's message, shortened; may be empty.
     """
 
     def __init__(self, what: str, detail: str = "", status: int | None = None) -> None:
@@ -46,36 +46,34 @@ class ServerError(Exception):
 
 
 class PassingError(ServerError):
-    """A failure worth another try; ``retry_after`` is the wait in seconds that was asked for."""
+    """A failure worth a retry; ``retry_after`` is the wait in seconds that the server asked for."""
 
     retry_after: float = 0.0
 
 
 class TooLongError(ServerError):
-    """The prompt and the new tokens do not fit the model's context."""
+    """The prompt with the new tokens does not fit the model's context."""
 
 
 def refused(status: int, headers: Mapping[str, str], detail: str) -> ServerError:
-    """The error that an HTTP status from 400 stands for; ``PassingError`` if it may pass."""
+    """Build the error for an HTTP status from 400; ``TemporaryError`` if a retry may succeed."""
     if status in _REFUSING and _CONTEXT.search(detail):
         return TooLongError(f"status {status}", detail, status)
     if status not in _PASSING:
         return ServerError(f"status {status}", detail, status)
     asked = retry_after(headers.get("Retry-After", ""))
     if asked > LONGEST_RETRY_AFTER:
-        return ServerError(
-            f"status {status}", f"it asks to wait for {asked:.0f} s; {detail}", status
-        )
+        return ServerError(f"status {status}", f"it asks to wait {asked:.0f} s; {detail}", status)
     error = PassingError(f"status {status}", detail, status)
     error.retry_after = asked
     return error
 
 
 def from_json(body: bytes) -> Any:
-    """The JSON value of a reply, its texts ``whole``.
+    """Parse a reply as JSON; lone surrogates in its texts are replaced (``core.text.whole``).
 
     Raises:
-        PassingError: it is none, or its end is missing.
+        TemporaryError: it is not JSON, or it is truncated.
     """
     try:
         return whole(json.loads(body))
@@ -84,7 +82,7 @@ def from_json(body: bytes) -> Any:
 
 
 def retry_after(value: str) -> float:
-    """Seconds that a ``Retry-After`` header asks for: a number or a date; 0 where it says neither.
+    """Parse a ``Retry-After`` header (a number or a date) to seconds; 0 if it is neither.
 
     >>> retry_after("2")
     2.0
@@ -102,7 +100,7 @@ def retry_after(value: str) -> float:
 
 
 def message_of(body: bytes) -> str:
-    """What a server's error reply says, in OpenAI's form, in FastAPI's, or as it is."""
+    """Read the message of an error reply in OpenAI's form, in FastAPI's, or as plain text."""
     text = body.decode("utf-8", "replace")
     try:
         found = whole(json.loads(text))
@@ -124,10 +122,10 @@ class ServerReply:
     """One generated text.
 
     Attributes:
-        text: without its stop string.
+        text: the text without its stop string.
         finish_reason: ``stop``, ``length`` or ``unknown``.
-        prompt_ids: the ids that the server generated on; None where it does not say.
-        token_ids: all generated ids, see above; None where the server does not say.
+        prompt_ids: the prompt's ids on the server; None if it does not return them.
+        token_ids: all generated ids, see above; None if the server does not return them.
         stop: the stop string that ended the text; None for any other end.
     """
 
@@ -138,10 +136,10 @@ class ServerReply:
     stop: str | None
 
     def ids_of_text(self, decode: Callable[[Sequence[int]], str] | None) -> tuple[int, ...] | None:
-        """The ids that make up ``text``, or None where that cannot be known exactly.
+        """Return the ids of ``text``, or None if they cannot be found exactly.
 
         Args:
-            decode: gives the text of ids, special tokens left out; needed after a stop string.
+            decode: returns the text of ids without special tokens; needed after a stop string.
         """
         if self.token_ids is None:
             return None
@@ -151,11 +149,11 @@ class ServerReply:
 
 
 def read_reply(reply: bytes) -> ServerReply:
-    """Reads the reply to a completion or chat completion of one choice.
+    """Read the reply to a completion or chat completion with one choice.
 
     Raises:
-        PassingError: it is torn or has no such form, or the server broke the generation off.
-        ServerError: the server keeps a part of the generated text apart.
+        TemporaryError: it is truncated or malformed, or the server aborted the generation.
+        ServerError: the server separates a part of the generated text.
     """
     body = from_json(reply)
     try:
@@ -168,13 +166,13 @@ def read_reply(reply: bytes) -> ServerReply:
     if message is not None and any(message.get(key) for key in _REASONING):
         raise ServerError(
             "reasoning apart",
-            "the server splits reasoning off the text; start it without a reasoning parser",
+            "the server separates reasoning from the text; start it without a reasoning parser",
         )
     if finish in ("abort", "error"):
         raise PassingError("aborted", f"finish_reason {finish!r}")
     if text is not None and not isinstance(text, str):
         raise PassingError("no OpenAI reply", f"its text is {str(text)[:80]!r}")
-    # Ids are trusted where the server also says what ended them.
+    # Ids are exact only if the server also returns the reason for the end.
     exact = "stop_reason" in choice
     stop = choice.get("stop_reason")
     return ServerReply(

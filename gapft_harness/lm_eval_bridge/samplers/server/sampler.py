@@ -1,4 +1,4 @@
-"""Samplers on OpenAI-compatible servers, through lm-eval's API models."""
+"""Samplers for OpenAI-compatible servers, through lm-eval's API models."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ logger = logging.getLogger(__name__)
 class ServerSampler:
     """A model behind ``/v1/completions`` or ``/v1/chat/completions``.
 
-    Every sample is a request with a seed of its own. Whether the same seed gives the same sample
-    again is the server's affair: vLLM's arithmetic depends on what else is in its batch.
+    Every sample is a request with its own seed. Whether the same seed gives the same sample again
+    depends on the server: vLLM's rounding depends on the other requests in its batch.
     """
 
     def __init__(
         self, settings: SamplerSettings, adapter: Adapter | None, patience: Patience | None = None
     ) -> None:
-        """Checks arguments and server, and has the server load the adapter if there is one.
+        """Check arguments and server, and make the server load the adapter if there is one.
 
         Args:
             settings: ``model_args`` as for ``lm_eval --model local-completions``; see
                 docs/samplers.md for the defaults that differ.
-            adapter: a PEFT folder that the server must see too, or None for the source model.
-            patience: how failed requests are tried again; by default ``max_retries`` times.
+            adapter: a PEFT folder that the server can read, or None for the source model.
+            retry_policy: how failed requests are retried; default: ``max_retries`` attempts.
 
         Raises:
-            UserError: a wrong argument; no server, or one that is not OpenAI-compatible, lacks
-                the model, refuses the key or cannot serve the adapter; no tokenizer.
+            UserError: invalid argument; no server, or one that is not OpenAI-compatible, lacks
+                the model, refuses the key or cannot serve the adapter; missing tokenizer.
         """
         arguments = _checked(settings)
         self._settings = settings
@@ -80,7 +80,8 @@ class ServerSampler:
         self._facts = examine(self._client, arguments, self._payloads.probe(), decode)
         if arguments.chat and arguments.chat_template_args and not self._facts.extended:
             raise UserError(
-                f"model.args: chat_template_args: the server {self._url} takes none; leave them out"
+                f"model.args: chat_template_args: not supported by the server {self._url}; remove "
+                "them"
             )
         self._adapter = adapter
         self._weights = weights_hash(Path(adapter.path)) if adapter else None
@@ -95,19 +96,19 @@ class ServerSampler:
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order; see ``protocols.Sampler``.
+        """Generate the responses to every request, in order; see ``protocols.Sampler``.
 
-        A prompt that does not fit gets ``beyond_context``. Where its length or the context is not
-        known here it is sent, and the server says so.
+        A prompt that does not fit gets ``beyond_context``. If its length or the context is
+        unknown, it is sent, and the server's reply decides.
 
         Raises:
-            UserError: the server refuses a request for good.
-            GapftError: requests failed as often as they are tried.
+            UserError: the server refuses a request permanently.
+            GapftError: requests failed in all attempts.
         """
         if decoding.top_k and not self._facts.extended:
             raise UserError(
-                f"search.top_k is {decoding.top_k}, but the server {self._url} refuses top_k; "
-                "set it to 0"
+                f"search.top_k: found {decoding.top_k}, but the server {self._url} does not "
+                "support top_k; set it to 0"
             )
         prompts = [self._payloads.prompt(request) for request in requests]
         fits = self._fits(requests, prompts, decoding)
@@ -133,7 +134,7 @@ class ServerSampler:
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Server, model and settings; never a key."""
+        """Return server, model and settings, without the key."""
         card = self._facts.model(self._arguments.model)
         return {
             "backend": self._settings.backend,
@@ -164,13 +165,13 @@ class ServerSampler:
         }
 
     def close(self) -> None:
-        """Takes an adapter that this sampler loaded off the server."""
+        """Unload the adapter from the server if this sampler loaded it."""
         if self._model.startswith(OURS):
             try:
                 unload_adapter(self._client, self._arguments, self._model)
             except ServerError as error:
                 logger.warning(
-                    "%s: still holds the adapter %s: %s", self._url, self._model, error.what
+                    "%s: cannot unload the adapter %s: %s", self._url, self._model, error.what
                 )
 
     def _tokens_from(self) -> str:
@@ -189,7 +190,7 @@ class ServerSampler:
         decoding: Decoding,
         report: ReportGeneration,
     ) -> list[ServerReply | None]:
-        """The replies; None to what does not fit the context."""
+        """Send requests and return the replies; None for prompts that do not fit the context."""
         finished = tokens = 0
 
         def read(body: bytes) -> ServerReply:
@@ -208,19 +209,19 @@ class ServerSampler:
         return outcomes.replies
 
     def _require_room(self, decoding: Decoding) -> None:
-        """A server that refused a prompt for its length must take a short one.
+        """Check that the server accepts a short prompt, after it refused one for its length.
 
         Raises:
-            UserError: it does not, so it is the new tokens that leave no room for any prompt.
+            UserError: it refuses, so ``max_gen_toks`` leaves no room for any prompt.
         """
         prompt, extended = self._payloads.prompt(SHORT), self._facts.extended
         payload = self._payloads.generation(self._model, prompt, decoding, 0, extended=extended)
         outcomes = self._client.post_all(self._arguments.base_url, [payload], read_reply)
         if outcomes.too_long:
             raise UserError(
-                f"search.max_gen_toks is {decoding.max_gen_toks}: the server {self._url} refuses "
-                "even a short prompt beside so many new tokens, as beyond its model's context; "
-                "lower it"
+                f"search.max_gen_toks: found {decoding.max_gen_toks}; the server {self._url} "
+                "refuses even a short prompt with so many new tokens, since they exceed its "
+                "model's context; lower it"
             )
         if outcomes.errors:
             raise self._failure([SHORT], outcomes)
@@ -231,23 +232,23 @@ class ServerSampler:
             if not isinstance(error, PassingError):
                 said = f" ({error.detail})" if error.detail else ""
                 return UserError(
-                    f"server {self._url}: refuses a request for problem "
+                    f"server {self._url}: refused a request for problem "
                     f"{asked[place].problem_id}: {error.what}{said}"
                 )
         last = list(outcomes.errors.values())[-1]
         finished = sum(reply is not None for reply in outcomes.replies)
         return GapftError(
             f"server {self._url}: {len(outcomes.errors)} of {len(outcomes.replies)} requests of "
-            f"a chunk failed, each {self._tries} times: {outcomes.counts}"
-            f"{f'; the last: {last.detail}' if last.detail else ''}. {finished} had finished and "
-            f"{outcomes.unsent} were not sent. All earlier chunks are kept; run the same command "
-            "when the server answers again"
+            f"a chunk failed in each of {self._tries} attempts: {outcomes.counts}"
+            f"{f'; the last: {last.detail}' if last.detail else ''}. {finished} finished and "
+            f"{outcomes.unsent} were not sent. All earlier chunks are kept: run the same command "
+            "again when the server is available"
         )
 
     def _fits(
         self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
     ) -> list[bool]:
-        """Which prompts fit the server's context, as far as it and their ids are known."""
+        """Return for each prompt whether it fits the context; True if that is unknown."""
         context = self._arguments.max_length or self._facts.model(self._arguments.model).get(
             "max_model_len"
         )
@@ -261,7 +262,7 @@ class ServerSampler:
     def _generated(
         self, request: Request, prompt: Any, answers: Sequence[ServerReply | None]
     ) -> Generated:
-        """One request's replies as its answer, with the best token ids to be had."""
+        """Build the result of one request from its replies, with the most exact token ids."""
         replies = [reply for reply in answers if reply is not None]
         if len(replies) < len(answers):
             return beyond_context(request)
@@ -287,46 +288,46 @@ class ServerSampler:
 
 
 def find_model(settings: SamplerSettings) -> None:
-    """Check the arguments, and that a server is there and lists the model; generate nothing.
+    """Check the arguments and that the server lists the model; generate nothing.
 
     Args:
-        settings: as ``ServerSampler`` gets them.
+        settings: the sampler's settings.
 
     Raises:
-        UserError: as ``ServerSampler``, but for what only a response shows.
+        UserError: as in ``ServerSampler``, except errors that only a response shows.
     """
     arguments = _checked(settings)
     check_model(client_of(settings, arguments, Patience(1)), arguments)
 
 
 def renders_chats(settings: SamplerSettings) -> bool:
-    """Check whether prompts are chats where the recipe does not say.
+    """Return whether prompts are chats if the recipe does not set it.
 
-    A chat server's always are; otherwise the tokenizer on this side decides, if there is one.
+    With a chat server they always are; otherwise the local tokenizer decides, if there is one.
 
     Args:
-        settings: of the sampler.
+        settings: the sampler's settings.
 
     Raises:
-        UserError: a wrong argument, or no such tokenizer.
+        UserError: invalid argument, or tokenizer not found.
     """
     arguments = check_arguments(settings.backend, settings.model_args)
     return arguments.chat or (arguments.tokenizer and has_chat_template(settings))
 
 
 def _checked(settings: SamplerSettings) -> ServerArguments:
-    """The arguments, checked; and prompts are sent as ids where start tokens are set."""
+    """Check the arguments, and that prompts are sent as ids if start tokens are set."""
     arguments = check_arguments(settings.backend, settings.model_args)
     if settings.start_tokens is not None and not arguments.tokenized:
         raise UserError(
-            f"model.start_tokens is {settings.start_tokens}, but prompts are sent as text, and the "
-            "server sets their start tokens: leave tokenizer_backend and tokenized_requests out "
-            "of model.args, so that token ids are sent, or leave model.start_tokens out"
+            f"model.start_tokens: found {settings.start_tokens}, but prompts are sent as text and "
+            "the server adds the start tokens; remove tokenizer_backend and tokenized_requests "
+            "from model.args, so that token ids are sent, or remove model.start_tokens"
         )
     return arguments
 
 
-#: Begins the names of adapters that we load.
+#: Prefix of the names of adapters that this package loads.
 OURS = "gapft:"
 
 
@@ -338,23 +339,28 @@ def serve_adapter(
     weights: str,
     rank: int,
 ) -> str:
-    """Makes the server answer with an adapter.
+    """Find an adapter on the server, or load it.
 
-    An adapter that the server was started with is known by its folder (``root`` in vLLM's list of
+    An adapter that the server was started with is found by its folder (``root`` in vLLM's list of
     models). Any other is loaded by vLLM's ``/v1/load_lora_adapter``; server and run must see the
-    same folder. One that another sampler loaded is left to it: it is taken away when that one ends.
+    same folder. Adapters that another sampler loaded are not used, since it will unload them.
 
     Args:
-        adapter: the adapter; that it fits the model has been checked.
+        client: the client.
+        arguments: the checked model arguments.
+        facts: the server's properties.
+        adapter: the adapter, checked against the model.
+        weights: hash of its weights.
+        rank: its highest rank.
 
     Returns:
-        The name to ask for.
+        The adapter's name on the server.
 
     Raises:
-        UserError: the server does neither; the message says how to start it.
+        UserError: the server can do neither; the message shows how to start it.
     """
     folder = Path(adapter.path).resolve()
-    # another name each time: what we load, nobody else takes away
+    # a different name each time, so that no other sampler unloads this adapter
     ours = f"{OURS}{adapter.name}:{weights[:16]}:{secrets.token_hex(4)}"
     for entry in facts.models or ():
         name = str(entry["id"])
@@ -374,10 +380,10 @@ def serve_adapter(
 
 
 def unload_adapter(client: ServerClient, arguments: ServerArguments, name: str) -> None:
-    """Takes an adapter that we loaded away again.
+    """Unload an adapter that this package loaded.
 
     Raises:
-        ServerError: the server did not.
+        ServerError: the request failed.
     """
     client.once("POST", arguments.url("unload_lora_adapter"), bytes, {"lora_name": name})
 
@@ -386,17 +392,17 @@ def _refusal(arguments: ServerArguments, adapter: Adapter, rank: int, error: Ser
     where = f"server {without_credentials(arguments.base_url)}"
     folder = Path(adapter.path).resolve()
     if error.status in (404, 405):
-        # A folder that begins with a dot is there only while it is decoded (a scaled adapter).
+        # A folder that begins with a dot is temporary (a scaled adapter).
         lasting = not folder.name.startswith(".")
         started = f", or with --lora-modules {adapter.arm.name}={folder}" if lasting else ""
         return (
-            f"{where}: cannot answer with the trained adapter {adapter.arm.name}: it has no model "
-            f"whose root is {folder}, and it loads no adapters at run time; with vLLM, start it "
-            f"again with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank "
-            f"{rank}{started}, and run the same command"
+            f"{where}: cannot serve the trained adapter {adapter.arm.name}: found no model with "
+            f"the root {folder}, and the server does not load adapters at run time; restart vLLM "
+            f"with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank "
+            f"{rank}{started}, then run the same command"
         )
     return (
-        f"{where}: does not load the trained adapter {adapter.arm.name} from {folder}: "
-        f"{error.what} ({error.detail}); the server must see that folder, serve the model it was "
-        f"trained on, and allow rank {rank} (--max-lora-rank)"
+        f"{where}: cannot load the trained adapter {adapter.arm.name} from {folder}: "
+        f"{error.what} ({error.detail}); the server must see this folder, serve the adapter's "
+        f"base model, and allow rank {rank} (--max-lora-rank)"
     )

@@ -1,4 +1,4 @@
-"""The process a vLLM engine lives in: what is set before vLLM is imported, and how it is left."""
+"""Prepare the process for a vLLM engine before vLLM is imported, and release the engine."""
 
 from __future__ import annotations
 
@@ -9,40 +9,38 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.extras import has, installed
 
-#: What vLLM reads of the environment. A value that is set already is left alone.
+#: Environment variables that vLLM reads; values that are already set are kept.
 _ENVIRONMENT = {
-    # The engine in this very process. In one of its own, requests reach it one by one, batches
-    # depend on the moment, and with them rounding: the same seeds then give other samples.
+    # Run the engine in this process. In a separate process, requests arrive one by one, so batches
+    # and rounding depend on timing, and the same seeds give different samples.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # It would pin its threads to cores of its own choice, the same ones in every process.
+    # Otherwise vLLM pins its threads to cores, the same ones in every process.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # A run reports to nobody.
+    # Send no usage reports.
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 
 
 def prepare_process(threads: int | None, asked_by: str = "model.backend: vllm") -> None:
-    """Checks that vLLM is there and sets the process up for it; imports nothing of it.
+    """Check that vLLM is installed, and set the process up for it without importing it.
 
     Args:
-        threads: CPU threads of this process; None: as many as there are. The CPU engine keeps
-            the number that it finds.
-        asked_by: what asks for vLLM, as messages say it.
+        threads: CPU threads of this process, which the CPU engine uses too; None: all.
+        asked_by: the option that needs vLLM, for messages.
 
     Raises:
-        UserError: vLLM is not installed, or only in part.
+        UserError: vLLM is not installed, or its distribution is incomplete.
     """
     if not has("vllm"):
         raise UserError(
-            f"{asked_by} is not installed here; with a GPU, pip install "
-            "'gapft-harness[vllm]'; without one, docs/samplers.md says how to set up its CPU engine"
+            f"{asked_by}: the package vllm is not installed; with a GPU, run pip install "
+            "'gapft-harness[vllm]'; without one, see docs/samplers.md for its CPU engine"
         )
     if not installed("vllm"):
         raise UserError(
             f"{asked_by}: the package vllm can be imported, but no distribution named vllm is "
-            "installed, and lm_eval asks for its version; for vllm-cpu, docs/samplers.md says what "
-            "to do"
+            "installed, and lm_eval needs its version; for vllm-cpu, see docs/samplers.md"
         )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -53,10 +51,10 @@ def prepare_process(threads: int | None, asked_by: str = "model.backend: vllm") 
 
 
 def release_engine(lm: Any) -> None:
-    """Shuts an engine down and frees what it held: memory, worker processes, process groups.
+    """Shut an engine down, and release its memory, worker processes and process groups.
 
     Args:
-        lm: lm-eval's model; the caller drops its own reference as well.
+        lm: lm-eval's model; the caller must drop its own reference too.
     """
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 

@@ -1,7 +1,7 @@
-"""The ``vllm`` sampler: lm-eval's vLLM model, a seed for every sample, adapters served.
+"""The ``vllm`` sampler: lm-eval's vLLM model with a seed for every sample and served adapters.
 
-lm-eval's class creates the engine and encodes prompts. ``generate_until`` returns text alone and
-gives all repeats of a request the same settings, so generation goes to the engine below it.
+lm-eval's class creates the engine and encodes prompts. Its ``generate_until`` returns only text and
+uses the same settings for all repeats of a request, so generation calls the engine directly.
 """
 
 from __future__ import annotations
@@ -50,29 +50,28 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first
 from gapft_harness.lm_eval_bridge.samplers.text import which_fit
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
 
-#: Arguments whose effect this sampler cannot hold together with its promises.
+#: Arguments that conflict with this sampler's guarantees.
 _UNSUPPORTED = {
     "lora_local_path": "adapters come from the run's own training",
-    "enable_lora": "it is set where an adapter is served",
-    "max_lora_rank": "it is set from the adapter's own rank",
-    "seed": "every sample has a seed of its own, from search.seed",
-    "think_end_token": "the text would no longer be that of the generated ids",
+    "enable_lora": "it is set when an adapter is served",
+    "max_lora_rank": "it is set from the adapter's rank",
+    "seed": "every sample has its own seed, from search.seed",
+    "think_end_token": "the text would no longer match the generated ids",
     "enable_thinking": "use chat_template_args: {enable_thinking: …}",
-    "truncation_side": "prompts are never cut in silence",
+    "truncation_side": "prompts are never cut silently",
 }
 
-#: Bytes of the CPU engine's cache of keys and values. Its own default is nearly all of the memory.
+#: Size of the CPU engine's key-value cache in bytes. vLLM's default is nearly all memory.
 _CPU_CACHE = 2**30
 
 
 def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks what lm-eval or vLLM would take in silence, and sets defaults.
+    """Check arguments that lm-eval or vLLM would silently accept, and set defaults.
 
-    ``batch_size`` becomes ``max_num_seqs``, and ``device`` is dropped once it is known to be the
-    one that vLLM uses.
+    ``batch_size`` becomes ``max_num_seqs``; ``device`` is checked against vLLM's and removed.
 
     Raises:
-        UserError: names the argument, what was found and what was expected.
+        UserError: invalid argument; the message has the name, the value and what was expected.
     """
     arguments = {key: value for key, value in given.items() if value is not None}
     for key, why in _UNSUPPORTED.items():
@@ -84,8 +83,8 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, known)}")
     if _number(arguments.pop("data_parallel_size", 1), "data_parallel_size") != 1:
         raise UserError(
-            "model.args: data_parallel_size: expected 1; lm_eval's parallel engines share one "
-            "seed, and deal the same samples twice; set executor.workers instead, a process each"
+            "model.args: data_parallel_size: expected 1: lm_eval's parallel engines share one "
+            "seed, so they repeat samples; set executor.workers instead (one process each)"
         )
     check_pretrained(arguments.get("pretrained"))
     check_dtype(arguments.get("dtype", "auto"))
@@ -100,16 +99,19 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_cpu_defaults(arguments: dict[str, Any]) -> None:
-    """Defaults without which the CPU engine takes all memory, compiles, or fails at a seed.
+    """Set defaults without which the CPU engine uses all memory, compiles, or fails with seeds.
 
-    A prompt prefilled in parts has its draws for unfinished parts undone by setting the random
-    generator back, which a generator on CPU cannot do (the GPU model runner of vLLM 0.32.0).
+    After a partial prefill of a prompt, the model runner of vLLM 0.32.0 resets the random generator
+    to undo a draw, which is not possible for a generator on the CPU.
+
+    Raises:
+        UserError: ``enable_chunked_prefill`` is set.
     """
     arguments.setdefault("enforce_eager", True)
     if arguments.setdefault("enable_chunked_prefill", False):
         raise UserError(
-            "model.args: enable_chunked_prefill: found True; expected False: on CPU, vLLM cannot "
-            "prefill a prompt in parts for a request that has a seed"
+            "model.args: enable_chunked_prefill: found True; expected False: on CPU, vLLM does not "
+            "support chunked prefill for requests with a seed"
         )
     sized = {"kv_cache_memory_bytes", "gpu_memory_utilization"} & arguments.keys()
     if not sized and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
@@ -117,7 +119,7 @@ def _set_cpu_defaults(arguments: dict[str, Any]) -> None:
 
 
 def _known_arguments() -> set[str]:
-    """The names that lm-eval's class takes, itself or for vLLM's."""
+    """Return the argument names of lm-eval's class and of vLLM."""
     own = set(inspect.signature(VLLM.__init__).parameters)
     engine = set(inspect.signature(LLM.__init__).parameters)
     engine |= {field.name for field in dataclasses.fields(EngineArgs)}
@@ -128,13 +130,13 @@ def _check_device(device: Any) -> None:
     kind = current_platform.device_type
     if device is not None and str(device).split(":")[0] != kind:
         raise UserError(
-            f"model.args: device: found {device!r}, but vLLM runs on {kind!r} here; leave it out "
-            "(CUDA_VISIBLE_DEVICES chooses among GPUs)"
+            f"model.args: device: found {device!r}, but vLLM uses {kind!r} on this machine; remove "
+            "it (CUDA_VISIBLE_DEVICES selects GPUs)"
         )
     if device is not None and ":" in str(device):
         raise UserError(
-            f"model.args: device: found {device!r}; vLLM takes no number: set "
-            "CUDA_VISIBLE_DEVICES, and leave it out"
+            f"model.args: device: found {device!r}; vLLM does not accept a device number: remove "
+            "it, and set CUDA_VISIBLE_DEVICES"
         )
 
 
@@ -145,30 +147,30 @@ def _number(value: Any, key: str) -> int:
     return int(text)
 
 
-#: What an engine that cannot start raises, besides vLLM's own errors.
+#: Exceptions of an engine that cannot start, besides vLLM's own errors.
 REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
 
 
 class VllmSampler:
-    """A vLLM engine in this process; see ``process.prepare_process``, which must come first.
+    """A vLLM engine in this process; call ``process.prepare_process`` first.
 
-    Each sample is a request of its own, with its own seed. (One request for K samples would be no
-    faster: measured within 5%.)
+    Each sample is a separate request with its own seed. (One request for K samples is not faster:
+    within 5% in a measurement.)
 
-    Each call of ``generate`` begins with an empty prefix cache. Its responses then do not depend
-    on earlier calls; within it, prompts that begin alike are computed once.
+    Each call of ``generate`` begins with an empty prefix cache, so its responses do not depend on
+    earlier calls; within a call, common prefixes of prompts are computed once.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Adapter | None) -> None:
-        """Starts the engine, with the adapter if there is one.
+        """Start the engine, with an adapter if given.
 
         Args:
             settings: ``model_args`` as for ``lm_eval --model vllm``.
             adapter: a PEFT folder to serve, or None for the source model.
 
         Raises:
-            UserError: an unknown or unsupported argument, no model at ``pretrained``, no chat
-                template where one is asked for, an adapter that is none or is another model's.
+            UserError: invalid argument, no model at ``pretrained``, missing chat template, or an
+                invalid adapter or one of a different model.
         """
         arguments = check_arguments(settings.model_args)
         self._retokenizer = Retokenizer(settings)
@@ -177,7 +179,7 @@ class VllmSampler:
         try:
             self._lm: Any = VLLM.create_from_arg_obj(arguments | lora)
             if adapter:
-                # Loads it now: a module that vLLM cannot adapt is known before anything is asked.
+                # Load it now, so that unsupported modules are found before any generation.
                 self._lm.model.llm_engine.add_lora(self._lm.lora_request)
         except (*REFUSALS, VLLMError) as error:
             raise UserError(
@@ -196,12 +198,12 @@ class VllmSampler:
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """Answers every request, in order; see ``protocols.Sampler``.
+        """Generate the responses to every request, in order; see ``protocols.Sampler``.
 
-        A prompt that does not fit beside ``max_gen_toks`` new tokens gets ``beyond_context``.
+        A prompt that does not fit with ``max_gen_toks`` new tokens gets ``beyond_context``.
 
         Raises:
-            UserError: a prompt is empty, no prompt can fit beside so many new tokens, or vLLM
+            UserError: a prompt is empty, ``max_gen_toks`` leaves no room for any prompt, or vLLM
                 refuses the decoding.
         """
         while self._notes:
@@ -244,7 +246,7 @@ class VllmSampler:
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Model, weights, engine and versions; hashes the weight files, so not for free."""
+        """Return model, weights, engine and versions; slow, since it hashes the weight files."""
         return describe_engine(self._lm, self._arguments, self._adapter) | {
             "end_ids": end_ids(self._lm.tokenizer, self._own_end_ids, ()),
             "generation_config_ignored": {k: str(v) for k, v in self._ignored.items()},
@@ -255,13 +257,13 @@ class VllmSampler:
         }
 
     def close(self) -> None:
-        """Shuts the engine down and frees its memory. Closing twice is no error."""
+        """Shut the engine down and release its memory. Closing twice has no further effect."""
         if self._lm is not None:
             release_engine(self._lm)
             self._lm = None
 
     def _prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int] | None]:
-        """The ids of each request's prompt, None where it does not fit. Equal ones are one."""
+        """Encode each request's prompt; None if it does not fit. Equal prompts are encoded once."""
         texts = [self._retokenizer.render(request) for request in requests]
         unique = list(dict.fromkeys(texts))
         ids_of = {
@@ -273,10 +275,12 @@ class VllmSampler:
         return [ids_of[text] if fit else None for text, fit in zip(texts, fits, strict=True)]
 
     def _generation(self, output: Any, stops: list[str], ends: list[int]) -> Generation:
-        """One finished request as a response: the end token and any stop string are left out."""
+        """Build a response from a finished request, without end token and stop string."""
         [completion] = output.outputs
         if completion.finish_reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM ended a request with {completion.finish_reason!r}")
+            raise RuntimeError(
+                f"vLLM: finish_reason is {completion.finish_reason!r}; expected stop or length"
+            )
         made = finished(completion.token_ids, ends, stops, self._decode)
         if completion.finish_reason == "stop" and made.finish_reason == "length":
             made = dataclasses.replace(made, finish_reason="stop")
@@ -288,14 +292,14 @@ class VllmSampler:
 
 
 class _ReportingBar(tqdm):  # type: ignore[misc]
-    """Passes on what vLLM says of its progress, and draws nothing."""
+    """A progress bar for vLLM that reports progress and draws nothing."""
 
     def __init__(self, report: ReportGeneration, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs | {"file": io.StringIO(), "mininterval": 0})
         self._report = report
 
     def update(self, n: float | None = 1) -> bool | None:
-        """Count requests: those that are taken in have a bar of their own."""
+        """Report processed requests; vLLM has a separate bar for added requests."""
         drawn: bool | None = super().update(n)
         if "process" in (self.desc or "").lower():
             self._report(int(self.n), 0)
@@ -303,7 +307,11 @@ class _ReportingBar(tqdm):  # type: ignore[misc]
 
 
 def _sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str, Any]:
-    """A decoding as vLLM's settings. The model's own generation_config has no part in them."""
+    """Convert a decoding to vLLM's settings, without the model's generation_config.
+
+    Raises:
+        UserError: vLLM refuses the decoding or would change its temperature.
+    """
     settings = {
         "max_tokens": decoding.max_gen_toks,
         "stop": stops,
@@ -323,20 +331,20 @@ def _sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str
     if taken != settings["temperature"]:
         raise UserError(
             f"search.temperature: found {decoding.temperature}, which vLLM would raise to {taken}; "
-            "expected that or more, or a greedy decode"
+            f"expected at least {taken}, or a greedy decode"
         )
     return settings
 
 
 def _generation_settings(arguments: dict[str, Any]) -> tuple[frozenset[int], dict[str, Any]]:
-    """The end ids of the model's generation_config, and the entries in it that are ignored."""
+    """Return the end ids of the model's generation_config, and its ignored entries."""
     where = {
         "revision": str(arguments.get("revision", "main")),
         "trust_remote_code": bool(arguments.get("trust_remote_code", False)),
     }
     try:
         config = GenerationConfig.from_pretrained(arguments["pretrained"], **where)
-    except OSError:  # the folder has none: transformers then makes one of the model's config
+    except OSError:  # without the file, transformers derives it from the model's config
         model_config = AutoConfig.from_pretrained(arguments["pretrained"], **where)
         config = GenerationConfig.from_model_config(model_config)
     _, ignored = split_generation_config(config.to_diff_dict())
@@ -344,39 +352,43 @@ def _generation_settings(arguments: dict[str, Any]) -> tuple[frozenset[int], dic
 
 
 def _lora_arguments(adapter: Adapter, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What lm-eval's class needs to serve an adapter; the rank limit is the least that holds it."""
+    """Build the arguments for lm-eval's class to serve an adapter, with the lowest rank limit."""
     rank = least_rank(adapter.path, check_adapter(adapter, arguments))
     return {"lora_local_path": adapter.path, "max_lora_rank": rank}
 
 
 def least_rank(path: str, rank: int) -> int:
-    """The least of vLLM's rank limits that holds an adapter of this rank.
+    """Find the lowest of vLLM's rank limits for an adapter.
+
+    Args:
+        path: the adapter's folder, for the message.
+        rank: its highest rank.
 
     Raises:
-        UserError: none does.
+        UserError: the rank is above all limits.
     """
     fitting = [limit for limit in sorted(get_args(MaxLoRARanks)) if limit >= rank]
     if not fitting:
         raise UserError(
-            f"{path}: its rank is {rank}; vLLM serves ranks up to "
-            f"{max(get_args(MaxLoRARanks))}: use the backend hf, which takes any"
+            f"{path}: rank {rank} is not supported; vLLM serves ranks up to "
+            f"{max(get_args(MaxLoRARanks))}; use the backend hf, which has no limit"
         )
     return int(fitting[0])
 
 
 def reason(error: BaseException) -> str:
-    """The root of an engine's failure; its own message says only to look further up."""
+    """Describe the root cause of an engine's failure, since its own message only refers to it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
 
 
 class VllmBase:
-    """An engine that can serve adapters; see ``in_turn.Base``.
+    """An engine that can serve adapters; see ``AdapterBase``.
 
-    lm_eval's class asks for one adapter, by ``lora_local_path``, and passes it on with every
-    request. Here that request is exchanged, under another number each time: the engine keeps what
-    it has computed of a prompt by the adapter's number.
+    lm_eval's class has one adapter, from ``lora_local_path``, and sends it with every request. This
+    class replaces it, with a new number each time, since the engine caches prompts by the adapter's
+    number.
     """
 
     def __init__(
@@ -386,14 +398,16 @@ class VllmBase:
         adapter: AdapterFolder,
         rank: int,
     ) -> None:
-        """Starts the engine, without an adapter on.
+        """Start the engine without an adapter applied.
 
         Args:
-            adapter: any of the adapters: that there is one lets the engine serve all.
-            rank: the highest rank of all.
+            arguments: the model arguments.
+            others: lm_eval's other options.
+            adapter: any of the adapters; it enables the engine to serve all.
+            rank: the highest rank of all adapters.
 
         Raises:
-            UserError: the engine does not start, or serves no adapters of this rank.
+            UserError: the engine does not start, or does not support this rank.
         """
         lora = {"lora_local_path": adapter.path, "max_lora_rank": least_rank(adapter.path, rank)}
         try:
@@ -407,7 +421,7 @@ class VllmBase:
         self._numbers = 0
 
     def put_on(self, adapter: AdapterFolder) -> None:
-        """Has every request from now on ask for it."""
+        """Use the adapter for all further requests."""
         self._numbers += 1
         request = LoRARequest(adapter.name, self._numbers, adapter.path)
         try:
@@ -417,11 +431,11 @@ class VllmBase:
         self.lm.lora_request = request
 
     def take_off(self) -> None:
-        """Has requests ask for the base alone."""
+        """Use the base alone for all further requests."""
         self.lm.lora_request = None
 
     def probed(self, text: str) -> list[float]:
-        """The log-likelihood of each token but the first."""
+        """Return the log-likelihood of each token of a text except the first."""
         ids = self.lm.tok_encode(text)
         [output] = self.lm.model.generate(
             [TokensPrompt(prompt_token_ids=ids)],
