@@ -230,12 +230,14 @@ def test_programs_of_one_run_are_not_judged_by_two_rules(folder: Path, tmp_path:
     run = search(folder, tmp_path / "r")
     without_rules(run, "pool")
     shutil.rmtree(run.path / "audit")
-    message = "audit: would be judged by other rules than pool: .* none told there"
+    message = "audit: would be judged by different rules than pool: .* none recorded"
     with pytest.raises(UserError, match=message):
         search_split(str(run.path), "audit", (), [str(folder)], lambda *_: None)
     assert not (run.path / "audit/responses.parquet").exists()
     problems = load_problems(folder)
-    with pytest.raises(UserError, match="gapft-seed13: would be judged by other rules than pool"):
+    with pytest.raises(
+        UserError, match="gapft-seed13: would be judged by different rules than pool"
+    ):
         decode_arm(
             *(run, Arm("gapft", 13), problems, run.path / "gapft-seed13.parquet", ()),
             *(lambda *_: None, Adapter(Arm("gapft", 13), str(tmp_path))),

@@ -197,7 +197,7 @@ def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -
     assert "nothing: this recipe can run" in text
     Path("source").rename("away")
     text = describe(options("taking"), "new")
-    assert f"key 'conditions.theirs.params': {work / 'source'}: is no run directory" in text
+    assert f"key 'conditions.theirs.params': {work / 'source'}: not a run directory" in text
     assert not Path("new").exists()
 
 
@@ -226,7 +226,7 @@ def forged() -> None:
 @pytest.mark.parametrize(
     ("said", "change", "expected"),
     [
-        (("nowhere", "gapft"), None, "key 'conditions.c.params': /.*/nowhere: is no run directory"),
+        (("nowhere", "gapft"), None, "key 'conditions.c.params': /.*/nowhere: not a run directory"),
         (("new", "gapft"), None, "key 'conditions.c.params': /.*/new is this run itself"),
         (("source", "c"), None, "source has no training set c-seed13; it has: gapft-seed13, all"),
         (("taking", "theirs"), None, "theirs-seed13 of .*taking is itself a set of /.*source"),
@@ -331,7 +331,7 @@ def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work:
     assert differences == []
     assert any("verified, because the run that it comes from is not here" in of for of in told)
     assert not any("was compared with the set" in line for line in told)
-    with pytest.raises(UserError, match="is no run directory"):
+    with pytest.raises(UserError, match="not a run directory"):
         run_recipe(options("taking"), "new")
 
 

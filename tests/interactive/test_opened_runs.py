@@ -98,7 +98,7 @@ def test_pass_at_k_and_terms_of_a_run_are_those_of_its_verdicts(audited: RunDire
 def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> None:
     run = g.open_run(audited.path)
     for wrong, told in [
-        (lambda: g.open_run(tmp_path / "none"), "none: is no run directory"),
+        (lambda: g.open_run(tmp_path / "none"), "none: not a run directory"),
         (lambda: run.read("state"), "no table 'state'; did you mean 'states'?"),
         (lambda: run.read("states", ["sate"]), "no column 'sate'; did you mean 'state'?"),
         (lambda: run.read("states", split="audti"), "no split 'audti'; did you mean 'audit'?"),

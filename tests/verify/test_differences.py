@@ -221,4 +221,4 @@ def test_a_run_that_has_not_come_far_says_what_is_missing(made: Path, run: Path)
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     done = gapft("verify", tmp_path)
     assert done.returncode == 2
-    assert "is no run directory" in done.stderr
+    assert "not a run directory" in done.stderr

@@ -366,7 +366,7 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
         assert missing in str(done.exception), command
     change_manifest(run, lambda m: m["plugins"]["verifier contains"].update({"from": "/no.py"}))
     change_manifest(run, lambda m: m["plugins"]["selector drawn"].update({"from": "/no.py"}))
-    with pytest.raises(UserError, match=r"/no[.]py, which is not there any more"):
+    with pytest.raises(UserError, match=r"/no[.]py, a file that no longer exists"):
         verify(run)
 
 
