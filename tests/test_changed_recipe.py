@@ -214,7 +214,9 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
     assert kept.calibration == "validation"
     assert kept.seeds == (13, 21)
     assert "experiments.scaling" in lines[0], "it is added after results were seen"
-    assert lines[1:] == ["taken up by gapft run alone, which selects: seeds [13, 21] → [13, 21, 5]"]
+    assert lines[1:] == [
+        "these settings apply when gapft run selects again: seeds [13, 21] → [13, 21, 5]"
+    ]
     for stage in ("audit", "experiments"):
         run_stages(done.context(RunDirectory.open(run.path)), [stage], lambda stage: None)
     assert len(done.report()["scaling"]["checkpoints"]) == 4
@@ -501,7 +503,7 @@ def test_what_is_trained_stays_in_the_run_and_needs_no_plugin_any_more(done: Cha
     assert list(fewer["conditions"]) == ["gapft", "first"]
     assert list(fewer["conditions"]["gapft"]["seeds"]) == ["21"]
     page = (done.folder / "r/report/report.md").read_text()
-    assert "trained, and not in this report" in page
+    assert "trained, but not in this report" in page
     with pytest.raises(UserError, match="'replay' is not one of the conditions"):
         done.report(conditions=["replay"])
     assert list(done.report()["conditions"]) == everything
@@ -512,9 +514,7 @@ def test_what_is_trained_stays_in_the_run_and_needs_no_plugin_any_more(done: Cha
 def test_a_seed_that_is_added_stays_and_others_are_told(done: Changing) -> None:
     done.change(conditions=["gapft"], seeds=[5])
     assert list(done.results()["conditions"]["gapft"]["seeds"]) == ["5", "13", "21"]
-    warning = (
-        "not in this report, which has every condition under every seed: uniform (seeds 13, 21)"
-    )
+    warning = "not in this report, which has every condition for every seed: uniform (seeds 13, 21)"
     assert warning in (done.folder / "r/report/report.md").read_text()
     done.change(seeds=[5])
     for condition in ("gapft", "uniform"):

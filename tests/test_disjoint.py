@@ -99,7 +99,7 @@ def test_what_is_shared_can_be_left_out_of_the_pool_with_a_count(given_files: Pa
         audit.writelines(json.dumps(record) + "\n" for record in again)
     given = (*SEARCH, *OPTIONS, "--set", "data.drop_shared=true")
     told = " ".join(succeed(*given, cwd=given_files).stderr.split())
-    assert "pool: 2 of 6 problems dropped, they are also in the audit (drop_shared)" in told
+    assert "pool: 2 of 6 problems dropped because they are also in the audit (drop_shared)" in told
     run = given_files / "run"
     assert [len(rows_of(run / s / "problems.parquet")) for s in ("pool", "audit")] == [4, 6]
     assert (

@@ -267,7 +267,7 @@ def test_samples_may_be_missing_only_where_a_problem_is_solved(tmp_path: Path) -
     pq.write_table(table.slice(0, 4), path)
     run.update_manifest(lambda manifest: manifest["files"].clear())
     run.seal("pool/responses.parquet")
-    with pytest.raises(GapftError, match="samples 0 to 4, fewer where one of them passes, found"):
+    with pytest.raises(GapftError, match="samples 0 to 4, fewer if one of them passes, found"):
         partition(str(run.path), "pool")
 
 

@@ -244,7 +244,7 @@ def test_a_run_is_bound_to_it(folder: Path, two: dict[str, list[list[int]]]) -> 
     manifest = RunDirectory.open(folder / "two").manifest()
     source = dict(manifest["source"])
     require_same_model(manifest, "gapft-seed13", source)
-    with pytest.raises(UserError, match=r"start_ids \[1\] here, \[1, 1\] there"):
+    with pytest.raises(UserError, match=r"start_ids is \[1\], expected \[1, 1\]"):
         require_same_model(manifest, "gapft-seed13", source | {"start_ids": [BOS]})
 
 

@@ -227,7 +227,7 @@ def forged() -> None:
     ("said", "change", "expected"),
     [
         (("nowhere", "gapft"), None, "key 'conditions.c.params': /.*/nowhere: not a run directory"),
-        (("new", "gapft"), None, "key 'conditions.c.params': /.*/new is this run itself"),
+        (("new", "gapft"), None, "key 'conditions.c.params': /.*/new is this run"),
         (("source", "c"), None, "source has no training set c-seed13; it has: gapft-seed13, all"),
         (("taking", "theirs"), None, "theirs-seed13 of .*taking is itself a set of /.*source"),
         (("source", "gapft"), edited, "was changed after it was sealed"),
@@ -278,7 +278,7 @@ def unselected(run: str) -> None:
 @pytest.mark.parametrize(
     ("change", "settings", "expected"),
     [
-        (forged, [], "slot 1, problem .*: is not the evidence that the states table keeps; differ"),
+        (forged, [], "slot 1, problem .* does not match the evidence in the states table; differ"),
         (None, ["budget.n=3"], f"has {N} examples, and there are 3 slots"),
         (None, ["budget.replay=1"], f"has {N} examples, and there are {N + 1} slots"),
         (
@@ -522,7 +522,7 @@ def test_a_selector_of_ones_own_gives_examples_of_the_other_run_alone(work: Path
     for name in ("invents", "halves"):
         said = replace(choice, overrides=[f"conditions.theirs.selector={name}"])
         if name == "invents":
-            with pytest.raises(PluginError, match=r"invents.*no example of the other run's set"):
+            with pytest.raises(PluginError, match=r"invents.*not in the other run's set"):
                 run_stages_alone(["select"], "taking", said)
         else:
             run_stages_alone(["select"], "taking", said)

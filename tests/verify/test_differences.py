@@ -83,7 +83,7 @@ def test_a_response_that_did_not_pass(made: Path, run: Path) -> None:
 
     change_rows(run, f"selections/{ARM}.parquet", reverse)
     selection, training, key = differences(made, run)
-    assert "is not the evidence that the states table keeps; differing: response_ids" in selection
+    assert "does not match the evidence in the states table; differing: response_ids" in selection
     assert training.startswith(f"adapters/{ARM}/training.json: sequences_sha256 is")
     assert key.startswith(f"adapters/{ARM}/made_from.json: sequences is")
 
