@@ -190,7 +190,7 @@ def test_other_settings_and_other_code_make_it_again(again: Path) -> None:
     assert f"{NAME}/gapft-seed13.json: code is" in differences(again)
     written = made.stat().st_mtime_ns
     done = succeed(*command("whole"), cwd=again)
-    assert f"{NAME}: 4 files are made again: the plugin changed" in done.stderr
+    assert f"{NAME}: making 4 files again: the plugin changed" in done.stderr
     assert made.read_bytes() == before
     assert made.stat().st_mtime_ns != written
     assert differences(again) == ""
@@ -208,7 +208,7 @@ def test_other_settings_and_other_code_make_it_again(again: Path) -> None:
     assert done.returncode == 2
     assert "gapft run --only experiments makes it again" in done.stderr
     done = succeed(*command("whole"), *setting, cwd=again)
-    assert f"{NAME}: 4 files are made again: settings changed" in done.stderr
+    assert f"{NAME}: making 4 files again: settings changed" in done.stderr
     assert json.loads(made.read_text())["long"] == 0 < json.loads(before)["long"]
     assert differences(again) == ""
 

@@ -265,7 +265,7 @@ def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> Non
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     of_scaled = {"adapters": "scaled"}
     asked = {"scope": {"k": [1, 2], **of_scaled}, "stability": {"sets": 2, "k": 2, **of_scaled}}
-    with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', and"):
+    with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', but"):
         done.change(experiments=asked)
     done.change(experiments={"scaling": scaling, **asked})
     run, found = RunDirectory.open(done.folder / "r"), done.results()

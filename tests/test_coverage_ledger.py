@@ -173,7 +173,7 @@ def test_verify_says_what_is_missing(made: Path, tmp_path: Path) -> None:
         ("k=[4, 1]", "must rise"),
         ("k=[0, 1]", "greater than 0"),
         ("k=[]", "expected a list, e.g. [1, 4, 16]; found []"),
-        ("references=[gaptf]", "'gaptf' is no condition of the recipe; did you mean 'gapft'?"),
+        ("references=[gaptf]", "'gaptf' is not a condition of the recipe; did you mean 'gapft'?"),
     ],
 )
 def test_a_mistake_in_its_settings_ends_the_command(made: Path, setting: str, said: str) -> None:

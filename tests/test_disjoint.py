@@ -54,7 +54,7 @@ def test_case_and_inner_white_space_are_told_and_no_more() -> None:
     pool = [("a", "Add  1 and 2"), ("b", "add 1 and 3"), ("c", "add 1")]
     audit = [("x", "add 1 and 2"), ("y", "Add 1\nand 3")]
     assert nearly(pool, audit).startswith(
-        "2 pool problems differ from an audit problem in case or white space alone, first: a (there"
+        "2 pool problems differ from an audit problem only in case or white space, first: a (there"
     )
     assert nearly(pool[2:], audit) == ""
 

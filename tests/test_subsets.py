@@ -102,7 +102,7 @@ def test_its_tables_and_its_section_stand_apart(folder: Path) -> None:
 
 def test_verify_holds_it_to_its_audit_and_to_the_recipe(folder: Path, tmp_path: Path) -> None:
     told = succeed("verify", folder / "run", *PLUGIN, cwd=folder).stdout
-    assert "2 named subsets of problems of an audit, each once" in told
+    assert "2 named subsets of problems of an audit, each problem once" in told
     assert "audits.some, audits.few" in told
     plain = succeed("verify", folder / "plain", *PLUGIN, cwd=folder).stdout
     assert "subset" not in plain
@@ -218,7 +218,7 @@ def check_forged_match(folder: Path) -> None:
     seal_again(forged_run, "audit/shared/items.json")
     plugin = str(folder / "plugin.py")
     (line,) = [d for d in verify(forged_run, [plugin]).differences if "shared" in d]
-    assert "other problems than the problems that the audit of task few has too: 34 and 6" in line
+    assert "other problems than the problems shared with the audit of task few: 34 and 6" in line
     (folder / "tasks/few.yaml").rename(folder / "few.yaml")
     told = " ".join(verify(forged_run, [plugin]).checked)
     assert "not matched again: audit/shared/items.json, for task few cannot be read" in told
@@ -236,8 +236,10 @@ def test_the_audit_of_a_subset_is_compared_where_its_ids_are_not_here(
     seal_again(run, "audit/some/items.json")
     files = json.loads((run / "manifest.json").read_text())["files"]
     lines, _, unchecked = changed_subsets(RunDirectory.open(run), files)
-    assert lines == ["audits.some.of other → audit; another audit takes another name"]
-    assert unchecked == [f"not checked, for it is not here: {gone(run)} (audits.some)"]
+    assert lines == ["audits.some.of other → audit; give a subset of another audit another name"]
+    assert unchecked == [
+        f"not checked, because it is not on this machine: {gone(run)} (audits.some)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_decompose_wants_every_arm_and_files_as_they_were_sealed(tmp_path: Path)
     keys = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
     run = letters(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
     plant(run, {"gapft": {1}})
-    with pytest.raises(UserError, match=r"uniform-seed13\.parquet: is not there yet"):
+    with pytest.raises(UserError, match=r"uniform-seed13\.parquet: does not exist yet"):
         g.decompose(g.open_run(run.path))
     with (run.path / layout.states("audit")).open("ab") as file:
         file.write(b" ")

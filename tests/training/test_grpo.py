@@ -302,7 +302,7 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
     [
         (
             "experiments.online.reference=gapt",
-            "'gapt' is no condition of the recipe; did you mean 'gapft'?",
+            "'gapt' is not a condition of the recipe; did you mean 'gapft'?",
         ),
         ("conditions=[gapft,uniform]", "no condition besides the reference is trained by grpo"),
     ],
