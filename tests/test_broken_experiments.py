@@ -137,7 +137,9 @@ def test_a_figure_that_cannot_be_drawn(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in blamed(caught, tmp_path)
 
 
-@pytest.mark.parametrize(("name", "said"), [("other", "not so; expected 'mine'"), ("pool", "pool")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("other", "not its name; expected 'mine'"), ("pool", "pool")]
+)
 def test_a_part_of_another_name(tmp_path: Path, name: str, said: str) -> None:
     code = PART.replace("mine", name).format("")
     experiment = made(tmp_path, code + of(method="def part(self): return Its()"))

@@ -166,7 +166,7 @@ def test_an_adapter_that_lies_there_of_another_training_is_removed(made: Path, r
     change_json(path, lambda facts: facts.update(stored="train/of something else"))
     done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     said = " ".join((done.stdout + done.stderr).split())
-    assert "adapters/uniform-seed13: was trained on or by something else" in said
+    assert "adapters/uniform-seed13: was trained from different inputs" in said
     assert facts_of(run, UNIFORM)["stored"] != "train/of something else"
 
 
