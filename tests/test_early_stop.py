@@ -279,7 +279,7 @@ def test_rules_that_look_further_are_refused_and_say_why() -> None:
     check_early_stop(recipe("never").search, shortest, task)
     with pytest.raises(UserError, match=r"'shortest' compares all .* evidence\.keep: first"):
         check_early_stop(stopping, shortest, task)
-    with pytest.raises(UserError, match=r"cannot go with episode\.executions: 3"):
+    with pytest.raises(UserError, match=r"cannot be combined with episode\.executions: 3"):
         check_early_stop(stopping, first, {"episode": {"attempts": 1, "executions": 3}})
 
 

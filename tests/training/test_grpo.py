@@ -290,7 +290,7 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
     for version, there in (("", "it is not"), ("1.0.0", "1.0.0 is")):
         monkeypatch.setattr(job, "installed", lambda package, version=version: version)
         assert job.missing_packages(recipe, plugins) == [
-            f"trainer 'grpo' needs trl>=1.16, and {there} installed; "
+            f"trainer 'grpo' needs trl>=1.16, but {there} installed; "
             "pip install 'gapft-harness[online]'"
         ]
         with pytest.raises(UserError, match=r"needs trl>=1\.16"):
