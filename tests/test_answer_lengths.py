@@ -119,14 +119,14 @@ def test_verify_computes_it_again_and_names_what_was_changed(again: Path) -> Non
     sealed = json.loads(manifest.read_text())
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
-    told = f"{relative}: long is {content['long'] + 1}, computed again it is {content['long']}"
+    told = f"{relative}: long is {content['long'] + 1}, recomputed: {content['long']}"
     assert differences(again) == told
     path.write_text("{")
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
     assert differences(again).startswith(f"{relative}: cannot be read (JSONDecodeError")
     shutil.copy(path, path.with_name("other.json"))
-    assert f"{NAME}/other.json: lies there and is not sealed" in differences(again)
+    assert f"{NAME}/other.json: exists, but is not sealed" in differences(again)
 
 
 def test_without_its_plugin_the_run_is_neither_verified_nor_reported(folder: Path) -> None:
@@ -237,9 +237,9 @@ def test_verify_finds_a_file_that_no_step_made(again: Path) -> None:
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("{}")
         seal_again(run, name)
-        assert f"{name}: does not say what it was made from" in differences(again)
+        assert f"{name}: does not record its inputs" in differences(again)
     change_manifest(run, lambda manifest: manifest.pop("steps"))
-    assert f"{NAME}/gapft-seed13.json: does not say what it was made from" in differences(again)
+    assert f"{NAME}/gapft-seed13.json: does not record its inputs" in differences(again)
 
 
 def test_what_a_recipe_does_not_ask_for_any_more_is_still_verified(again: Path) -> None:

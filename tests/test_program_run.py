@@ -216,12 +216,12 @@ def test_the_rules_of_programs_are_told(folder: Path, tmp_path: Path) -> None:
     run = search(folder, tmp_path / "r")
     rules = {"edition": 2, "prelude": "none"}
     assert [said["rules"] for said in run.manifest()["judged_by"].values()] == [rules, rules]
-    told = "rules by which pool, audit got these verdicts: {}"
+    told = "rules of these verdicts (pool, audit): {}"
     found = verify(run.path)
     assert (found.differences, told.format(json.dumps(rules)) in found.checked) == ([], True)
     without_rules(run, "pool", "audit")
     found = verify(run.path)
-    unknown = told.format("none told")
+    unknown = told.format("none recorded")
     assert (found.differences, unknown in found.checked) == ([], True)
 
 

@@ -181,7 +181,7 @@ def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
 ) -> None:
     plugin = [str(made / "plugin.py")]
     parts = "plugins (selector drawn, verifier contains), model"
-    said = f"as they were searched: the files of task and data, {parts}"
+    said = f"unchanged since the search: the files of task and data, {parts}"
     assert said in verify(run, plugin).checked
 
     def broken(*_: Any) -> Any:
@@ -254,7 +254,7 @@ def test_where_task_data_and_model_are_not_it_is_said_and_no_more(made: Path, ru
     ):
         assert line in told
     assert f"not checked, because it is not on this machine: {made}/tasks/audit.jsonl" in verified
-    assert "as they were searched: plugins (selector drawn, verifier contains)\n" in verified
+    assert "unchanged since the search: plugins (selector drawn, verifier contains)\n" in verified
 
 
 def test_plugins_that_are_not_given_are_named(made: Path, run: Path) -> None:
@@ -359,7 +359,7 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     recorded = json.loads((run / "manifest.json").read_text())["plugins"]
     assert recorded["verifier contains"] == {"from": str(file), "sha256": digest}
-    missing = f"give --plugin {file} (sha256 {digest[:12]}): it has the "
+    missing = f"give --plugin {file} (sha256 {digest[:12]}): it provides the "
     recipe = run / "recipe.yaml"
     for command in (
         ["verify", run],
