@@ -55,8 +55,8 @@ def test_a_time_out_is_told_and_is_no_difference(made: Path, run: Path) -> None:
     late = relabel_a_decision_that_failed(run, "timeout")
     found = verify(run, [str(made / "plugin.py")])
     assert found.differences == []
-    [told] = [line for line in found.checked if "differ by a time-out" in line]
-    assert told.startswith("of these, 1 differ by a time-out")
+    [told] = [line for line in found.checked if "differ by a timeout" in line]
+    assert told.startswith("of these, 1 differ by a timeout")
     assert f"problem {late}, index -1 has the verdict timeout, judged again it is fail" in told
 
 
