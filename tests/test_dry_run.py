@@ -150,7 +150,7 @@ def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
     said = missing_in(choice, run.path)
     assert str(run.path) not in said
     other = missing_in(replace(choice, overrides=["name=other"]), run.path)
-    assert "other was given" in other
+    assert "not other; use another --run-dir" in other
 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")

@@ -282,7 +282,7 @@ def unselected(run: str) -> None:
         (
             None,
             ["conditions.theirs.params.condition=all_verified", "conditions.theirs.n=9"],
-            "leave n out",
+            "remove n",
         ),
     ],
 )

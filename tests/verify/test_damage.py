@@ -124,7 +124,7 @@ def test_a_problem_too_few_in_a_table(made: Path, run: Path, table: str) -> None
     change_rows(run, f"pool/{table}.parquet", drop)
     where = "responses" if table == "problems" else table
     assert any(
-        line.startswith(f"pool/{where}.parquet: holds other problems than pool/problems.parquet")
+        line.startswith(f"pool/{where}.parquet: has other problems than pool/problems.parquet")
         for line in differences(made, run)
     )
 

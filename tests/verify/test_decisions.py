@@ -113,7 +113,7 @@ def test_decisions_of_other_problems(made: Path, run: Path, change: str) -> None
     expected = (
         f"{relative}: problem "
         if change == "doubled"
-        else f"{relative}: holds other problems than audit/problems.parquet"
+        else f"{relative}: has other problems than audit/problems.parquet"
     )
     assert expected in text
 
