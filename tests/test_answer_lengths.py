@@ -119,14 +119,14 @@ def test_verify_computes_it_again_and_names_what_was_changed(again: Path) -> Non
     sealed = json.loads(manifest.read_text())
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
-    told = f"{relative}: long is {content['long'] + 1}, computed again it is {content['long']}"
+    told = f"{relative}: long is {content['long'] + 1}, recomputed: {content['long']}"
     assert differences(again) == told
     path.write_text("{")
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
     assert differences(again).startswith(f"{relative}: cannot be read (JSONDecodeError")
     shutil.copy(path, path.with_name("other.json"))
-    assert f"{NAME}/other.json: lies there and is not sealed" in differences(again)
+    assert f"{NAME}/other.json: exists, but is not sealed" in differences(again)
 
 
 def test_without_its_plugin_the_run_is_neither_verified_nor_reported(folder: Path) -> None:
@@ -190,12 +190,12 @@ def test_other_settings_and_other_code_make_it_again(again: Path) -> None:
     assert f"{NAME}/gapft-seed13.json: code is" in differences(again)
     written = made.stat().st_mtime_ns
     done = succeed(*command("whole"), cwd=again)
-    assert f"{NAME}: 4 files are made again: the plugin changed" in done.stderr
+    assert f"{NAME}: making 4 files again: the plugin changed" in done.stderr
     assert made.read_bytes() == before
     assert made.stat().st_mtime_ns != written
     assert differences(again) == ""
     done = succeed(*command("whole"), cwd=again)
-    assert "made again" not in done.stderr
+    assert " again: " not in done.stderr
     for file in made.parent.glob("*.json"):
         file.unlink()
     succeed(*command("whole"), cwd=again)
@@ -208,7 +208,7 @@ def test_other_settings_and_other_code_make_it_again(again: Path) -> None:
     assert done.returncode == 2
     assert "gapft run --only experiments makes it again" in done.stderr
     done = succeed(*command("whole"), *setting, cwd=again)
-    assert f"{NAME}: 4 files are made again: settings changed" in done.stderr
+    assert f"{NAME}: making 4 files again: settings changed" in done.stderr
     assert json.loads(made.read_text())["long"] == 0 < json.loads(before)["long"]
     assert differences(again) == ""
 
@@ -237,9 +237,9 @@ def test_verify_finds_a_file_that_no_step_made(again: Path) -> None:
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("{}")
         seal_again(run, name)
-        assert f"{name}: does not say what it was made from" in differences(again)
+        assert f"{name}: does not record its inputs" in differences(again)
     change_manifest(run, lambda manifest: manifest.pop("steps"))
-    assert f"{NAME}/gapft-seed13.json: does not say what it was made from" in differences(again)
+    assert f"{NAME}/gapft-seed13.json: does not record its inputs" in differences(again)
 
 
 def test_what_a_recipe_does_not_ask_for_any_more_is_still_verified(again: Path) -> None:

@@ -51,7 +51,7 @@ def test_what_a_kill_left_unsealed_is_not_taken_for_what_another_recipe_says(
 
     change_manifest(run.path, forget)
     for other, said in (
-        ({"limit": 3}, r"other was searched otherwise.*audits\.other\.limit 8 → 3"),
+        ({"limit": 3}, r"other was searched with other settings.*audits\.other\.limit 8 → 3"),
         ({"limit": 8, "verifier": NOTHING}, r"audits\.other\.verifier not set → "),
     ):
         with pytest.raises(UserError, match=said):

@@ -185,7 +185,7 @@ def test_verify_holds_it_to_all_that_holds_of_the_audit(folder: Path, tmp_path: 
     said = broken("audit/other/responses.parquet", flip)
     assert "audit/other/responses.parquet: problem " in said
     said = broken(decisions, lambda run, path: write_rows(path, rows_of(path)[1:]))
-    assert f"{decisions}: holds other problems than audit/other/problems.parquet" in said
+    assert f"{decisions}: has other problems than audit/other/problems.parquet" in said
     state = "audit/other/states.parquet"
 
     def restate(run: Path, path: Path) -> None:

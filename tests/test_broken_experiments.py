@@ -43,10 +43,10 @@ def blamed(error: pytest.ExceptionInfo[Any], folder: Path) -> str:
 
 
 CLASSES = {
-    "class Mine:\n    name = 'mine'\n": "gave Mine, expected an Experiment",
-    "class Mine(api.Experiment):\n    name = 'other'\n": "is named 'other' by itself",
+    "class Mine:\n    name = 'mine'\n": "returned Mine, expected an Experiment",
+    "class Mine(api.Experiment):\n    name = 'other'\n": "has the name 'other'",
     "class Mine(api.Experiment):\n    def __init__(self):\n        1 / 0\n": "ZeroDivisionError",
-    of("section = type('Lax', (BaseModel,), {})"): "take unknown keys in silence; derive them from",
+    of("section = type('Lax', (BaseModel,), {})"): "silently ignore unknown keys; derive them from",
 }
 
 
@@ -59,8 +59,8 @@ def test_a_class_that_is_none(tmp_path: Path, code: str) -> None:
 
 
 METHODS = {
-    "def faults(self, _): return 'one line'": "gave 'one line', expected a list of str",
-    "def faults(self, _): return [3]": "gave 3 in a list, expected str",
+    "def faults(self, _): return 'one line'": "returned 'one line', expected a list of str",
+    "def faults(self, _): return [3]": "returned 3 in a list, expected str",
     "def faults(self, _): yield 1 / 0": "failed: ZeroDivisionError",
     "def faults(self, _): raise SystemExit(0)": "failed: SystemExit",
 }
@@ -76,14 +76,14 @@ def test_a_method(tmp_path: Path, method: str) -> None:
 
 def test_what_it_costs_is_a_cost(tmp_path: Path) -> None:
     experiment = made(tmp_path, of(method="def cost(self, *_): return 4"))
-    with pytest.raises(PluginError, match="gave 4 as cost, expected Cost"):
+    with pytest.raises(PluginError, match="returned 4 as cost, expected Cost"):
         experiment.cost(None, {})
 
 
 STEPS = {
     "return ['a file']": "expected a generator",
     "yield ['a file']": "expected steps by file",
-    "yield {'mine/x': 3}": "gave 3, expected a Step",
+    "yield {'mine/x': 3}": "yielded 3, expected a Step",
     "yield {1 / 0: 3}": "ZeroDivisionError",
     "yield {'x.json': api.Step(len)}": "'x.json': expected",
     "yield {'mine/.x': api.Step(len)}": "'mine/.x': expected",
@@ -110,11 +110,11 @@ PARTS: dict[tuple[str, str], str] = {
     ): "the cell 1, expected",
     ("sections", "return [api.Section('t', [api.Table(['a'], [['1', '2']])])]"): "a row of 2 cells",
     ("sections", "yield api.Section(1 / 0, [])"): "ZeroDivisionError",
-    ("tables", "return [('../x.csv', [])]"): "names one of its tables '../x.csv'",
+    ("tables", "return [('../x.csv', [])]"): "invalid name '../x.csv'",
     ("tables", "yield 'x.csv', (1 / 0 for _ in 'a')"): "ZeroDivisionError",
     ("figures", "return [('x', 3)]"): "expected a name and a",
     ("results", "return {'rate': float('nan')}"): "an entry of results.json that JSON cannot hold",
-    ("summary", "return 'a line'"): "gave 'a line' as summary, expected Summary",
+    ("summary", "return 'a line'"): "returned 'a line' as summary, expected Summary",
 }
 
 
@@ -137,7 +137,9 @@ def test_a_figure_that_cannot_be_drawn(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in blamed(caught, tmp_path)
 
 
-@pytest.mark.parametrize(("name", "said"), [("other", "not so; expected 'mine'"), ("pool", "pool")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("other", "not its name; expected 'mine'"), ("pool", "pool")]
+)
 def test_a_part_of_another_name(tmp_path: Path, name: str, said: str) -> None:
     code = PART.replace("mine", name).format("")
     experiment = made(tmp_path, code + of(method="def part(self): return Its()"))

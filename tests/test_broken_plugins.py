@@ -381,7 +381,7 @@ def test_a_sealed_status_that_is_none_is_named_with_its_file(tmp_path: Path) -> 
     }
     path = tmp_path / "responses.parquet"
     pq.write_table(pa.Table.from_pylist([row], schema=response_schema()), path)
-    expected = re.escape(f"{path}") + ".*: holds the verdict 'maybe'; expected one of pass, fail"
+    expected = re.escape(f"{path}") + ".*: invalid verdict 'maybe'; expected one of pass, fail"
     with pytest.raises(GapftError, match=expected):
         columns(path, ("problem_id", "status"))
     with pytest.raises(GapftError, match=expected):

@@ -78,7 +78,7 @@ def test_too_few_solved_problems_for_replay_says_by_how_many() -> None:
 
 def test_a_selector_may_not_take_what_was_set_aside() -> None:
     """The pool that is left is told where it is too small."""
-    with pytest.raises(UserError, match=r"3 too few \(to choose from: 1 G, 6 S, 2 U\)"):
+    with pytest.raises(UserError, match=r"3 too few \(available: 1 G, 6 S, 2 U\)"):
         arm(pool(5, 6), "replay", 4, 4)
 
 

@@ -92,7 +92,7 @@ def test_a_stage_before_its_time_says_which_stage_is_missing(tmp_path: Path) -> 
     (tmp_path / "recipe.yaml").write_text(TINY)
     done = gapft("run", "--run-dir", "nowhere", "--only", "states", cwd=tmp_path)
     assert done.returncode == 2
-    assert "nowhere: is no run directory" in done.stderr
+    assert "nowhere: not a run directory" in done.stderr
     assert not (tmp_path / "nowhere").exists()
 
 

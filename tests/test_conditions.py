@@ -230,7 +230,7 @@ def test_verify_selects_again_with_the_parameters(task: Chosen) -> None:
     stored.write_text(stored.read_text().replace("share: 0.5", "share: 1"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["half"]["params"].update(share=1))
     found, *_ = task.differences()
-    assert found.startswith("selections/half-seed13.parquet: slot 3 holds problem ")
+    assert found.startswith("selections/half-seed13.parquet: slot 3 has problem ")
 
 
 def test_a_selector_that_changed_is_named_whatever_the_condition_is_called(task: Chosen) -> None:

@@ -129,7 +129,7 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
     by_itself = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
     again = takes(describe(by_itself, str(run.path)))
     assert [again[key] for key in ("done", "steps")] == [said[key] for key in ("done", "steps")]
-    with pytest.raises(UserError, match="nowhere: is no run directory"):
+    with pytest.raises(UserError, match="nowhere: not a run directory"):
         describe(by_itself, "nowhere")
     other = replace(choice, overrides=["search.k=3"])
     changed = takes(describe(other, str(run.path)))["done"]
@@ -150,11 +150,11 @@ def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
     said = missing_in(choice, run.path)
     assert str(run.path) not in said
     other = missing_in(replace(choice, overrides=["name=other"]), run.path)
-    assert "other was given" in other
+    assert "not other; use another --run-dir" in other
 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
-    assert "mine: holds files, but no recipe.yaml" in missing_in(choice, tmp_path / "mine")
+    assert "mine: not empty, and has no recipe.yaml" in missing_in(choice, tmp_path / "mine")
     assert "notes.txt: is a file" in missing_in(choice, tmp_path / "mine/notes.txt")
 
     task.write("pool", range(1, 25))

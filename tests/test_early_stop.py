@@ -267,7 +267,7 @@ def test_samples_may_be_missing_only_where_a_problem_is_solved(tmp_path: Path) -
     pq.write_table(table.slice(0, 4), path)
     run.update_manifest(lambda manifest: manifest["files"].clear())
     run.seal("pool/responses.parquet")
-    with pytest.raises(GapftError, match="samples 0 to 4, fewer where one of them passes, found"):
+    with pytest.raises(GapftError, match="samples 0 to 4, fewer if one of them passes, found"):
         partition(str(run.path), "pool")
 
 
@@ -279,7 +279,7 @@ def test_rules_that_look_further_are_refused_and_say_why() -> None:
     check_early_stop(recipe("never").search, shortest, task)
     with pytest.raises(UserError, match=r"'shortest' compares all .* evidence\.keep: first"):
         check_early_stop(stopping, shortest, task)
-    with pytest.raises(UserError, match=r"cannot go with episode\.executions: 3"):
+    with pytest.raises(UserError, match=r"cannot be combined with episode\.executions: 3"):
         check_early_stop(stopping, first, {"episode": {"attempts": 1, "executions": 3}})
 
 

@@ -246,7 +246,7 @@ class Short(Mute):
 
 
 def test_episodes_need_a_verifier_that_gives_feedback() -> None:
-    with pytest.raises(UserError, match="episodes of 3 attempts need a verifier that gives feed"):
+    with pytest.raises(UserError, match="episodes of 3 attempts need a verifier with feed"):
         episodes_of(Mute(), 3, "mute")
     assert episodes_of(Mute(), 1, "mute").attempts == 1
 
@@ -255,8 +255,8 @@ def test_episodes_need_a_verifier_that_gives_feedback() -> None:
     ("verifier", "message"),
     [
         (Raising(), "in feedback, verifier 'Raising' .* failed: RuntimeError: lost"),
-        (Empty(), "must give a text or None for each of 2 responses"),
-        (Short(), "must give a text or None for each of 2 responses in feedback; found 1"),
+        (Empty(), "must return a text or None for each of 2 responses"),
+        (Short(), "must return a text or None for each of 2 responses in feedback; found 1"),
     ],
 )
 def test_wrong_feedback_is_the_verifiers_fault(verifier: Any, message: str) -> None:

@@ -211,5 +211,5 @@ def test_verify_counts_each_group_by_its_own_n(task: Chosen) -> None:
     stored.write_text(stored.read_text().replace("n: 7", "n: 8"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["once"].update(n=8))
     found = task.differences()
-    assert found[0].startswith("selections/once-seed13.parquet: holds 7 examples, its selector ch")
+    assert found[0].startswith("selections/once-seed13.parquet: has 7 examples, its selector ch")
     assert found[1].startswith("manifest.json: the budget of once-seed13 has condition = ")

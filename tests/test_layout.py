@@ -103,5 +103,5 @@ def test_a_place_has_the_name_that_the_manifest_gives_it() -> None:
 
 
 def test_a_path_that_is_no_table_has_no_name() -> None:
-    with pytest.raises(GapftError, match=r"^decisions/mine\.parquet: is no table of a split "):
+    with pytest.raises(GapftError, match=r"^decisions/mine\.parquet: not a table "):
         layout.name_of("decisions/mine.parquet")

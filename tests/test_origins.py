@@ -107,17 +107,17 @@ def test_a_loan_must_be_declared(select: Any, expected: str) -> None:
         ),
         (
             lambda p, n, r: [replace(p.missed[0], response=Response("x", 0, "", (1,), "stop", 0))],
-            "problem U000 with a response that is no other's verified one",
+            "problem U000 with a response that no other problem's evidence has",
         ),
         (
             lambda p, n, r: [
                 replace(p.missed[0], response=replace(p.solved[0].response, problem_id="S000"))
             ],
-            "problem U000 with a response that is no other's verified one",
+            "problem U000 with a response that no other problem's evidence has",
         ),
         (
             lambda p, n, r: [replace(p.missed[0], response=replace(p.solved[0].response, seed=9))],
-            "problem U000 with a response that is no other's verified one",
+            "problem U000 with a response that no other problem's evidence has",
         ),
         (lambda p, n, r: [p.missed[0]], "without a response to train on"),
     ],
@@ -164,10 +164,13 @@ def test_origins_are_sealed_and_verified(lending: Lending) -> None:
         return found
 
     where = f"{relative}: slot {slot}, problem {examples[slot].problem_id}: "
-    assert forge("nobody")[0] == f"{where}has the response of problem nobody, of which none passed"
+    assert (
+        forge("nobody")[0]
+        == f"{where}has the response of problem nobody, which has no passing response"
+    )
     others = [e for e in examples if e.response_ids != examples[slot].response_ids]
     assert forge(others[0].problem_id)[0].startswith(
-        f"{where}is not the evidence that the states table keeps; differing: response_ids"
+        f"{where}does not match the evidence in the states table; differing: response_ids"
     )
     alike = [e.problem_id for e in examples if e.response_ids == examples[slot].response_ids]
     other = next(i for i in alike if i not in (examples[slot].origin, examples[slot].problem_id))

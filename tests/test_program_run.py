@@ -216,12 +216,12 @@ def test_the_rules_of_programs_are_told(folder: Path, tmp_path: Path) -> None:
     run = search(folder, tmp_path / "r")
     rules = {"edition": 2, "prelude": "none"}
     assert [said["rules"] for said in run.manifest()["judged_by"].values()] == [rules, rules]
-    told = "rules by which pool, audit got these verdicts: {}"
+    told = "rules of these verdicts (pool, audit): {}"
     found = verify(run.path)
     assert (found.differences, told.format(json.dumps(rules)) in found.checked) == ([], True)
     without_rules(run, "pool", "audit")
     found = verify(run.path)
-    unknown = told.format("none told")
+    unknown = told.format("none recorded")
     assert (found.differences, unknown in found.checked) == ([], True)
 
 
@@ -230,12 +230,14 @@ def test_programs_of_one_run_are_not_judged_by_two_rules(folder: Path, tmp_path:
     run = search(folder, tmp_path / "r")
     without_rules(run, "pool")
     shutil.rmtree(run.path / "audit")
-    message = "audit: would be judged by other rules than pool: .* none told there"
+    message = "audit: would be judged by different rules than pool: .* none recorded"
     with pytest.raises(UserError, match=message):
         search_split(str(run.path), "audit", (), [str(folder)], lambda *_: None)
     assert not (run.path / "audit/responses.parquet").exists()
     problems = load_problems(folder)
-    with pytest.raises(UserError, match="gapft-seed13: would be judged by other rules than pool"):
+    with pytest.raises(
+        UserError, match="gapft-seed13: would be judged by different rules than pool"
+    ):
         decode_arm(
             *(run, Arm("gapft", 13), problems, run.path / "gapft-seed13.parquet", ()),
             *(lambda *_: None, Adapter(Arm("gapft", 13), str(tmp_path))),

@@ -99,7 +99,7 @@ def test_search_stop_leaves_samples_out_of_the_pool_alone(
     assert {row["samples"] for row in rows(run, "pool/states")} == {drawn}
     assert {row["samples"] for row in rows(run, "audit/states")} == {4}
     assert run.manifest()["drawn"]["pool"]["samples"] == 24 * drawn
-    with pytest.raises(GapftError, match="'shortest' compares all that pass"):
+    with pytest.raises(GapftError, match="'shortest' compares all passing"):
         task.run("refused", search=search)
     assert not (task.folder / "refused.log").exists(), "no model was made"
 

@@ -28,7 +28,7 @@ def test_a_split_of_other_weights_is_refused_before_anything_is_generated(task: 
     run = task.run("r")
     before, manifest = task.log("r"), run.manifest()
     weigh(task, B)
-    said = f"audit: its model is another than that of pool: weights_sha256 {B} here, {A} there; "
+    said = f"audit: searched with a different model than pool: weights_sha256 is {B}, expected {A}"
     with pytest.raises(UserError, match=said):
         task.run("r", splits=("audit",))
     assert [record for record in task.log("r")[len(before) :] if "id" in record] == []
@@ -46,8 +46,8 @@ def test_a_split_of_other_weights_is_refused_before_anything_is_generated(task: 
         ({"weights_sha256": A, "pretrained": "x"}, {"weights_sha256": A, "pretrained": "y"}, ""),
         ({"weights_sha256": A, "model": "x"}, {"weights_sha256": B, "model": "x"}, "weights"),
         ({"weights_sha256": A, "model": "x"}, {"weights_sha256": None, "model": "x"}, ""),
-        ({"weights_sha256": A, "model": "x"}, {"model": "y"}, "model y here, x there"),
-        ({"pretrained": "x"}, {"pretrained": "y"}, "pretrained y here, x there"),
+        ({"weights_sha256": A, "model": "x"}, {"model": "y"}, "model is y, expected x"),
+        ({"pretrained": "x"}, {"pretrained": "y"}, "pretrained is y, expected x"),
         ({"pretrained": "x"}, {"model": "y"}, ""),
         ({"backend": "dummy"}, {"backend": "dummy"}, ""),
     ],
@@ -64,7 +64,7 @@ def test_what_tells_two_models_apart(
         record_search("calibration", facts)(manifest)
         assert manifest["source"] == now
         return
-    said = rf"calibration: .* than that of pool and audit: {differs}.*; expected one model"
+    said = rf"calibration: .* different model than pool and audit: {differs}"
     with pytest.raises(UserError, match=said):
         require_same_model(manifest, "calibration", now)
     with pytest.raises(UserError, match=said):
@@ -77,5 +77,5 @@ def test_an_adapter_on_a_server_is_no_other_model_though_it_has_a_name_of_its_ow
     arm = {"model": "gapft:gapft-seed13", "pretrained": "base", "adapter": {"arm": "gapft-seed13"}}
     require_same_model(manifest, "gapft-seed13", arm)
     for other in ({**arm, "pretrained": "other"}, {**arm, "adapter": None}):
-        with pytest.raises(UserError, match=r"gapft-seed13: its model is another"):
+        with pytest.raises(UserError, match=r"gapft-seed13: .*different model"):
             require_same_model(manifest, "gapft-seed13", other)

@@ -37,7 +37,7 @@ def recipe(**changes: Any) -> Recipe:
 
 def test_a_recipe_of_another_name_is_refused(tmp_path: Path) -> None:
     RunDirectory.create_or_open(tmp_path / "run", recipe())
-    with pytest.raises(UserError, match="other was given; give another --run-dir"):
+    with pytest.raises(UserError, match="not other; use another --run-dir"):
         RunDirectory.create_or_open(tmp_path / "run", recipe(name="other"))
 
 
@@ -145,7 +145,7 @@ def test_a_folder_that_was_killed_before_its_recipe_was_there_is_begun_again(
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(UserError, match=r"holds files, but no recipe\.yaml"):
+    with pytest.raises(UserError, match=r"has no recipe\.yaml"):
         RunDirectory.create_or_open(tmp_path, recipe())
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -164,13 +164,13 @@ def test_a_folder_with_files_of_like_names_is_refused(
     tmp_path: Path, name: str, content: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=r"holds files, but no recipe\.yaml"):
+    with pytest.raises(UserError, match=r"has no recipe\.yaml"):
         RunDirectory.create_or_open(tmp_path, recipe())
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {name: content}
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no run directory"):
+    with pytest.raises(UserError, match="not a run directory"):
         RunDirectory.open(tmp_path)
 
 

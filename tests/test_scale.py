@@ -364,8 +364,8 @@ def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> Non
     change(run, calibration_file(Arm("gapft", 13), 0.5), fail_all)
     text = "\n".join(holds(task, run))
     weights = "scaled/gapft-seed13/adapter_model.safetensors"
-    assert f"{weights}: is not what is computed again" in text
-    assert "scaled/gapft-seed13/scaling.json: scale is 1.0, computed again it is 0.25" in text
+    assert f"{weights}: differs from what its step computes" in text
+    assert "scaled/gapft-seed13/scaling.json: scale is 1.0, recomputed: 0.25" in text
     assert "manifest.json, steps, scaled/gapft-seed13: key is" in text
 
 
@@ -378,9 +378,9 @@ def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> No
     change(run, other, lambda table: table, adapter={"arm": "gapft-seed21", "weights_sha256": "0"})
     (run.path / f"{audited}.parquet").unlink()
     lost = holds(task, run)
-    assert f"{audited}.parquet: is sealed in the manifest and not there" in lost
-    assert f"{silent}: does not say what it was decoded with, as others do" in lost
-    another = f"{other}: was decoded with another adapter than gapft-seed21 at scale 0.25"
+    assert f"{audited}.parquet: is sealed in the manifest, but missing" in lost
+    assert f"{silent}: does not record its adapter, but other tables do" in lost
+    another = f"{other}: was decoded with a different adapter than gapft-seed21 at scale 0.25"
     assert any(line.startswith(another) for line in lost)
     run.unseal([f"{audited}.parquet"])
     assert f"{audited}.parquet is not made" in verify(run.path, task.plugins).missing
@@ -392,7 +392,7 @@ def test_another_adapter_in_the_place_of_the_chosen_one_is_found(task: ScaledLet
     name = "adapter_model.safetensors"
     (run.path / one / name).write_bytes((run.path / other / name).read_bytes())
     seal_again(run.path, one)
-    assert f"{one}/{name}: is not what is computed again" in holds(task, run)
+    assert f"{one}/{name}: differs from what its step computes" in holds(task, run)
 
 
 def test_what_a_scaled_adapter_says_cannot_be_forged_by_its_record(task: ScaledLetters) -> None:
@@ -495,7 +495,7 @@ def test_adapters_of_a_plugins_trainer_are_verified_as_far_as_they_say(
     found = verify(run.path, task.plugins)
     assert found.differences == []
     [said] = [line for line in found.checked if "of trainer 'ones'" in line]
-    assert said.endswith("what they do not say was not verified")
+    assert said.endswith("not verified")
 
 
 def test_a_calibration_split_alone_is_verified(task: ScaledLetters) -> None:

@@ -125,7 +125,7 @@ def test_tables_that_are_not_seen_are_an_error(
 ) -> None:
     monkeypatch.setattr(stage, "_PATIENCE_S", 0.0)
     run = task.run("r", splits=())
-    with pytest.raises(GapftError, match=r"r/pool: its search has ended, and .* not seen here"):
+    with pytest.raises(GapftError, match=r"r/pool: its search has finished, .* not visible"):
         search_stage(replace(task.context(run), executor=Elsewhere()))
 
 

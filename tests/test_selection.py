@@ -112,7 +112,7 @@ def test_a_uniform_draw_is_uniform() -> None:
         (lambda p, n, r: ["x"] * n, "not of this pool: 'x'"),
         (lambda p, n, r: None, "failed: TypeError"),
         (lambda p, n, r: [int("x")], "failed: ValueError"),
-        (lambda p, n, r: [evidence("new", "S")] * n, "not of this pool"),
+        (lambda p, n, r: [evidence("new", "S")] * n, "not evidence of this pool"),
     ],
 )
 def test_a_selector_that_breaks_its_contract_is_named(select: Any, expected: str) -> None:

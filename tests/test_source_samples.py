@@ -311,7 +311,7 @@ def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> Non
 def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: Path) -> None:
     done = succeed("verify", "run", "--plugin", "plugin.py", cwd=again)
     assert "scope: 2 of its files" in done.stdout
-    assert "redistribution: what it asks of the run" in done.stdout
+    assert "redistribution: its requirements" in done.stdout
     table = again / "run/audit/states/0-3.parquet"
     content = pq.read_table(table)
     states = content["state"].to_pylist()
@@ -323,7 +323,7 @@ def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: 
     manifest["files"]["audit/states/0-3.parquet"] = sha256(table)
     write_json(again / "run/manifest.json", manifest)
     problem = content["problem_id"][place].as_py()
-    told = f"audit/states/0-3.parquet: problem {problem} has state 'U', its verdicts give 'S'"
+    told = f"audit/states/0-3.parquet: problem {problem} has state 'U', but its verdicts give 'S'"
     assert told in verify(again / "run", [str(again / "plugin.py")]).differences
 
 

@@ -151,7 +151,7 @@ def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(
     audit = [_alike(made[row], how) for row, how in by_row.items()] + problems(50)[40:]
     free = [problem for row, problem in enumerate(made) if row not in by_row]
     if taken > len(free) or taken == count:
-        with pytest.raises(UserError, match=rf"takes {taken} problems out of a training split"):
+        with pytest.raises(UserError, match=rf"calibration.*asks for {taken} of"):
             divide(made, taken, audit)
         return
     found = divide(made, taken, audit)
@@ -250,7 +250,7 @@ def test_each_problem_is_rendered_once_however_often_its_split_is_read(
 def test_what_was_taken_out_is_said(folder: Path) -> None:
     found = read_split(load_task("letters", [folder]), recipe(7), "pool")
     assert found.dropped == (
-        "pool: 7 problems taken out to calibrate on (experiments.scaling.calibration)",
+        "pool: 7 problems moved to the calibration split (experiments.scaling.calibration)",
     )
     assert read_split(load_task("letters", [folder]), recipe(7), "calibration").dropped == ()
 
@@ -304,7 +304,7 @@ def test_few_shot_examples_of_a_split_that_judges_are_refused(
     folder: Path, calibration: object, line: str, shown: str, instead: str, split: str
 ) -> None:
     (folder / "letters.yaml").write_text(TASK + "num_fewshot: 2\n" + line)
-    said = rf"task letters: its num_fewshot is 2, and {shown}.*fewshot_split.*num_few.*{instead}"
+    said = rf"task letters: num_fewshot is 2, and {shown}.*fewshot_split.*num_few.*{instead}"
     with pytest.raises(UserError, match=said):
         read(folder, recipe(calibration), split)
 

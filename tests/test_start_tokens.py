@@ -230,7 +230,7 @@ def test_verify_finds_prompts_with_another_number(
     pq.write_table(table.set_column(column, field, pa.array(ids, field.type)), path)
     seal_again(tmp_path / "run", "audit/problems.parquet")
     found = verify(tmp_path / "run", plugins).differences
-    assert any("does not begin with the start tokens [1, 1] alone" in line for line in found)
+    assert any("does not begin with just the start tokens [1, 1]" in line for line in found)
 
 
 def test_a_run_is_bound_to_it(folder: Path, two: dict[str, list[list[int]]]) -> None:
@@ -244,7 +244,7 @@ def test_a_run_is_bound_to_it(folder: Path, two: dict[str, list[list[int]]]) -> 
     manifest = RunDirectory.open(folder / "two").manifest()
     source = dict(manifest["source"])
     require_same_model(manifest, "gapft-seed13", source)
-    with pytest.raises(UserError, match=r"start_ids \[1\] here, \[1, 1\] there"):
+    with pytest.raises(UserError, match=r"start_ids is \[1\], expected \[1, 1\]"):
         require_same_model(manifest, "gapft-seed13", source | {"start_ids": [BOS]})
 
 

@@ -127,7 +127,7 @@ def test_a_rule_that_keeps_a_failed_sample_is_named(tmp_path: Path) -> None:
         "    register('made_up', lambda passing: replace(passing[0], text='better'))\n"
     )
     run = searched(tmp_path / "run", "made_up", OUTCOMES)
-    with pytest.raises(PluginError, match=r"'made_up' .* gave a response to problem early "):
+    with pytest.raises(PluginError, match=r"'made_up' .* returned a response to problem early "):
         partition(str(run.path), "pool", [str(plugin)])
     assert not (run.path / "pool/states.parquet").exists()
 

@@ -102,7 +102,7 @@ def test_its_tables_and_its_section_stand_apart(folder: Path) -> None:
 
 def test_verify_holds_it_to_its_audit_and_to_the_recipe(folder: Path, tmp_path: Path) -> None:
     told = succeed("verify", folder / "run", *PLUGIN, cwd=folder).stdout
-    assert "2 named subsets of problems of an audit, each once" in told
+    assert "2 named subsets of problems of an audit, each problem once" in told
     assert "audits.some, audits.few" in told
     plain = succeed("verify", folder / "plain", *PLUGIN, cwd=folder).stdout
     assert "subset" not in plain
@@ -114,8 +114,8 @@ def test_verify_holds_it_to_its_audit_and_to_the_recipe(folder: Path, tmp_path: 
     said = "\n".join(verify(run, [str(folder / "plugin.py")]).differences)
     assert "audit/some/items.json: was changed after it was sealed" in said
     plugin = str(folder / "plugin.py")
-    (line,) = [d for d in forged(run, plugin) if "holds other problems" in d]
-    assert line.startswith("audit/some/items.json: holds other problems than audit/problems.parqu")
+    (line,) = [d for d in forged(run, plugin) if "has other problems" in d]
+    assert line.startswith("audit/some/items.json: has other problems than audit/problems.parqu")
 
 
 def forged(run: Path, plugin: str) -> list[str]:
@@ -146,11 +146,11 @@ def test_an_edited_file_is_named_with_what_changed(folder: Path) -> None:
             done = gapft(*command, *PLUGIN, cwd=folder)
             assert done.returncode == 2, command
             said = " ".join(done.stderr.split())
-            assert f"audits.some.items, {folder / 'some.txt'}: 1 id taken away: '{first}'" in said
+            assert f"audits.some.items, {folder / 'some.txt'}: 1 id removed: '{first}'" in said
         (folder / "some.txt").write_text(ids.replace(second, "nobody"))
         said = gapft("run", "run", "--only", "report", *PLUGIN, cwd=folder).stderr
         assert "1 id added: 'nobody'" in said
-        assert f"1 id taken away: '{second}'" in said
+        assert f"1 id removed: '{second}'" in said
     finally:
         (folder / "some.txt").write_text(ids)
     succeed("run", "run", "--only", "report", *PLUGIN, cwd=folder)
@@ -173,7 +173,7 @@ def test_ids_that_the_audit_lacks_are_named_with_their_lines(folder: Path) -> No
     assert result(folder / "run") == before
     (folder / "wrong.txt").write_text(f"{ids[0]}\n{ids[0]}\n")
     done = gapft(*command, "run", *wrong, cwd=folder)
-    assert f"line 2: '{ids[0]}' stands on line 1 already" in " ".join(done.stderr.split())
+    assert f"line 2: '{ids[0]}' is already on line 1" in " ".join(done.stderr.split())
 
 
 def test_a_subset_is_of_the_problems_that_another_task_audits_too(folder: Path) -> None:
@@ -218,10 +218,10 @@ def check_forged_match(folder: Path) -> None:
     seal_again(forged_run, "audit/shared/items.json")
     plugin = str(folder / "plugin.py")
     (line,) = [d for d in verify(forged_run, [plugin]).differences if "shared" in d]
-    assert "other problems than the problems that the audit of task few has too: 34 and 6" in line
+    assert "other problems than the problems shared with the audit of task few: 34 and 6" in line
     (folder / "tasks/few.yaml").rename(folder / "few.yaml")
     told = " ".join(verify(forged_run, [plugin]).checked)
-    assert "not matched again: audit/shared/items.json, for task few cannot be read" in told
+    assert "not matched again: audit/shared/items.json: task few cannot be read" in told
     (folder / "few.yaml").rename(folder / "tasks/few.yaml")
 
 
@@ -236,8 +236,10 @@ def test_the_audit_of_a_subset_is_compared_where_its_ids_are_not_here(
     seal_again(run, "audit/some/items.json")
     files = json.loads((run / "manifest.json").read_text())["files"]
     lines, _, unchecked = changed_subsets(RunDirectory.open(run), files)
-    assert lines == ["audits.some.of other → audit; another audit takes another name"]
-    assert unchecked == [f"not checked, for it is not here: {gone(run)} (audits.some)"]
+    assert lines == ["audits.some.of other → audit; give a subset of another audit another name"]
+    assert unchecked == [
+        f"not checked, because it is not on this machine: {gone(run)} (audits.some)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -158,9 +158,7 @@ def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -
     assert "taken" not in results["conditions"]["uniform"]["seeds"][str(SEED)]
     assert all(c["matched_budget"] for c in results["contrasts"] if c["b"] == "uniform")
     done = succeed("verify", "taking", "--plugin", "plugin.py", cwd=made)
-    assert f"{ARM} was compared with the set that it was taken from" in " ".join(
-        done.stdout.split()
-    )
+    assert f"{ARM} was compared with its source" in " ".join(done.stdout.split())
 
 
 def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
@@ -197,7 +195,7 @@ def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -
     assert "nothing: this recipe can run" in text
     Path("source").rename("away")
     text = describe(options("taking"), "new")
-    assert f"key 'conditions.theirs.params': {work / 'source'}: is no run directory" in text
+    assert f"key 'conditions.theirs.params': {work / 'source'}: not a run directory" in text
     assert not Path("new").exists()
 
 
@@ -226,8 +224,8 @@ def forged() -> None:
 @pytest.mark.parametrize(
     ("said", "change", "expected"),
     [
-        (("nowhere", "gapft"), None, "key 'conditions.c.params': /.*/nowhere: is no run directory"),
-        (("new", "gapft"), None, "key 'conditions.c.params': /.*/new is this run itself"),
+        (("nowhere", "gapft"), None, "key 'conditions.c.params': /.*/nowhere: not a run directory"),
+        (("new", "gapft"), None, "key 'conditions.c.params': /.*/new is this run"),
         (("source", "c"), None, "source has no training set c-seed13; it has: gapft-seed13, all"),
         (("taking", "theirs"), None, "theirs-seed13 of .*taking is itself a set of /.*source"),
         (("source", "gapft"), edited, "was changed after it was sealed"),
@@ -278,13 +276,13 @@ def unselected(run: str) -> None:
 @pytest.mark.parametrize(
     ("change", "settings", "expected"),
     [
-        (forged, [], "slot 1, problem .*: is not the evidence that the states table keeps; differ"),
-        (None, ["budget.n=3"], f"has {N} examples, but there are 3 slots"),
-        (None, ["budget.replay=1"], f"has {N} examples, but there are {N + 1} slots"),
+        (forged, [], "slot 1, problem .* does not match the evidence in the states table; differ"),
+        (None, ["budget.n=3"], f"has {N} examples, and there are 3 slots"),
+        (None, ["budget.replay=1"], f"has {N} examples, and there are {N + 1} slots"),
         (
             None,
             ["conditions.theirs.params.condition=all_verified", "conditions.theirs.n=9"],
-            "leave n out",
+            "remove n",
         ),
     ],
 )
@@ -329,9 +327,11 @@ def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work:
     assert sha256(Path("taking", SELECTION)) == before
     differences, told = checked()
     assert differences == []
-    assert any("verified, because the run that it comes from is not here" in of for of in told)
-    assert not any("was compared with the set" in line for line in told)
-    with pytest.raises(UserError, match="is no run directory"):
+    assert any(
+        "verified, because the run that it comes from is not on this machine" in of for of in told
+    )
+    assert not any("was compared with its source" in line for line in told)
+    with pytest.raises(UserError, match="not a run directory"):
         run_recipe(options("taking"), "new")
 
 
@@ -358,12 +358,12 @@ def test_verify_finds_a_source_that_was_sealed_anew(work: Path) -> None:
     rewrite(SOURCE, lambda rows: rows.reverse())
     differences = checked()[0]
     assert any("the budget of theirs-seed13 has taken = " in line for line in differences)
-    assert any(f"{SELECTION}: slot 0 holds problem " in line for line in differences)
+    assert any(f"{SELECTION}: slot 0 has problem " in line for line in differences)
 
 
 def test_verify_finds_a_set_that_is_not_the_one_that_was_taken(work: Path) -> None:
     rewrite(f"taking/{SELECTION}", lambda rows: rows.reverse())
-    assert any(f"{SELECTION}: slot 0 holds problem " in line for line in checked()[0])
+    assert any(f"{SELECTION}: slot 0 has problem " in line for line in checked()[0])
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -379,7 +379,7 @@ def test_verify_finds_audit_problems_in_a_taken_set(work: Path, away: bool) -> N
     if away:
         Path("source").rename("away")
     differences, told = checked()
-    lacking = [line for line in differences if "is no problem of this run's pool" in line]
+    lacking = [line for line in differences if "is not a problem of this run's pool" in line]
     assert [line.partition(": ")[2].partition(",")[0] for line in lacking] == [
         f"slot {slot}" for slot in range(N)
     ]
@@ -422,11 +422,11 @@ def test_verify_says_what_it_cannot_judge_again(work: Path) -> None:
         write_json(Path(run, "manifest.json"), manifest)
     differences, told = checked(plugin=plugin)
     assert differences == []
-    assert any("that passed there, by its record, not judged again here" in line for line in told)
+    assert any("that passed there, as recorded, not judged again" in line for line in told)
     Path("source").rename("away")
     differences, told = checked(plugin=plugin)
     assert differences == []
-    assert any("that its responses passed" in line and "was not verified" in line for line in told)
+    assert any("its verdicts and its budget were not verified" in line for line in told)
 
 
 def test_verify_computes_whether_a_set_of_another_run_is_matched(work: Path) -> None:
@@ -437,7 +437,7 @@ def test_verify_computes_whether_a_set_of_another_run_is_matched(work: Path) -> 
     (line,) = [line for line in checked()[0] if "has matched = " in line]
     assert line.endswith("give True")
     Path("source").rename("away")
-    assert any("whose budget it has, was not verified" in line for line in checked()[1])
+    assert any("its budget were not verified" in line for line in checked()[1])
 
 
 def test_a_condition_takes_its_sets_from_the_run_that_its_recipe_names(work: Path) -> None:
@@ -522,7 +522,7 @@ def test_a_selector_of_ones_own_gives_examples_of_the_other_run_alone(work: Path
     for name in ("invents", "halves"):
         said = replace(choice, overrides=[f"conditions.theirs.selector={name}"])
         if name == "invents":
-            with pytest.raises(PluginError, match=r"invents.*no example of the other run's set"):
+            with pytest.raises(PluginError, match=r"invents.*not in the other run's set"):
                 run_stages_alone(["select"], "taking", said)
         else:
             run_stages_alone(["select"], "taking", said)

@@ -140,7 +140,7 @@ def mine(**options: Any) -> Registered:
 @pytest.mark.parametrize(
     ("change", "options", "expected"),
     [
-        ({}, {}, "a response to problem a that is not its kept one; register it with responses='v"),
+        ({}, {}, "a response to problem a other than its kept one; register it with responses='v"),
         ({"prompt_ids": (9,)}, {"responses": "verified"}, "problem a changed in more than its"),
         (
             {"response": response("a", 0)},
@@ -210,7 +210,7 @@ def test_several_responses_a_problem_are_sealed_and_verified(distinct: Distinct)
     relative = "selections/last-seed13.parquet"
     change_rows(run.path, relative, lambda rows: rows[2].update(response_index=0))
     assert any(
-        "slot 2" in line and "is not the evidence that the states table keeps" in line
+        "slot 2" in line and "does not match the evidence in the states table" in line
         for line in verify(run.path, distinct.plugins).differences
     )
     rows = found["paths"][0]
@@ -223,7 +223,9 @@ def test_several_responses_a_problem_are_sealed_and_verified(distinct: Distinct)
 
 
 def test_a_selector_that_does_not_say_so_is_refused(distinct: Distinct) -> None:
-    with pytest.raises(PluginError, match="not its kept one; register it with responses='verif"):
+    with pytest.raises(
+        PluginError, match="other than its kept one; register it with responses='verif"
+    ):
         distinct.select(conditions=["unsaid"], budget={"n": 3})
 
 

@@ -114,7 +114,7 @@ def test_a_search_that_stops_early_has_the_states_of_its_nested_budgets(of: Any)
 
 def test_samples_that_an_early_stop_left_out_are_refused_by_name() -> None:
     of = (False, [(False, 1), (True, 1)])
-    with pytest.raises(UserError, match=r"problem p: samples 5–8 are asked for, and search "):
+    with pytest.raises(UserError, match=r"problem p: samples 5–8 are not available: search "):
         state(of, "first", Window(4, 4), stop=True)
     with pytest.raises(UserError, match=r"stopped after 2 \(search\.stop: first_pass\)"):
         state(of, "first", Window(1, 2), stop=True)
@@ -144,7 +144,7 @@ def test_the_states_of_a_window_have_a_table_of_their_own(tmp_path: Path) -> Non
 
 def test_a_window_beyond_the_samples_is_refused(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", "first", OUTCOMES)
-    with pytest.raises(UserError, match=r"samples 3–6 are asked for, and the search drew 4 "):
+    with pytest.raises(UserError, match=r"samples 3–6 are not available: the search drew 4 "):
         partition(str(run.path), "pool", window=Window(2, 4))
     assert not (run.path / "pool/states/2-4.parquet").exists()
 

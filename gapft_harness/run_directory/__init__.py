@@ -1,1 +1,1 @@
-"""What is on disk: paths, tables, the manifest. Nothing else knows a file's place."""
+"""The files of a run: paths, tables, manifest. No other package knows where a file is."""

@@ -1,4 +1,4 @@
-"""How a recipe differs from the one that a run has, and which conditions and seeds a run keeps."""
+"""Compare a recipe with the recipe of a run, and extend it with what the run has trained."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manifest
 
-#: Folders that are there before anything is trained; what is sealed in any other came of adapters.
+#: Folders that exist before training; sealed files in any other folder depend on adapters.
 _BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
 
-#: Sections of a recipe that say nothing of results: changes of them are not told.
+#: Sections of a recipe that do not affect results: their changes are not reported.
 _ASIDE = ("executor", "trackers", "notes", "description", "paper", "model")
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a run was made by and would be made otherwise now, each key with both values.
+    """Settings that differ between a run's recipe and a new one, each with both values.
 
     Attributes:
-        of_search: what all of the run depends on.
-        of_selection: what only its training sets and what came of them depend on.
+        of_search: settings that the whole run depends on.
+        of_selection: settings that only training sets and the files made from them depend on.
     """
 
     of_search: tuple[str, ...] = ()
@@ -41,12 +41,16 @@ class Changes:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All of them."""
+        """All changes."""
         return self.of_search + self.of_selection
 
 
 def came_of_adapters(relative: str) -> bool:
-    """Whether a sealed file, told by its path in a run, came of trained adapters."""
+    """Return whether a sealed file depends on trained adapters.
+
+    Args:
+        relative: its path in the run directory.
+    """
     return layout.folder_of(relative) not in _BEFORE
 
 
@@ -58,24 +62,25 @@ def find_changes(
     plugins: Plugins | None = None,
     manifest: Manifest | None = None,
 ) -> Changes:
-    """Compare a recipe with the one that a run was made by.
+    """Compare a recipe with the recipe of a run.
 
     Args:
-        path: the run's folder.
-        earlier: the recipe that it has.
-        recipe: the one that is given now.
-        trained: the arms of which anything is sealed that came of an adapter, with what chose
-            their training sets.
-        plugins: as ``Recipe.identity`` takes them.
-        manifest: the run's; the task's values hold where the earlier recipe left a key to it.
+        path: the run directory.
+        earlier: the run's recipe.
+        recipe: the new recipe.
+        trained: the arms with sealed files that depend on an adapter, each with the condition
+            that chose its training set.
+        plugins: as for ``Recipe.build_search_identity``.
+        manifest: the run's manifest; where the earlier recipe left a key unset, the task's value
+            is compared.
 
     Raises:
-        UserError: they have different names.
+        UserError: the recipes have different names.
     """
     if earlier.name != recipe.name:
         raise UserError(
-            f"run directory {path}: is of the recipe {earlier.name}, and {recipe.name} was given; "
-            "give another --run-dir"
+            f"run directory {path}: contains a run of the recipe {earlier.name}, not "
+            f"{recipe.name}; use another --run-dir"
         )
     recipe, known = _as_begun(earlier, recipe), manifest or new_manifest(earlier)
     before, now = earlier.identity(plugins), recipe.identity(plugins)
@@ -100,19 +105,25 @@ def find_changes(
 
 
 def list_remarkable(earlier: Recipe, recipe: Recipe) -> list[str]:
-    """Every key of two recipes that differs, but for those that no result depends on."""
+    """List all settings that differ, except those that no result depends on."""
     return differences(remarkable(earlier), remarkable(recipe))
 
 
 def remarkable(recipe: Recipe) -> dict[str, Any]:
-    """The sections of a recipe that results depend on, but for its model."""
+    """Return the sections of a recipe that results depend on, without its model."""
     return {key: of for key, of in recipe.model_dump(mode="json").items() if key not in _ASIDE}
 
 
 def _told_by_task(
     before: Mapping[str, Any], now: Mapping[str, Any], task: TaskFacts
 ) -> dict[str, Any]:
-    """What a run was made by, with the task's value where it said none and is given one now."""
+    """Fill in the task's values where the earlier recipe left them unset and the new one does not.
+
+    Args:
+        before: the search identity of the earlier recipe.
+        now: that of the new recipe.
+        task: the task's facts in the manifest.
+    """
     said: dict[str, dict[str, Any]] = {
         "episode": dict(task.get("episode", {})),
         "search": {"max_gen_toks": task.get("decoding", {}).get("max_gen_toks")},
@@ -128,39 +139,43 @@ def _told_by_task(
 
 
 def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:
-    """Holds a run's recipe to the one that its manifest has: a command writes both.
+    """Require that a run's recipe equals the recipe in its manifest: commands write both.
 
     Raises:
-        UserError: it is another; the message names the keys that differ.
+        UserError: they differ; the message names the keys.
     """
     recorded = check_recipe(dict(manifest["recipe"]), f"{path / layout.MANIFEST}, recipe")
     if differing := _between(recorded, recipe):
         raise UserError(
-            f"{path / layout.RECIPE}: is not the recipe that {layout.MANIFEST} has; differing: "
-            f"{'; '.join(differing)}. Restore it: what may change in a run is given to gapft run "
-            "in a recipe of your own. If a command was interrupted, give it again"
+            f"{path / layout.RECIPE}: differs from the recipe in {layout.MANIFEST}: "
+            f"{'; '.join(differing)}. Restore it; to change a run, give your own recipe to gapft "
+            "run. If a command was interrupted, run it again"
         )
 
 
 def require_settled(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence[str]) -> None:
-    """Stops stages that go by the recipe on disk, if another was given that only select takes up.
+    """Require the recipe on disk for stages that run without the select stage.
 
-    How jobs run may differ, and conditions and seeds may be fewer.
+    Only select stores a changed recipe. Settings of how jobs run may differ, and conditions and
+    seeds may be fewer.
 
     Args:
-        stages: those asked for, without select.
+        path: the run directory.
+        stored: the recipe on disk.
+        recipe: the recipe of the command.
+        stages: the requested stages.
 
     Raises:
-        UserError: another setting is given; the message names the keys that differ.
+        UserError: another setting differs; the message names the keys.
     """
     stored = stored.run_as(recipe)
     if {*recipe.conditions} <= {*stored.conditions} and {*recipe.seeds} <= {*stored.seeds}:
         stored = only(stored, [*recipe.conditions], recipe.seeds)
     if differing := _between(stored, recipe):
         raise UserError(
-            f"run directory {path}: {' '.join(f'--only {name}' for name in stages)} goes by the "
-            f"recipe that the run has; differing: {'; '.join(differing)}. Give the command without "
-            "--only, which makes nothing again that is there, or --only select first"
+            f"run directory {path}: {' '.join(f'--only {name}' for name in stages)} uses the "
+            f"recipe of the run, and yours differs: {'; '.join(differing)}. Run the command "
+            "without --only (finished work is not repeated), or with --only select first"
         )
 
 
@@ -169,7 +184,7 @@ def _between(before: Recipe, after: Recipe) -> list[str]:
 
 
 def _as_begun(earlier: Recipe, recipe: Recipe) -> Recipe:
-    """A recipe that does not decide on a chat template keeps what its run was begun with."""
+    """Keep the chat template that the run started with, unless the new recipe sets one."""
     if recipe.model.chat_template is not None:
         return recipe
     begun = {"chat_template": earlier.model.chat_template}
@@ -177,15 +192,17 @@ def _as_begun(earlier: Recipe, recipe: Recipe) -> Recipe:
 
 
 def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
-    """A recipe with those conditions and seeds besides that a run has trained already.
+    """Extend a recipe with the conditions and seeds that the run has already trained.
 
-    Every condition is reported under every seed. So a condition is added if it is trained under
-    all seeds that are asked for, and then a seed if all those conditions are trained under it:
-    nothing is trained that was not asked for.
+    Every condition is reported for every seed. So a condition is added if it is trained for all
+    requested seeds, and then a seed if all those conditions are trained for it: nothing is
+    trained that was not requested.
 
     Args:
-        earlier: the recipe that the run has; its order stays.
-        trained: the arms whose adapters are sealed, with what chose their training sets.
+        earlier: the recipe of the run; its order of conditions and seeds is kept.
+        recipe: the requested recipe.
+        trained: the arms with sealed adapters, each with the condition that chose its training
+            set.
     """
     recipe = _as_begun(earlier, recipe)
 
@@ -214,10 +231,10 @@ def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> 
 
 
 def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Recipe:
-    """A recipe with some of its conditions and seeds; none named keeps them all.
+    """Restrict a recipe to some of its conditions and seeds; an empty list keeps all.
 
     Raises:
-        UserError: one that it does not have.
+        UserError: the recipe does not have a requested condition or seed.
     """
     wanted: dict[str, tuple[Any, ...]] = {}
     for key, known, asked in (
@@ -227,8 +244,8 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
         for name in asked:
             if name not in known:
                 raise UserError(
-                    f"{name!r} is none of the {key} that this run reports: "
-                    f"{', '.join(map(str, known))}; gapft run trains others"
+                    f"{name!r} is not one of the {key} of this run: "
+                    f"{', '.join(map(str, known))}; gapft run can train more"
                 )
         wanted[key] = tuple(name for name in known if name in asked or not asked)
     kept = {name: recipe.conditions[name] for name in wanted["conditions"]}
@@ -236,5 +253,5 @@ def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Rec
 
 
 def differences(before: Any, after: Any, key: str = "") -> list[str]:
-    """Keys at which two resolved recipes differ, each with both values."""
+    """List the keys at which two resolved recipes differ, each with both values."""
     return [describe_change(at, a, b) for at, a, b in changes(before, after, key)]

@@ -1,7 +1,7 @@
-"""A run's folder: the recipe it is bound to, sealed files, the manifest, the lock.
+"""A run directory: its recipe, sealed files, manifest and lock.
 
-A sealed file is written beside and renamed, so it is whole or absent. Its hash goes into
-``manifest.json``, and a later stage reads it only if the hash still holds.
+A sealed file is written to a temporary name and renamed, so that it is complete or absent. Its
+hash goes into ``manifest.json``; later stages read the file only if its hash still matches.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from gapft_harness.run_directory.manifest import (
 )
 from gapft_harness.store.store import Store
 
-#: ``pool``, ``audit`` or ``calibration``, or ``audit/NAME``, a further audit.
+#: ``pool``, ``audit``, ``calibration``, or ``audit/NAME`` for a further audit.
 Split = str
-#: The splits of every run; each is searched.
+#: The splits that every run searches.
 SPLITS: tuple[Split, ...] = ("pool", "audit")
-#: The split of a run that scales its adapters; it is decoded greedily and no more.
+#: The split of a run that scales its adapters; it is only decoded greedily.
 CALIBRATION: Split = "calibration"
 
 
-#: Entries of a run's folder that stay while it is made anew.
+#: Entries of a run directory that stay when it is reset for a changed recipe.
 _KEPT = (
     RUN_LOCK, SOFT_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking",
 )  # fmt: skip
@@ -64,13 +64,13 @@ class RunDirectory:
     """One run on disk.
 
     Experiments open one with ``RunDirectory.open(path)`` and read files with ``run.sealed(file)``,
-    which refuses one that was changed.
+    which refuses a file that was changed.
 
     Args:
-        path: its folder.
-        recipe: what it was made by.
-        is_new: it was made by this command, which may remove it again.
-        changes: what it was made by and is made by otherwise now.
+        path: the run directory.
+        recipe: its recipe.
+        is_new: whether this command created it; the command may then remove it again.
+        changes: settings that differ from the recipe that the run was made with.
     """
 
     def __init__(
@@ -78,21 +78,26 @@ class RunDirectory:
     ) -> None:
         self.path = path
         self.recipe = recipe
-        self.is_new = is_new  # made by this command, which may take it away again
+        self.is_new = is_new
         self.changes = changes or Changes()
 
     @classmethod
     def create_or_open(
         cls, path: Path, recipe: Recipe, plugins: Plugins | None = None
     ) -> RunDirectory:
-        """Makes the folder, or opens it for a recipe by which it may have to be made anew.
+        """Create a run directory, or open one for a recipe that may require work to be repeated.
 
-        The recipe on disk stays as it was until ``tell_jobs``, ``renew`` and ``commit``, so that a
-        command that fails harms no good run. Conditions and seeds that are trained already stay.
-        ``plugins`` are as ``Recipe.identity`` takes them.
+        The recipe on disk stays until ``write_execution_settings``, ``reset_for_recipe`` or
+        ``write_recipe`` is called, so that a failing command does not damage the run. Conditions
+        and seeds that are already trained stay.
+
+        Args:
+            path: the run directory.
+            recipe: the recipe of the command.
+            plugins: as for ``Recipe.build_search_identity``.
 
         Raises:
-            UserError: the folder holds something else, or a run of another recipe.
+            UserError: the folder contains other files, or a run of another recipe.
         """
         recipe, changes = cls.compare(path, recipe, plugins)
         run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists(), changes=changes)
@@ -106,16 +111,16 @@ class RunDirectory:
     def compare(
         cls, path: Path, recipe: Recipe, plugins: Plugins | None = None
     ) -> tuple[Recipe, Changes]:
-        """Compare a recipe with what a folder holds; nothing is written.
+        """Compare a recipe with the run in a folder, without writing anything.
 
         Returns:
-            The recipe with what the folder has trained already, and what of it is made otherwise.
+            The recipe, extended with what the run has trained, and the changed settings.
 
         Raises:
             UserError: as ``create_or_open``.
         """
         if path.exists() and not path.is_dir():
-            raise UserError(f"run directory {path}: is a file")
+            raise UserError(f"run directory {path}: is a file; expected a folder")
         if (path / layout.RECIPE).exists():
             earlier = cls.open(path)
             manifest, trained = earlier.manifest_or_new(), earlier.bound_arms()
@@ -124,15 +129,15 @@ class RunDirectory:
             return binding.grown(earlier.recipe, recipe, kept), changes
         if path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
             raise UserError(
-                f"run directory {path}: holds files, but no recipe.yaml; give an empty folder"
+                f"run directory {path}: not empty, and has no recipe.yaml; use an empty folder"
             )
         return recipe, Changes()
 
     def require_stored(self) -> None:
-        """Stops a change of a run whose work the store lacks: it would be lost.
+        """Refuse to change a run whose work is not in the store: it would be lost.
 
         Raises:
-            UserError: the store lacks something; the message names the first.
+            UserError: the store does not have some of the work; the message names the first.
         """
         manifest, store, keys = self.manifest(), Store.beside(self.path), list[str]()
         for file in manifest["files"]:
@@ -146,24 +151,23 @@ class RunDirectory:
         lacking = [key for key in keys if not store.holds(key)]
         if lacking:
             raise UserError(
-                f"run directory {self.path}: was made otherwise; differing: "
-                f"{'; '.join(self.changes.lines)}. "
-                f"It holds what the store {store.root} lacks "
-                f"({lacking[0] or 'imported responses'}) and would be lost; give another --run-dir"
+                f"run directory {self.path}: settings changed: {'; '.join(self.changes.lines)}. "
+                f"Its work is not in the store {store.root} "
+                f"({lacking[0] or 'imported responses'}) and would be lost; use another --run-dir"
             )
 
     def record_changes(self, others: Sequence[str] = ()) -> list[str]:
-        """Adds what is changed to ``history.jsonl``, and tells the report if it comes late.
+        """Append changed settings to ``history.jsonl``; record a warning for late changes.
 
         Args:
-            others: what is changed beside the recipe, or of the model.
+            others: changes of other inputs than the recipe, or of the model.
 
         Returns:
-            What is chosen after results were there, in words.
+            A sentence for each change that was made after decisions existed.
         """
         before = RunDirectory.open(self.path).recipe
         told = binding.list_remarkable(before, self.recipe)
-        keys = {line.partition(" ")[0] for line in others}  # these may know the task's value
+        keys = {line.partition(" ")[0] for line in others}  # may include the task's value
         lines = [*others, *(line for line in told if line.partition(" ")[0] not in keys)]
         if not lines:
             return []
@@ -190,7 +194,7 @@ class RunDirectory:
         return late
 
     def _headline(self) -> dict[str, float]:
-        """The report's Pass@1 by condition, as far as there is a report."""
+        """Read each condition's Pass@1 from the report, if there is one."""
         try:
             results = json.loads((self.path / layout.REPORT / "results.json").read_text("utf-8"))
             return {name: of["pass_at_1"] for name, of in results["conditions"].items()}
@@ -198,9 +202,10 @@ class RunDirectory:
             return {}
 
     def renew(self) -> None:
-        """Empties the folder for its new recipe; what was made is in the store.
+        """Empty the run directory for its new recipe; the finished work is in the store.
 
-        A kill in between leaves the old recipe, by which the next command does it again.
+        If the command is killed meanwhile, the old recipe remains and the next command does it
+        again.
         """
         self._remove(path for path in self.path.iterdir() if path.name not in _KEPT)
         manifest, old = new_manifest(self.recipe), self.manifest()
@@ -211,7 +216,7 @@ class RunDirectory:
         self.commit()
 
     def drop_trained(self) -> None:
-        """Removes adapters and all that came of them, sealed or not; search and selections stay."""
+        """Remove adapters and all files that depend on them; search and selections stay."""
         self.unseal(filter(came_of_adapters, self.manifest()["files"]))
         within = (path for path in self.path.iterdir() if path.is_dir())
         self._remove(p for p in within if came_of_adapters(p.name) and p.name not in _KEPT)
@@ -225,38 +230,39 @@ class RunDirectory:
                 path.unlink(missing_ok=True)
 
     def tell_jobs(self) -> None:
-        """Writes how jobs run and how the model is asked to the recipe on disk, which jobs read."""
+        """Write the settings of how jobs run and reach the model to the recipe that jobs read."""
         earlier = RunDirectory.open(self.path).recipe
         if (now := earlier.run_as(self.recipe)) != earlier:
             RunDirectory(self.path, now).commit()
 
     def commit(self) -> None:
-        """Makes this recipe the one on disk: its conditions, seeds and budget hold."""
+        """Write this recipe to the run directory and its manifest."""
         content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         replace_file(self.path / layout.RECIPE, lambda new: new.write_text(content, "utf-8"))
         self.update_manifest(lambda m: m.update({"recipe": self.recipe.model_dump(mode="json")}))
 
     def discard_if_empty(self) -> None:
-        """Removes a run that this command made and generated nothing in: a mistake leaves no trace.
+        """Remove a run that this command created if nothing was generated in it.
 
-        A run that was there before stays, however little it holds.
+        A run that existed before stays.
         """
         if not (self.is_new and self.is_empty()):
             return
         recipe = self.path / layout.RECIPE
         within = [path for path in self.path.rglob("*") if path != recipe]
-        for path in sorted(within, reverse=True):  # what is in a folder before the folder
+        for path in sorted(within, reverse=True):  # files before their folders
             if path.is_dir():
                 with contextlib.suppress(OSError):
                     path.rmdir()
             elif path.name not in (RUN_LOCK, SOFT_LOCK, JOBS_LOCK):
                 path.unlink(missing_ok=True)
-        recipe.unlink(missing_ok=True)  # last: until then the same command goes on
+        recipe.unlink(missing_ok=True)  # last: until then the same command can continue
 
     def is_empty(self) -> bool:
-        """Whether nothing was generated in it yet.
+        """Return whether nothing has been generated.
 
-        A table counts although no manifest names it: its job ended, and the stage did not.
+        A table counts even if the manifest does not name it: its job finished before the stage
+        was interrupted.
         """
         within = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
         nothing = (path.is_dir() or says_nothing(path, self.path) for path in within)
@@ -264,17 +270,18 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path | str, recipe: Mapping[str, Any] | None = None) -> RunDirectory:
-        """Opens an existing run.
+        """Open an existing run.
 
         Args:
-            recipe: that of the command a job is of, before it is the one on disk.
+            path: the run directory.
+            recipe: the recipe of the command that started a job, if it is not yet on disk.
 
         Raises:
-            UserError: there is none.
+            UserError: the folder is not a run directory.
         """
         stored = Path(path) / layout.RECIPE
         if not stored.is_file():
-            raise UserError(f"{path}: is no run directory (it has no recipe.yaml)")
+            raise UserError(f"{path}: not a run directory (recipe.yaml is missing)")
         try:
             content = yaml.safe_load(stored.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -292,15 +299,15 @@ class RunDirectory:
         return self.path / layout.MANIFEST
 
     def manifest(self) -> Manifest:
-        """The manifest as it stands."""
+        """Read the manifest."""
         return read_manifest(self.path)
 
     def manifest_or_new(self) -> Manifest:
-        """The manifest as it stands; of a run that has none yet, as it begins."""
+        """Read the manifest; return a new one if the run has none yet."""
         return self.manifest() if self._manifest_path.exists() else new_manifest(self.recipe)
 
     def update_manifest(self, change: Callable[[Manifest], object]) -> None:
-        """Reads, changes and replaces the manifest. Only the process with the lock calls this."""
+        """Read, change and write the manifest. Only the process with the lock may call this."""
         manifest = self.manifest()
         before = json.dumps(manifest)
         change(manifest)
@@ -308,7 +315,7 @@ class RunDirectory:
             write_json(self._manifest_path, manifest)
 
     def trained_arms(self) -> dict[Arm, Condition]:
-        """The arms whose adapters are there and sealed, in that order, with what chose for each."""
+        """Map the arms with sealed adapters, in sealing order, to the condition of each."""
         manifest = self.manifest_or_new()
         places = [of for of in map(layout.read, manifest["files"]) if of and of.arm]
         arms = [of.arm for of in places if of.arm and of.kind == layout.ADAPTERS]
@@ -316,9 +323,10 @@ class RunDirectory:
         return {arm: condition_of(manifest, arm) for arm in kept}
 
     def bound_arms(self) -> dict[Arm, Condition]:
-        """The arms of which something is there that came of an adapter, with what chose for each.
+        """Map the arms with files that depend on an adapter to the condition of each.
 
-        An adapter that is lost is made again: until nothing that came of it is left, as it was.
+        Their conditions are fixed: a lost adapter is trained again as it was while any file that
+        depends on it remains.
         """
         manifest = self.manifest_or_new()
         there = filter(came_of_adapters, manifest["files"])
@@ -329,11 +337,11 @@ class RunDirectory:
     # Sealed files
 
     def is_sealed(self, relative: str) -> bool:
-        """Whether the file or folder is there whole (and, if the manifest knows it, recorded)."""
+        """Return whether a file or folder is complete; files are renamed into place."""
         return (self.path / relative).exists()
 
     def seal(self, relative: str) -> None:
-        """Records the hash of a file or folder that is complete. Sealing again must agree."""
+        """Record the hash of a complete file or folder; sealing again must give the same hash."""
         found = sha256(self.path / relative)
 
         def change(manifest: Manifest) -> None:
@@ -343,12 +351,13 @@ class RunDirectory:
         self.update_manifest(change)
 
     def unseal(self, names: Iterable[str]) -> None:
-        """Takes files and folders away that are to be made anew, and what is known of them.
+        """Remove files and folders that will be made again, and their manifest entries.
 
-        The manifest is written first: a file that a kill left then is no sealed one.
+        The manifest is written first: if the command is killed meanwhile, a remaining file is not
+        a sealed one.
 
         Args:
-            names: what nothing that stays was made from; it need not be there any more.
+            names: files that no remaining file was made from; they need not exist.
         """
         names = list(names)
         if not names:
@@ -361,7 +370,7 @@ class RunDirectory:
 
         self.update_manifest(change)
         for path in [self.path / name for name in names]:
-            if path.is_dir():  # renamed first: never there by half
+            if path.is_dir():  # renamed first, so that no partial folder remains
                 aside = path.with_name(f".{path.name}{PARTIAL}")
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
@@ -369,7 +378,7 @@ class RunDirectory:
             path.unlink(missing_ok=True)
 
     def sealed(self, relative: str) -> Path:
-        """The path of a sealed file, after checking (``sha256_once``) that it is as it was sealed.
+        """Return the path of a sealed file after checking its hash (``sha256_once``).
 
         Raises:
             UserError: the stage that writes it has not run, or the file was changed since.
@@ -378,8 +387,8 @@ class RunDirectory:
         path = self.path / relative
         if recorded is None or not path.exists():
             raise UserError(
-                f"{path}: is not there yet; run the stage that writes it first "
-                f"(gapft run goes through all of them)"
+                f"{path}: does not exist yet; run the stage that writes it first "
+                f"(gapft run runs all stages)"
             )
         if sha256_once(path) != recorded:
             raise UserError(self._changed(relative))
@@ -393,12 +402,10 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Adds a stage's wall seconds to the manifest (several sittings add up), and its day.
+        """Add a stage's wall seconds (all its runs together) and date to the manifest.
 
-        With the worker processes and threads of the last sitting.
-
-        The day is that of the last sitting which sealed something: one that found all there
-        changes no date.
+        Also record the worker processes and threads of the last run. The date changes only if the
+        stage sealed a file.
         """
         start, before = time.monotonic(), self.manifest()["files"]
 
@@ -414,20 +421,20 @@ class RunDirectory:
         try:
             yield
         except BaseException:
-            with contextlib.suppress(GapftError):  # on a full disk: the first error is the one
+            with contextlib.suppress(GapftError):  # a full disk: the first error is reported
                 self.update_manifest(change)
             raise
         self.update_manifest(change)
 
 
 def splits_of(recipe: Recipe) -> tuple[Split, ...]:
-    """The splits that a recipe's search stage sees to."""
+    """List the splits that a recipe's search stage covers."""
     calibration = () if recipe.calibration is None else (CALIBRATION,)
     return (*SPLITS, *calibration, *map(layout.audit, recipe.further))
 
 
 def stated(recipe: Recipe) -> tuple[Split, ...]:
-    """Those of them whose problems have states: all but the calibration split."""
+    """List the splits whose problems have states: all except the calibration split."""
     return tuple(split for split in splits_of(recipe) if split != CALIBRATION)
 
 

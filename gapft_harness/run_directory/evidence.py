@@ -1,4 +1,4 @@
-"""A split's tables joined into what selectors choose from."""
+"""Join a split's tables into the evidence that selectors choose from."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: Row groups of the table in memory at a time, each of a thousand problems or so.
+#: Row groups of the table that are kept in memory, each of about a thousand problems.
 _GROUPS = 2
 
 
 class VerifiedResponses:
-    """Gives a problem once with each of its verified responses; see ``Evidence.each_verified``.
+    """Callable that returns a problem once for each of its verified responses.
 
-    Asked in the order of the pool it reads the table once; otherwise it reads parts of it again.
+    See ``Evidence.each_verified``. If problems are requested in the order of the pool, the table
+    is read once; otherwise parts of it are read again.
 
     Args:
-        conversation: whether an episode's last attempt follows the conversation that it answered.
-        window: the first sample's number and how many samples count; None: all.
+        path: the table of the split's responses.
+        prompts: the prompt's token ids by problem id.
+        conversation: whether an episode's last attempt is paired with the conversation that it
+            answered, instead of the problem's prompt.
+        window: first sample number and number of samples to use; None for all samples.
     """
 
     def __init__(
@@ -43,20 +47,20 @@ class VerifiedResponses:
         self._ends: list[tuple[str, str]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A selector may send evidence to processes of its own: they read the table themselves."""
+        """Pickle the arguments only: a selector's worker processes read the table themselves."""
         return VerifiedResponses, (
             self._path, self._prompts, self._conversation, self._window,
         )  # fmt: skip
 
     def __call__(self, evidence: Evidence) -> tuple[Evidence, ...]:
-        """The problem's verified responses by index, each on the prompt that it answered."""
+        """Return the problem's verified responses by index, each with the prompt it answered."""
         return tuple(
             replace(evidence, response=response, prompt_ids=self._prompt(response))
             for response in self._responses(evidence.problem_id, "status", "pass")
         )
 
     def greedy(self, problem_id: str) -> Response | None:
-        """The problem's greedy response, whether it passed or not; see ``Evidence.read_greedy``."""
+        """Return the problem's greedy response, passed or not; see ``Evidence.read_greedy``."""
         return next(iter(self._responses(problem_id, "index", GREEDY)), None)
 
     def _prompt(self, response: Response) -> tuple[int, ...]:
@@ -64,7 +68,7 @@ class VerifiedResponses:
         return told or self._prompts[response.problem_id]
 
     def _responses(self, problem_id: str, column: str, value: object) -> list[Response]:
-        """The problem's responses that have a value in a column, ordered by index."""
+        """Return the problem's responses with ``value`` in a column, ordered by index."""
         import pyarrow.compute as pc
 
         found = []
@@ -77,7 +81,7 @@ class VerifiedResponses:
         return found
 
     def _ends_of_groups(self) -> list[tuple[str, str]]:
-        """The first and last problem of each row group; the table is ordered by problem id."""
+        """Find the first and last problem of each row group; the table is ordered by problem id."""
         import pyarrow.parquet as pq
 
         if self._ends is None:
@@ -114,13 +118,16 @@ def read_evidence(
     max_gen_toks: int | None = None,
     window: tuple[int, int] | None = None,
 ) -> list[Evidence]:
-    """Joins a split's problems, responses and states into evidence, ordered by problem id.
+    """Join a split's problems, responses and states into evidence, ordered by problem id.
 
     Args:
-        context: what the final attempt of an episode follows: the conversation that it answered,
-            or the problem's prompt alone.
-        max_gen_toks: the length limit that the split was generated under; see ``Evidence.ended``.
-        window: the first sample's number and how many samples the evidence is of; None: all.
+        run_path: the run directory.
+        split: the split's name.
+        context: the prompt of an episode's final attempt: the conversation that it answered, or
+            the problem's prompt alone.
+        max_gen_toks: the length limit of the split's responses, in tokens; see
+            ``Evidence.ended``.
+        window: first sample number and number of samples of the states to read; None for all.
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}

@@ -1,7 +1,7 @@
-"""A run's ``history.jsonl``: a line for each change of its recipe or inputs, in a chain of hashes.
+"""A run's ``history.jsonl``: one line for each change of its recipe or inputs, in a hash chain.
 
-Each line has the hash of the line before it, and the manifest that of the last one, so that a line
-that is edited, removed or put in is found.
+Each line contains the hash of the line before it, and the manifest contains the hash of the last
+line. An edited, removed or inserted line is therefore detected.
 """
 
 from __future__ import annotations
@@ -19,40 +19,43 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.binding import remarkable
 
-#: What warnings begin with on changes that were made after decisions existed.
+#: The prefix of warnings about changes made after decisions existed.
 LATE = "chosen after results: "
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """Hash what of a recipe results depend on."""
+    """Hash the recipe settings that results depend on."""
     return content_hash(remarkable(recipe))
 
 
 def late_warnings(entry: Mapping[str, Any]) -> list[str]:
-    """The warnings that a change calls for: none before decisions existed."""
+    """List the warnings that a change causes; empty if it was made before any decisions existed."""
     return [f"{LATE}{line}" for line in entry["changed"]] if entry["decided"] else []
 
 
 def read_history(run: Path, last: str | None) -> list[dict[str, Any]]:
-    """Read the changes that the manifest knows of; a line that a kill left after them is left out.
+    """Read the changes that the manifest records.
+
+    One more line may follow them, if a command was killed before it updated the manifest; it is
+    ignored.
 
     Args:
-        run: the run's folder.
-        last: the hash of the last line, as the manifest records it; None: it records no change.
+        run: the run directory.
+        last: the hash of the last line, as the manifest records it; None for no change.
 
     Raises:
-        UserError: a line was edited, removed or put in.
+        UserError: a line was edited, removed or inserted.
     """
     return [json.loads(line) for line in _chained(run, last)]
 
 
 def append_change(run: Path, last: str | None, entry: Mapping[str, Any]) -> str:
-    """Add a line for a change.
+    """Append a line for a change.
 
     Args:
-        run: the run's folder.
-        last: as ``read_history`` takes it.
-        entry: what changed.
+        run: the run directory.
+        last: the hash of the last line, as for ``read_history``.
+        entry: the change.
 
     Returns:
         The hash of the new line, for the manifest.
@@ -71,13 +74,13 @@ def append_change(run: Path, last: str | None, entry: Mapping[str, Any]) -> str:
 def check_history(
     run: Path, recipe: Recipe, last: str | None, warnings: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a sentence for each fault of a run's history, for ``gapft verify``.
+    """Yield a sentence for each fault in a run's history, for ``gapft verify``.
 
     Args:
-        run: the run's folder.
-        recipe: the run's.
-        last: as ``read_history`` takes it.
-        warnings: those of the manifest.
+        run: the run directory.
+        recipe: the run's recipe.
+        last: the hash of the last line, as for ``read_history``.
+        warnings: the manifest's warnings.
 
     Raises:
         UserError: as ``read_history``.
@@ -85,19 +88,19 @@ def check_history(
     entries = read_history(run, last)
     if (there := len(_lines(run))) > len(entries):
         yield (
-            f"{layout.HISTORY}: has {there} lines, the manifest records {len(entries)}; if a "
-            "command was interrupted, give it again"
+            f"{layout.HISTORY}: has {there} lines, but the manifest records {len(entries)}; if a "
+            "command was interrupted, run it again"
         )
     reached: tuple[str, ...] = ()
     for number, entry in enumerate(entries, start=1):
         if reached and entry["before"] not in reached:
-            yield f"{layout.HISTORY}, line {number}: does not begin with the recipe before it"
-        reached = (entry["after"], entry["before"])  # the latter if the change was interrupted
+            yield f"{layout.HISTORY}, line {number}: does not start from the recipe before it"
+        reached = (entry["after"], entry["before"])  # "before" if the change was interrupted
         for line in late_warnings(entry):
             if line not in warnings:
-                yield f"manifest.json, warnings: lacks a change of {layout.HISTORY}: {line}"
+                yield f"manifest.json, warnings: a change of {layout.HISTORY} is missing: {line}"
     if reached and recipe_hash(recipe) not in reached:
-        yield f"{layout.HISTORY}: its last line does not lead to the run's recipe"
+        yield f"{layout.HISTORY}: its last line does not end at the run's recipe"
 
 
 def _lines(run: Path) -> list[str]:
@@ -109,7 +112,7 @@ def _lines(run: Path) -> list[str]:
 
 
 def _chained(run: Path, last: str | None) -> list[str]:
-    """The lines up to the one that the manifest records; a kill may have left one more."""
+    """Read the lines up to the one that the manifest records."""
     lines = _lines(run)
     hashes = [None, *map(_hash, lines)]
     for number, line in enumerate(lines):
@@ -129,4 +132,4 @@ def _hash(line: str) -> str:
 
 
 def _damaged_error(run: Path, why: str) -> UserError:
-    return UserError(f"{run / layout.HISTORY}: is damaged ({why}); restore it")
+    return UserError(f"{run / layout.HISTORY}: the file is damaged ({why}); restore it")

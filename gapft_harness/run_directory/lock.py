@@ -1,4 +1,4 @@
-"""The lock of a run directory: one process at a time, and one that can write there."""
+"""The lock of a run directory: one writing process at a time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import PARTIAL, unwritable
 from gapft_harness.core.locks import has_no_locks, hold_soft_lock
 
-#: The locks in a run directory: of the command that works on it, and of its jobs (executors).
+#: Lock files in a run directory: one for the command, one for its jobs (executors).
 RUN_LOCK, JOBS_LOCK = "run.lock", "jobs.lock"
 
-#: Stands for the first where the file system has no locks.
+#: Replaces ``run.lock`` on file systems without locks.
 SOFT_LOCK = f".{RUN_LOCK}{PARTIAL}"
 
-#: Seconds in which the lock of a process that died is recognised.
+#: Seconds after which the soft lock of a dead process counts as stale.
 _RECOVERY_S = 2.0
 
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Holds a folder's lock while the block runs, after making sure that it can be written.
+    """Hold the lock of a run directory while the block runs; check that it can be written.
+
+    Args:
+        path: the run directory; it is created if it does not exist.
 
     Raises:
-        UserError: another process holds it (the message has its id and since when), or the folder
-            cannot be written.
+        UserError: another process holds the lock (the message has its id and start time), or the
+            folder cannot be written.
         GapftError: the disk is full.
     """
     try:
@@ -62,7 +65,7 @@ def hold(path: Path) -> Iterator[None]:
         try:
             file.write(holder)
             file.truncate(len(holder))
-            # An earlier command may have left the lock in a folder that is read-only by now.
+            # The folder may have become read-only after an earlier command made the lock file.
             with tempfile.TemporaryFile(dir=path):
                 pass
         except OSError as error:
@@ -73,12 +76,12 @@ def hold(path: Path) -> Iterator[None]:
 def _in_use(path: Path, holder: bytes) -> UserError:
     who = holder.decode(errors="replace").strip() or "another process"
     return UserError(
-        f"run directory {path}: in use by {who}; wait for it, or give another --run-dir"
+        f"run directory {path}: in use by {who}; wait for it, or use another --run-dir"
     )
 
 
 def _unwritable(path: Path, error: OSError) -> GapftError:
-    """A full disk is a failure of the machine, anything else a mistake in what was given."""
+    """Build a ``GapftError`` for a full disk, a ``UserError`` for any other reason."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return unwritable(path, error)
     return UserError(f"run directory {path}: cannot be written: {error.strerror}")

@@ -1,8 +1,8 @@
-"""A run's manifest: its sections, as it begins, as it is read, and what it forgets.
+"""A run's manifest: its sections, how it is created and read, and how entries are removed.
 
-Sections that a stage writes are missing before it; readers of these use ``get``. What a plugin says
-of itself is any JSON object: a sampler's ``source``, and a trainer's entry of ``training``, which
-also has ``trained_as`` where an arm took another's adapter.
+Sections that a stage writes are missing before it; their readers use ``get``. A plugin's
+description of itself is any JSON object: a sampler's ``source``, and a trainer's entry of
+``training``, which also has ``trained_as`` if the arm reuses another arm's adapter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.version import __version__
 
-#: How the reason of a verdict begins that was taken over from an imported file, not computed here.
+#: The prefix of the reason of a verdict that comes from an imported file, not from the verifier.
 TAKEN: Final = "the imported file's verdict"
 
 
@@ -52,9 +52,9 @@ class TaskFacts(TypedDict, total=False):
 
 
 class TakenFacts(TypedDict):
-    """Where a training set of another run comes from: its folder, whose set, the file's hash.
+    """The source of a training set imported from another run: folder, arm, the file's hash.
 
-    ``k`` and ``replay`` are those that it was chosen by there: K of its condition, or of the run.
+    ``k`` and ``replay`` are the values in that run: K of its condition, or of the run.
     """
 
     run: str
@@ -83,7 +83,7 @@ class AuditFacts(TypedDict):
     """An entry of ``audits``, by name, written by the search of a further audit.
 
     Attributes:
-        said: what the recipe says of it, without defaults.
+        said: the recipe's settings of the audit, without defaults.
     """
 
     task: TaskFacts
@@ -91,16 +91,16 @@ class AuditFacts(TypedDict):
 
 
 class ImportFacts(TypedDict):
-    """An entry of ``imported``, by split: its responses were taken from files (``gapft import``).
+    """An entry of ``imported``, by split: its responses come from files (``gapft import``).
 
     Attributes:
-        files: of each ``path``, ``sha256``, ``format`` and ``holds`` (greedy, samples or both).
-        responses: how many were taken.
-        samples: how many samples of each problem the files hold; the first K were taken.
-        left_out: responses whose problem the split has not.
-        verdicts: ``file``, those that the files have, or ``judged``, by the task's verifier.
-        told_by: what in the files says whether a response passed; empty where it was judged.
-        choice: all that was chosen, as ``gapft import`` was told it.
+        files: ``path``, ``sha256``, ``format`` and ``holds`` (greedy, samples or both) of each.
+        responses: how many were imported.
+        samples: how many samples of each problem the files contain; the first K are used.
+        left_out: responses to problems that the split does not have.
+        verdicts: ``file`` if they come from the files, ``judged`` if from the task's verifier.
+        told_by: the field of the files that holds the verdict; empty if it was judged.
+        choice: all options of ``gapft import``.
     """
 
     files: list[dict[str, str]]
@@ -116,10 +116,10 @@ class StageFacts(TypedDict):
     """An entry of ``stages``.
 
     Attributes:
-        seconds: wall time, over all sittings.
-        day: in UTC, as ``2026-11-23``, on which it last sealed a file.
-        workers: worker processes of the last sitting.
-        threads: CPU threads of each.
+        seconds: wall time of all runs of the stage.
+        day: UTC date, as ``2026-11-23``, on which it last sealed a file.
+        workers: worker processes of the last run of the stage.
+        threads: CPU threads of each worker.
     """
 
     seconds: float
@@ -129,16 +129,16 @@ class StageFacts(TypedDict):
 
 
 class StepFacts(TypedDict):
-    """An entry of ``steps``: what a file or folder of an experiment was made from.
+    """An entry of ``steps``: the inputs of a file or folder of an experiment.
 
     Attributes:
-        experiment: whose step it is.
-        step: the function that made it.
-        version: of that function's output.
+        experiment: the experiment of the step.
+        step: the function that made the output.
+        version: the version of the function's output.
         settings: JSON values that the output depends on.
         operational: JSON values that it does not depend on.
-        inputs: by argument, sealed files of the run.
-        code: the hash of the plugin's file; empty: a bundled one.
+        inputs: sealed files of the run, by argument.
+        code: the hash of the plugin's file; empty for a bundled plugin.
         key: the hash of step, version, settings, code and the inputs' hashes.
     """
 
@@ -161,10 +161,10 @@ class Manifest(TypedDict, total=False):
     task: TaskFacts
     source: dict[str, Any]
     files: dict[str, str]
-    plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of what its commands were given
-    rests_on: dict[str, Any]  # its shape: stages/integrity/rests_on.py
+    plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of the plugins of its commands
+    rests_on: dict[str, Any]  # inputs; their format: stages/integrity/rests_on.py
     stored: dict[str, list[str]]
-    reuse_versions: bool  # whether its last command took what other versions had made
+    reuse_versions: bool  # whether its last command reused work of other versions
     made_with: dict[str, dict[str, list[str]]]  # by table and step: libraries and devices
     reused: dict[str, dict[str, int]]
     imported: dict[str, ImportFacts]
@@ -190,11 +190,11 @@ _PACKAGES = (
     "math-verify", "sympy", "pyarrow",
 )  # fmt: skip
 
-#: What a run directory holds and how. It grows with every change after which a run made before
-#: could be misread; CHANGELOG.md says what a change means for runs that exist.
+#: The format of a run directory. It increases with every change that could make an earlier run
+#: be misread; CHANGELOG.md describes what a change means for existing runs.
 FORMAT: Final = 4
 
-#: The sections with an entry for each file of a folder.
+#: The manifest's sections with an entry for each file of a folder.
 _SAID_OF = {
     layout.ADAPTERS: ("training",),
     layout.DECISIONS: (
@@ -211,7 +211,7 @@ _SAID_OF = {
 
 
 def new_manifest(recipe: Recipe) -> Manifest:
-    """The manifest of a run in which nothing was made yet."""
+    """Build the manifest of a run without any work."""
     return {
         "format": FORMAT,
         "gapft_harness": __version__,
@@ -242,32 +242,32 @@ def new_manifest(recipe: Recipe) -> Manifest:
 
 
 def reuses(manifest: Manifest) -> bool:
-    """Whether responses of a run's search were generated for another run."""
+    """Return whether any response of a run's search was generated for another run."""
     splits = ("pool", layout.audit())
     found = manifest.get("reused", {})
     return any(runs for name, runs in found.items() if name.split("/")[0] in splits)
 
 
 def task_of(manifest: Manifest, split: str) -> TaskFacts:
-    """The facts of the task that a split's problems are of.
+    """Return the facts of the task that a split's problems come from.
 
     Raises:
-        UserError: the split is a further audit that is not searched yet.
+        UserError: the split is a further audit that has not been searched.
     """
     name = layout.further(split)
     if name and name not in manifest.get("audits", {}):
-        raise UserError(f"the audit {name!r} is not searched yet; search it first (--only search)")
+        raise UserError(f"audit {name!r}: not searched yet; search it first (--only search)")
     return manifest["audits"][name]["task"] if name else manifest["task"]
 
 
 def verifier_of(manifest: Manifest, name: str) -> str | None:
-    """The name of the verifier that judges a table, which the manifest calls by a name."""
+    """Return the name of the verifier of a table, by the table's name in the manifest."""
     audit = manifest.get("audits", {}).get(layout.audited(name))
     return (audit["task"] if audit else manifest["task"]).get("verifier")
 
 
 def forget(manifest: Manifest, relative: str) -> None:
-    """Takes what a manifest says of an adapter, decisions or an experiment's step out of it."""
+    """Remove the manifest's entries of an adapter, decisions or an experiment's step."""
     manifest.get("steps", {}).pop(relative, None)
     place = layout.read(relative)
     if place is None or place.kind not in _SAID_OF:
@@ -280,12 +280,12 @@ def forget(manifest: Manifest, relative: str) -> None:
 
 
 def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
-    """Sentences that the report shows; one that is there already is not repeated."""
+    """Add warnings for the report, except those that are already in the manifest."""
     manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 
 
 def record_reuse(manifest: Manifest, accepted: bool) -> None:
-    """Whether jobs may take what other versions of the toolchain made (``--reuse-versions``)."""
+    """Record whether jobs may reuse work of other library versions (``--reuse-versions``)."""
     if accepted:
         manifest["reuse_versions"] = True
     else:
@@ -293,10 +293,11 @@ def record_reuse(manifest: Manifest, accepted: bool) -> None:
 
 
 def toolchains_of(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]:
-    """What made an arm's adapter and its decisions, or the source's, by step.
+    """List the toolchains that made an arm's adapter and decisions, by step.
 
     Args:
-        arm: the arm; None: the source model on the audit.
+        manifest: the run's manifest.
+        arm: the arm; None for the source model on the audit.
     """
     name = "audit" if arm is None else arm.name
     found = dict(manifest.get("made_with", {}).get(name, {}))
@@ -306,12 +307,12 @@ def toolchains_of(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]:
 
 
 def condition_of(manifest: Manifest, arm: Arm) -> Condition:
-    """By what an arm's training set was chosen."""
+    """Return the condition that chose an arm's training set."""
     return named(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
 
 
 def taken_sets(manifest: Manifest) -> dict[str, TakenFacts]:
-    """Map each condition with the training sets of another run to where they come from."""
+    """Map each condition with training sets of another run to their source."""
     found = {}
     for name, entry in manifest["budgets"].items():
         if (arm := layout.arm_of(name)) and "taken" in entry:
@@ -320,7 +321,7 @@ def taken_sets(manifest: Manifest) -> dict[str, TakenFacts]:
 
 
 def read_manifest(run_path: Path) -> Manifest:
-    """A run's manifest.
+    """Read a run's manifest.
 
     Raises:
         UserError: it cannot be read, or has another format.
@@ -334,18 +335,18 @@ def read_manifest(run_path: Path) -> Manifest:
         raise UserError(f"{path}: expected a JSON object")
     if content.get("format") != FORMAT:
         raise UserError(
-            f"{path}: format {content.get('format')!r}; this version ({__version__}) reads format "
-            f"{FORMAT}: use the version that made the run, or start a new run directory"
+            f"{path}: format {content.get('format')!r}, but this version ({__version__}) reads "
+            f"format {FORMAT}: use the version that made the run, or start a new run directory"
         )
     return cast(Manifest, content)
 
 
 @contextlib.contextmanager
 def naming_plugins(run_path: Path) -> Iterator[None]:
-    """Says of a plugin that is not loaded which file or package the run was made with.
+    """Explain for a plugin that is not loaded which file or package it came from.
 
     Raises:
-        UserError: it is not loaded, and the run says where it came from.
+        UserError: the plugin is not loaded, and the run records its origin.
     """
     try:
         yield
@@ -355,25 +356,25 @@ def naming_plugins(run_path: Path) -> Iterator[None]:
         if (origin := known.get(f"{error.kind} {error.name}")) is None:
             raise
         place, digest = origin["from"], origin.get("sha256")
-        what = f"the {error.kind} {error.name!r}, and {run_path} was made with it"
+        what = f"the {error.kind} {error.name!r}, which {run_path} was made with"
         if digest is None:
-            raise UserError(f"{place}: is not installed here; it has {what}") from error
-        gone = "" if Path(place).is_file() else ", which is not there any more"
+            raise UserError(f"{place}: not installed; it provides {what}") from error
+        gone = "" if Path(place).is_file() else ", a file that no longer exists"
         raise UserError(
-            f"give --plugin {place}{gone} (sha256 {digest[:12]}): it has {what}"
+            f"give --plugin {place}{gone} (sha256 {digest[:12]}): it provides {what}"
         ) from error
 
 
 def given_plugins(manifest: Manifest) -> dict[str, str]:
-    """The plugin files that a run was made with, each with its hash."""
+    """Map the plugin files that a run was made with to their hashes."""
     origins = manifest.get("plugins", {}).values()
     return {of["from"]: of["sha256"] for of in origins if "sha256" in of}
 
 
 def says_nothing(path: Path, run_path: Path) -> bool:
-    """Whether a file of a run is there before anything is generated, or was never finished.
+    """Return whether a file is part of a run without work, or was never finished.
 
-    A folder of anybody else's is no run, though it may hold files of such names.
+    Files with such names in a folder that is not a run do not count.
     """
     if path.name in (RUN_LOCK, JOBS_LOCK):
         return True

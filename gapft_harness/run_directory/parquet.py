@@ -1,6 +1,6 @@
-"""What all sealed tables share: Parquet files, read and written a few rows at a time.
+"""Reading and writing sealed tables: Parquet files, a few rows in memory at a time.
 
-A table carries facts for the manifest in its own metadata, as JSON under the key ``gapft``.
+A table carries facts for the manifest in its metadata, as JSON under the key ``gapft``.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from gapft_harness.core.files import replace_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A row as it is read, by column name.
+#: A row that was read, by column name.
 Row = Mapping[str, Any]
 
-#: A row as it is written: a value for each column, in their order.
+#: A row to write: a value for each column, in order.
 Values = Sequence[Any]
 
-#: The key of a table's metadata that holds its facts.
+#: The key of a table's metadata that contains its facts.
 FACTS = "gapft"
 
 
 def table_of(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
-    """Rows as an Arrow table."""
+    """Build an Arrow table from rows."""
     import pyarrow as pa
 
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
@@ -40,11 +40,13 @@ def write_batches(
     batches: Iterable[Iterable[Values] | pa.Table],
     facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
-    """Writes a table that is whole or absent, one batch of rows in memory at a time.
+    """Write a table atomically, one batch of rows in memory at a time.
 
     Args:
-        batches: of rows, or Arrow tables of the schema; each becomes a row group.
-        facts: called when all rows are written; what it gives goes into the file's metadata.
+        path: the table.
+        schema: its columns.
+        batches: batches of rows, or Arrow tables of the schema; each becomes a row group.
+        facts: called after all rows are written; its result goes into the file's metadata.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -61,7 +63,7 @@ def write_batches(
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return what a sealed table says of itself in its metadata, such as how it was decoded.
+    """Return the facts in a sealed table's metadata, such as how it was decoded.
 
     Args:
         path: the table.
@@ -73,7 +75,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def copy_table(source: Path, path: Path, facts: Mapping[str, Any]) -> None:
-    """Writes a sealed table's rows to another file, which carries other facts."""
+    """Copy a sealed table to another file with different facts."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(source)
@@ -81,7 +83,7 @@ def copy_table(source: Path, path: Path, facts: Mapping[str, Any]) -> None:
 
 
 def read_rows(path: Path, at_once: int = 4096) -> Iterator[dict[str, Any]]:
-    """Yields a table's rows, ``at_once`` of them in memory at a time."""
+    """Yield a table's rows, ``at_once`` of them in memory at a time."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
@@ -90,7 +92,7 @@ def read_rows(path: Path, at_once: int = 4096) -> Iterator[dict[str, Any]]:
 
 
 def read_ids(path: Path) -> Iterator[str]:
-    """Yields the ids of the problems that a table's rows are of, one for neighbours of one id."""
+    """Yield the problem ids of a table's rows, once for adjacent rows of the same problem."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:

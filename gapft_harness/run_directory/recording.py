@@ -1,4 +1,4 @@
-"""What stages record in the manifest of what their jobs found: changes for ``update_manifest``."""
+"""Changes of the manifest (for ``update_manifest``) that record the results of a stage's jobs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from gapft_harness.run_directory.manifest import (
 
 
 def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], None]:
-    """The task, the model and the verdicts of a split's search.
+    """Return a change that records the task, model and verdicts of a split's search.
 
     Args:
-        facts: what its search found; of a further audit with ``said``, by what choice.
+        split: the split's name.
+        facts: the results of its search; for a further audit also ``said``, the settings that
+            the recipe gives for it.
 
     Raises:
-        UserError: when it is applied, if another split was searched with another model.
+        UserError: when the change is applied, if another split was searched with a different
+            model.
     """
 
     def change(manifest: Manifest) -> None:
@@ -40,14 +43,14 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
         if "imported" in facts:
             manifest.setdefault("imported", {})[split] = facts["imported"]
         if "imported" not in facts or not manifest["source"]:
-            manifest["source"] = facts["source"]  # what a model says of itself is said of a run
+            manifest["source"] = facts["source"]  # what a sampler reports about its model
         record_judging(manifest, split, facts)
 
     return change
 
 
 def _record_task(manifest: Manifest, task: TaskFacts) -> None:
-    """The run's own task, of which pool, audit and calibration are."""
+    """Record the run's own task, which the pool, audit and calibration splits come from."""
     earlier = manifest["task"].get("dropped", [])
     task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
     if "keep" in manifest["task"]:  # another response rule may have made the states since
@@ -56,32 +59,37 @@ def _record_task(manifest: Manifest, task: TaskFacts) -> None:
 
 
 def _other_params(manifest: Manifest, name: str, task: TaskFacts) -> list[str]:
-    """A warning if an audit's answers are judged by the run's verifier under another rule."""
+    """Warn if an audit uses the run's verifier with different parameters."""
     own = manifest["task"]
     key: Final = "verifier_params"
     if own.get("verifier") != task["verifier"] or own[key] == task[key]:
         return []
     return [
-        f"audit {name}: verified by {task['verifier']} with {task[key]}, the run's own task with "
-        f"{own[key]}; key audits.{name}.verifier changes it, in a new run directory"
+        f"audit {name}: verified by {task['verifier']} with {task[key]}, but the run's own task "
+        f"with {own[key]}; to change it, set audits.{name}.verifier in a new run directory"
     ]
 
 
 def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]) -> None:
-    """Stops if a split's model is another than that of the splits that are recorded.
+    """Require that a split's model is the model of the splits recorded earlier.
 
-    Two models are told apart by their weights' hashes; where one has none (servers, plugins), by
-    the names that both say. The start tokens of their prompts are part of them.
+    Models are compared by the hashes of their weights, or by name if one has no hash (servers,
+    plugins). The start tokens of their prompts are compared too.
+
+    Args:
+        manifest: the run's manifest.
+        split: the split that was searched.
+        source: the sampler's description of the split's model.
 
     Raises:
-        UserError: it is another; the message holds both hashes or names.
+        UserError: the models differ; the message has both hashes or names.
     """
     before = manifest["source"]
     hashes = "weights_sha256"
     keys = ["model", "pretrained"]
     if before.get(hashes) and source.get(hashes):
         keys = [hashes]
-    elif source.get("adapter"):  # a server has a model of its own name for each adapter
+    elif source.get("adapter"):  # a server gives each adapter a different model name
         keys = ["pretrained"]
     for key in (*keys, "start_ids"):
         earlier, now = before.get(key), source.get(key)
@@ -90,41 +98,44 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
             others = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
             searched = " and ".join(s for s in others if s != split) or "the run"
             raise UserError(
-                f"{split}: its model is another than that of {searched}: {key} {now} here, "
-                f"{earlier} there; expected one model for all splits: restore it, remove the "
-                f"folder {split}/ of the run directory if it holds responses, and run the same "
-                "command again, or start a new run directory"
+                f"{split}: searched with a different model than {searched}: {key} is {now}, "
+                f"expected {earlier}. All splits need one model: restore it, remove the folder "
+                f"{split}/ of the run directory if it contains responses, and run the same "
+                "command again; or start a new run directory"
             )
 
 
 def require_same_rules(
     manifest: Manifest, name: str, verifier: str, said: Mapping[str, Any]
 ) -> None:
-    """Stops before responses are generated whose verdicts could not be told from other rules'.
+    """Require that new responses will be judged by the rules of the responses judged earlier.
 
-    For verifiers whose verdicts are not judged again (``rejudge=False``): ``gapft verify`` could
-    not say which of them differ.
+    This applies to verifiers whose verdicts are not recomputed (``rejudge=False``): ``gapft
+    verify`` could not detect a difference.
 
     Args:
-        verifier: the name of what judges it; what another one judged is not compared.
+        manifest: the run's manifest.
+        name: the split or arm to judge.
+        verifier: the name of its verifier; tables of other verifiers are not compared.
+        said: the verifier's description, with its ``rules``.
 
     Raises:
-        UserError: others of the run were judged by other rules.
+        UserError: an earlier table was judged by different rules.
     """
     for other, before in manifest["judged_by"].items():
         if other == name or verifier_of(manifest, other) != verifier:
             continue
         if before.get("rules") != said.get("rules"):
             raise UserError(
-                f"{name}: would be judged by other rules than {other}: {said.get('rules')} here, "
-                f"{before.get('rules') or 'none told'} there; expected one "
-                "edition for a whole run, or its rates could not be compared. Go on with the "
-                "version of gapft-harness that began it, or start a new run directory"
+                f"{name}: would be judged by different rules than {other}: {said.get('rules')}, "
+                f"expected {before.get('rules') or 'none recorded'}. Rates are comparable only "
+                "under the same rules for the whole run: continue with the version of "
+                "gapft-harness that started it, or start a new run directory"
             )
 
 
 def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None:
-    """What was found when the responses of a split or an arm were judged, and by what."""
+    """Record the results of judging a split or an arm, and the verifier that judged it."""
     for section, key in (
         ("verdict_counts", "verdicts"),
         ("finish_reasons", "finish_reasons"),
@@ -141,7 +152,7 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
 
 
 def recorder(section: str, key: str, value: Any) -> Callable[[Manifest], None]:
-    """One entry of a section."""
+    """Return a change that sets one entry of a section."""
 
     def change(manifest: Manifest) -> None:
         cast(dict[str, Any], manifest).setdefault(section, {})[key] = value

@@ -1,9 +1,10 @@
-"""The sealed tables of a run: their columns, rows written and rows read.
+"""The sealed tables of a run: their columns, readers and writers.
 
-``SPLIT/problems.parquet`` has one row a problem, ordered by id. ``SPLIT/responses.parquet`` and
-``decisions/ARM.parquet`` have responses with their verdicts, ordered by problem id, then index; -1
-is the greedy decode, and decisions hold no other. ``SPLIT/states.parquet`` has the states,
-``selections/ARM.parquet`` a training set, ``audit/NAME/items.json`` a named subset of an audit.
+``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
+and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
+index -1 is the greedy decode, the only one in decisions. ``SPLIT/states.parquet`` contains the
+states, ``selections/ARM.parquet`` a training set, ``audit/NAME/items.json`` a named subset of an
+audit.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: Problems in memory at a time when they are read: one gold may be megabytes of packed tests.
+#: Problems in memory at a time when reading: one gold may be megabytes of packed tests.
 _PROBLEMS_READ = 64
 
-#: Problems written at a time.
+#: Problems in memory at a time when writing.
 _PROBLEMS_WRITTEN = 1000
 
 
 def _schema(**columns: str) -> pa.Schema:
-    """Columns with their types: Arrow's names, or ``ids``, token ids, and ``attempts``."""
+    """Build a schema from Arrow type names, ``ids`` (token ids) or ``attempts``."""
     import pyarrow as pa
 
     text, ids = pa.string(), pa.list_(pa.int32())
@@ -62,10 +63,10 @@ def _schema(**columns: str) -> pa.Schema:
 
 @functools.cache
 def problem_schema() -> pa.Schema:
-    """The columns.
+    """Return the schema of a table of problems.
 
-    ``gold``, ``document`` and ``turns`` (a chat's turns, empty without a chat template) hold JSON;
-    ``prompt_ids`` are those that the generator saw.
+    ``gold``, ``document`` and ``turns`` (the turns of a chat; empty without a chat template)
+    contain JSON. ``prompt_ids`` are the token ids that the generator received.
     """
     texts = dict.fromkeys(("problem_id", "prompt", "gold", "document", "turns"), "string")
     return _schema(**texts, prompt_ids="ids")
@@ -76,10 +77,12 @@ def write_problems(
     problems: Sequence[Problem],
     prompt_ids: Callable[[Sequence[str]], Iterator[tuple[int, ...]]],
 ) -> None:
-    """Writes the table.
+    """Write a table of problems.
 
     Args:
-        prompt_ids: gives those of some problems' prompts, by their ids.
+        path: the table.
+        problems: the problems, in any order.
+        prompt_ids: returns the token ids of the prompts of the problems with the given ids.
     """
     ordered = sorted(problems, key=lambda problem: problem.id)
 
@@ -95,7 +98,7 @@ def write_problems(
 
 
 def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
-    """Yield problems and the prompt ids that the generator saw, ordered by problem id.
+    """Yield problems and the prompt ids that the generator received, ordered by problem id.
 
     Args:
         path: a sealed ``problems.parquet``.
@@ -107,7 +110,7 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
 
 
 def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields the ids and prompts of a split's problems, without golds and records."""
+    """Yield the ids and prompts of a split's problems, without golds and documents."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
@@ -115,7 +118,7 @@ def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
             yield from zip(*(batch.column(n).to_pylist() for n in (0, 1)), strict=True)
 
 
-#: The first columns: a response's own fields, in their order.
+#: The first columns of a table of responses: the fields of ``Response``, in order.
 _RESPONSE = tuple(field.name for field in fields(Response))
 _values = attrgetter(*_RESPONSE)
 
@@ -125,7 +128,7 @@ class Judged:
     """A response with its verdict.
 
     Attributes:
-        answer: what the verifier read as its answer; None where it read none or gives none.
+        answer: the answer that the verifier extracted; None if it extracted none.
     """
 
     response: Response
@@ -135,11 +138,11 @@ class Judged:
 
 @functools.cache
 def response_schema() -> pa.Schema:
-    """The columns: those of ``records.Response``, of its verdict, and its answer.
+    """Return the schema of a table of responses: ``records.Response``, its verdict, its answer.
 
-    ``finish_reason`` ``context``: not generated, as the prompt did not fit the model. ``attempts``
-    and ``context_ids`` are empty but for episodes of more than one attempt. ``answer`` is null
-    where the verifier gives none.
+    A ``finish_reason`` of ``context`` means not generated, since the prompt did not fit the model's
+    context. ``attempts`` and ``context_ids`` are empty except for episodes of several attempts.
+    ``answer`` is null if the verifier extracts none.
     """
     return _schema(
         problem_id="string",
@@ -158,7 +161,7 @@ def response_schema() -> pa.Schema:
 
 
 def response_row(response: Response, verdict: Verdict, answer: str | None = None) -> Values:
-    """A response with its verdict and answer as a row."""
+    """Build the row of a response with its verdict and answer."""
     values = _values(response)
     if response.attempts:
         attempts = [asdict(attempt) for attempt in response.attempts]
@@ -173,14 +176,14 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
         path: a sealed table of responses or of decisions.
 
     Raises:
-        GapftError: the table holds a verdict that is none.
+        GapftError: a verdict in the table is not a valid status.
     """
     for problem_id, rows in groupby(read_rows(path), key=lambda row: row["problem_id"]):
         yield problem_id, [_judged(row, path) for row in rows]
 
 
 def response_of(row: Row) -> Response:
-    """The response that a row holds."""
+    """Build the response of a row."""
     found = {name: row[name] for name in _RESPONSE}
     for name in ("token_ids", "context_ids"):
         found[name] = tuple(found[name])
@@ -197,33 +200,38 @@ def _judged(row: Row, path: Path) -> Judged:
 
 
 def sealed_status(status: Any, path: Path, where: str = "") -> Status:
-    """A verdict's status as a file of a run holds it.
+    """Check the status of a verdict read from a file of a run.
+
+    Args:
+        status: the value that was read.
+        path: the file, for the message.
+        where: the place in the file, for the message.
 
     Raises:
-        GapftError: it is none; the message names the file and what was found.
+        GapftError: the value is not a valid status.
     """
     if status not in STATUSES:
         raise GapftError(
-            f"{path}{where}: holds the verdict {status!r:.40}; expected one of "
-            f"{', '.join(STATUSES)}. Its verifier gave what is no verdict, so no number can be "
-            "told: mend the verifier, and search again in a new run directory"
+            f"{path}{where}: invalid verdict {status!r:.40}; expected one of "
+            f"{', '.join(STATUSES)}. The verifier returned an invalid verdict, so no results can "
+            "be computed: fix the verifier, and search again in a new run directory"
         )
     known: Status = status
     return known
 
 
-#: Problems written at a time.
+#: States in memory at a time when writing.
 _STATES_WRITTEN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemState:
-    """A problem's state, by the samples that it rests on.
+    """A problem's state and the sample counts that it follows from.
 
     Attributes:
-        samples: how many were drawn: K, or fewer of a solved problem where search stopped early.
+        samples: how many samples were drawn: K, or fewer if search stopped early at a success.
         first_success: number of the first sample that passed, or None.
-        kept_index: the evidence's response; ``GREEDY``, a sample number, or None for U.
+        kept_index: index of the evidence's response: ``GREEDY``, a sample number, or None for U.
     """
 
     problem_id: str
@@ -239,7 +247,7 @@ _STATE = tuple(field.name for field in fields(ProblemState))
 
 @functools.cache
 def state_schema() -> pa.Schema:
-    """The columns: those of ``ProblemState``."""
+    """Return the schema of a table of states: the fields of ``ProblemState``."""
     numbers = dict.fromkeys(_STATE[2:], "int32")
     return _schema(problem_id="string", state="string", **numbers)
 
@@ -247,7 +255,7 @@ def state_schema() -> pa.Schema:
 def write_states(
     path: Path, states: Iterable[ProblemState], facts: Callable[[], Mapping[str, Any]]
 ) -> None:
-    """Writes the table; ``facts`` are asked for once all states were taken."""
+    """Write a table of states; ``facts`` is called after the last state was consumed."""
     rows = map(attrgetter(*_STATE), states)
     batches = iter(lambda: list(islice(rows, _STATES_WRITTEN)), [])
     write_batches(path, state_schema(), batches, facts)
@@ -265,7 +273,7 @@ def read_states(path: Path) -> Iterator[ProblemState]:
 
 @functools.cache
 def example_schema() -> pa.Schema:
-    """The columns: those of ``records.Example``."""
+    """Return the schema of a training set: the fields of ``records.Example``."""
     return _schema(
         problem_id="string",
         state="string",
@@ -279,7 +287,7 @@ def example_schema() -> pa.Schema:
 
 
 def write_examples(path: Path, examples: Sequence[Example], budget: Budget) -> None:
-    """Writes a training set, with its budget as the table's facts."""
+    """Write a training set, with its budget in the table's metadata."""
     import pyarrow.parquet as pq
 
     table = table_of(example_schema(), map(attrgetter(*example_schema().names), examples))
@@ -303,11 +311,13 @@ def read_examples(path: Path) -> list[Example]:
 
 
 def write_items(path: Path, audit: str, items: Sequence[str], task: str | None = None) -> None:
-    """Writes it.
+    """Write the problem ids of a subset of an audit.
 
     Args:
-        audit: the audit's name; ``audit`` is the run's own.
-        task: that whose audit has them too, where that is what chose them.
+        path: the file.
+        audit: the name of the audit; ``audit`` for the run's own.
+        items: the problem ids.
+        task: the task that defines the subset, if one does: its audit has the same problems.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     whence = {} if task is None else {"task": task}
@@ -315,13 +325,16 @@ def write_items(path: Path, audit: str, items: Sequence[str], task: str | None =
 
 
 def read_items(path: Path) -> tuple[str, list[str], str | None]:
-    """The name of its audit, the ids of its problems, and the task that chose them, if one did.
+    """Read a subset of an audit.
+
+    Returns:
+        The audit's name, the problem ids, and the task that defines the subset, if one does.
 
     Raises:
-        GapftError: it is no such file.
+        GapftError: the file is not a subset of an audit.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
         return str(content["of"]), [str(i) for i in content["items"]], content.get("task")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise GapftError(f"{path}: is no subset of an audit ({error!r})") from error
+        raise GapftError(f"{path}: not a valid subset of an audit ({error!r})") from error

@@ -1,1 +1,1 @@
-"""The stages of any run: search, selection, training, audit, report, verify."""
+"""The stages of a run: search, selection, training, audit, report, verify."""

@@ -1,7 +1,7 @@
-"""Putting a finished run's responses, verdicts and adapters into a store, for other runs.
+"""Add a finished run's responses, verdicts and adapters to a store, for other runs.
 
-The run is verified first. Files of the store are made again from the run's tables, as if the model
-and the verifier had given what the tables hold; whoever needs the same ones finds them.
+The run is verified first. The store's files are then built from the run's tables, by replaying the
+responses of the model and the verdicts of the verifier, so that they have the same keys.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.recorded import read_groups
 from gapft_harness.store.store import INDEX, Store, read_json
 
-#: What a sampler must report of a model whose files are unknown, so that a key tells it apart.
+#: The facts that identify a model whose files are unknown; a sampler must report one of them.
 _IDENTIFIES = ("files", "weights_sha256", "responses_sha256")
 
 
 @dataclass(slots=True)
 class Added:
-    """What a run's folder gave a store.
+    """The work that was added to a store.
 
     Attributes:
         responses: how many were added.
         verdicts: how many were added.
         adapters: how many were added.
-        left_out: sentences on what was not.
+        left_out: sentences on work that was not added.
     """
 
     responses: int = 0
@@ -73,23 +73,22 @@ def add_run(
     plugin_files: Sequence[str] = (),
     progress: Progress = lambda *_: None,
 ) -> Added:
-    """Verify a run, and put what it recorded complete keys for into a store.
+    """Verify a run, and add all work with complete keys to a store.
 
     Args:
-        path: the run's folder.
-        store: gets it; what it has already stays.
+        path: the run directory.
+        store: the store; existing files in it stay.
         plugin_files: files given by ``--plugin``, those that the run was made with.
-        progress: called with the verdicts that were judged again.
+        progress: called with the number of verdicts that were recomputed.
 
     Raises:
-        GapftError: verification found a difference, or the disk is full; nothing is added in the
-            former case.
+        GapftError: verification found a difference (nothing is added), or the disk is full.
         UserError: the folder is not a run directory, or the store cannot be written.
     """
     findings = verify(path, plugin_files, progress)
     if findings.differences:
         raise GapftError(
-            "\n".join([f"{path}: was not added; gapft verify finds:", *findings.differences])
+            "\n".join([f"{path}: not added; gapft verify reports:", *findings.differences])
         )
     run, plugins, added = RunDirectory.open(path), load_plugins(plugin_files), Added()
     manifest = run.manifest()
@@ -104,26 +103,26 @@ def add_run(
             elif place.kind == layout.ADAPTERS and place.arm in findings.adapters:
                 _add_adapter(run, store, place.arm, added)
             elif place.name in manifest.get("imported", {}):
-                raise _LeftOut("was imported, not generated")
+                raise _LeftOut("imported, not generated")
             elif place.kind in (layout.ADAPTERS, layout.DECISIONS, "responses"):
-                raise _LeftOut("was not verified: the recipe does not name it")
+                raise _LeftOut("not verified: the recipe does not name it")
         except _LeftOut as error:
             added.left_out.append(f"{relative}: {error}")
     return added
 
 
 class _LeftOut(GapftError):
-    """Why part of a run is not added."""
+    """Part of a run cannot be added to the store."""
 
 
 def _require_identity(model: Mapping[str, Any]) -> None:
-    """Leave out what a model made that is known by its name alone.
+    """Refuse work of a model that is identified only by its name.
 
     Raises:
-        _LeftOut: it is; elsewhere the name may stand for other weights.
+        _NotAddable: it is; elsewhere the same name may mean other weights.
     """
     if not any(model.get(key) for key in _IDENTIFIES):
-        raise _LeftOut(f"its model is known by name alone ({model})")
+        raise _LeftOut(f"its model is identified only by name ({model})")
 
 
 def _add_adapter(run: RunDirectory, store: Store, arm: Arm, added: Added) -> None:
@@ -134,7 +133,7 @@ def _add_adapter(run: RunDirectory, store: Store, arm: Arm, added: Added) -> Non
     if is_stored(group):
         for name, stored in read_json(group.folder / INDEX)["files"].items():
             if name.endswith(".safetensors") and sha256(folder / name) != stored:
-                raise _LeftOut(f"the store has another adapter under its key, {group.name}")
+                raise _LeftOut(f"the store has a different adapter under its key {group.name}")
         return
     put_into_store(group, folder, run, arm)
     added.adapters += 1
@@ -154,7 +153,7 @@ def _add_table(
     samplers = distinct(of["sampler"] for of in contents if of["step"] == "generate")
     verifiers = distinct(of["verifier"] for of in contents if of["step"] == "judge")
     if len(samplers) > 1 or len(verifiers) > 1:
-        raise _LeftOut("was made by several versions")
+        raise _LeftOut("made with several versions")
     (sampler,), (verifier,) = samplers, verifiers
     _require_identity(sampler["model"])
     table = GeneratedTable(run, manifest, plugins, relative, split, facts)
@@ -181,7 +180,7 @@ def _add_table(
     try:
         generate(chunks, lambda: generator, report_nothing, attempts)
     except KeyError as error:
-        raise _LeftOut(f"holds no response where the verdicts call for one ({error})") from error
+        raise _LeftOut(f"a response that the verdicts require is missing ({error})") from error
     times, differing = _executions(facts)
     for chunk, new in zip(chunks, missing, strict=True):
         responses = StoredResponses()
@@ -190,7 +189,7 @@ def _add_table(
         for entry in responses.read([problem.id for problem in chunk.members]):
             if list(entry.responses) != [of.response for of in rows[entry.problem_id]]:
                 raise _LeftOut(
-                    f"the store has other responses under its keys, first to problem "
+                    f"the store has different responses under its keys, first to problem "
                     f"{entry.problem_id}"
                 )
         placed = place_verdicts(chunk, heads, verifier, episode["executions"])
@@ -210,7 +209,7 @@ def _add_table(
 
 
 def _executions(facts: Mapping[str, Any]) -> tuple[int, Callable[[str], list[str]]]:
-    """How often greedy responses were judged, and what gives the facts that then differed."""
+    """Return how often greedy responses were judged, and a function for the differing facts."""
     executions = facts.get("executions", {"times": 1})
     keys = ("verdicts_differ", "feedback_differs")
     return executions["times"], lambda problem_id: [
@@ -219,12 +218,12 @@ def _executions(facts: Mapping[str, Any]) -> tuple[int, Callable[[str], list[str
 
 
 class _Replay:
-    """The model and the verifier of a table: both give what it holds.
+    """The model and the verifier of a table, replayed from its rows.
 
     Args:
-        rows: by problem id its responses with their verdicts.
-        problems: by id the problem and its prompt's token ids.
-        attempts: most attempts of an episode.
+        rows: the responses with verdicts, by problem id.
+        problems: the problem and its prompt's token ids, by id.
+        attempts: the maximum number of attempts of an episode.
     """
 
     def __init__(
@@ -266,7 +265,7 @@ class _Replay:
             generations.append(
                 Generation(of.text, of.token_ids, of.finish_reason, response.tokens_from)
             )
-            if number and last:  # of an attempt in between the table does not keep it
+            if number and last:  # the table keeps no prompt ids of earlier attempts
                 prompt_ids = response.context_ids
         return Generated(prompt_ids, tuple(generations))
 
@@ -279,7 +278,7 @@ class _Replay:
         return [self._feedback[canonical(g), t] for t, g in zip(texts, golds, strict=True)]
 
     def describe(self) -> dict[str, Any]:
-        """See ``Sampler.describe``; nobody asks."""
+        """See ``Sampler.describe``; not used."""
         return {}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Stored work of the same comparison that a report does not show: other seeds, other searches."""
+"""Find stored work of the same comparison that a report does not show: seeds and searches."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gapft_harness.stages.generation.generation import chunks_of
 from gapft_harness.store.explain import describe, is_version, list_groups_of
 from gapft_harness.store.store import Group, Store
 
-#: Parts of an adapter's key that another seed changes.
+#: Parts of an adapter's key that a different seed changes.
 _OF_SEED = ("seed", "sequences", "examples", "arm")
 
 
 def list_alternatives(run: RunDirectory, shown: Recipe) -> list[str]:
     """Describe stored seeds and searches of a run's comparison that its report does not show.
 
-    Nothing is said of what the store beside the run lacks.
+    Work that is not in the store beside the run is not described.
 
     Args:
         run: the run.
-        shown: its recipe, with the conditions and seeds that are shown.
+        shown: its recipe, with the conditions and seeds that the report shows.
 
     Raises:
-        UserError: the store is of another format.
+        UserError: the store has another format.
     """
     store, manifest = Store.beside(run.path), run.manifest()
     if not store.root.is_dir():
@@ -40,7 +40,7 @@ def list_alternatives(run: RunDirectory, shown: Recipe) -> list[str]:
 
 
 def _seeds(store: Store, run: RunDirectory, manifest: Manifest, shown: Recipe) -> Iterator[str]:
-    """Conditions whose adapters are stored for other seeds, trained on the same task."""
+    """Describe conditions with stored adapters of other seeds, trained on the same task."""
     mine: dict[str, Mapping[str, Any]] = {}
     by_name = {group.name: group for group in list_groups_of(store, "train")}
     for name, facts in manifest["training"].items():
@@ -48,7 +48,7 @@ def _seeds(store: Store, run: RunDirectory, manifest: Manifest, shown: Recipe) -
         if arm is not None and group is not None and arm.condition in shown.conditions:
             mine[arm.condition] = group.made_from
     found: dict[str, set[int]] = {}
-    told = {(of.condition, of.seed) for of in run.trained_arms()}  # by the report itself
+    told = {(of.condition, of.seed) for of in run.trained_arms()}  # the report lists these itself
     for group in by_name.values():
         facts, seed = group.facts(), group.made_from.get("seed")
         condition = facts.get("condition")
@@ -63,12 +63,12 @@ def _seeds(store: Store, run: RunDirectory, manifest: Manifest, shown: Recipe) -
     if found:
         said = (f"{name} (seeds {', '.join(map(str, sorted(of)))})" for name, of in found.items())
         yield (
-            f"trained with the same settings and stored, and not in this report: {'; '.join(said)}"
+            f"trained with the same settings and stored, but not in this report: {'; '.join(said)}"
         )
 
 
 def _searches(store: Store, run: RunDirectory, manifest: Manifest) -> Iterator[str]:
-    """Searches of the same pool and model with other samples, and other verdicts on them."""
+    """Describe searches of the same pool with other samples, and other verdicts on them."""
     names = {*manifest.get("stored", {}).get("pool", ())}
     groups = {group.name: group for group in list_groups_of(store, "generate")}
     own = [groups[name] for name in sorted(names) if name in groups]
@@ -108,13 +108,13 @@ def _searches(store: Store, run: RunDirectory, manifest: Manifest) -> Iterator[s
             searches += [", ".join(describe(differing))] if differing else []
     if searches:
         yield (
-            "other searches of this pool by this model are stored, and not in this report: "
+            "other searches of this pool by this model are stored, but not in this report: "
             f"{'; '.join(dict.fromkeys(searches))}"
         )
 
 
 def _blocks(group: Group, chunk: str) -> set[int]:
-    """The numbers of samples up to which a group has a chunk's blocks."""
+    """Return the ends (exclusive sample numbers) of a group's stored blocks of a chunk."""
     files = group.folder.glob(f"{chunk}.*.jsonl")
     ends = (re.fullmatch(r"\d+-(\d+)", file.name.split(".")[1]) for file in files)
     return {int(end[1]) + 1 for end in ends if end}

@@ -1,8 +1,8 @@
-"""Auditing one arm: the stage function that executors run per arm.
+"""Audit one arm: the function of the jobs that executors run for each arm.
 
 ``audit_arm`` decodes the audit split greedily with an arm's adapter and writes
-``decisions/ARM.parquet`` (Section 3.4); of a further audit, ``decisions/ARM@NAME.parquet``. Steps
-of experiments decode other problems, samples, or with a scaled adapter.
+``decisions/ARM.parquet`` (Section 3.4), or ``decisions/ARM@NAME.parquet`` for a further audit.
+Steps of experiments decode other problems, draw samples, or use a scaled adapter.
 """
 
 from __future__ import annotations
@@ -44,25 +44,26 @@ def audit_arm(
     samples: int = 0,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Decode a sealed split's problems with one arm's adapter, and verify: a job's function.
+    """Decode and verify a sealed split's problems with one arm's adapter, as a job.
 
-    What is there already is taken up.
+    An existing table is used as it is.
 
     Args:
         run_path: the run directory.
-        condition: the arm's; ``SOURCE`` for the model before training.
+        condition: the arm's condition; ``SOURCE`` for the model before training.
         seed: the arm's training seed.
         plugin_files: files given by ``--plugin``.
-        progress: called with (0, 0) before the model is loaded, then with responses done and all.
-        split: whose problems are decoded; a further audit is ``audit/NAME``.
-        file: the table to write, relative to the run directory; empty: the arm's decisions.
-        ids: of the problems those to decode; None: all of the split.
-        samples: in place of one greedy decode so many samples of each problem, drawn as the search
-            draws its own.
-        scale: of the adapter's update; 1: as it was trained.
+        progress: called with (0, 0) before the model is loaded, then with the numbers of finished
+            and of all responses.
+        split: the split to decode; ``audit/NAME`` for a further audit.
+        file: the table to write, relative to the run directory; empty for the arm's decisions.
+        ids: the problems to decode; None for all problems of the split.
+        samples: number of samples of each problem instead of one greedy decode, drawn as in the
+            search.
+        scale: factor of the adapter's update; 1 for the adapter as trained.
 
     Returns:
-        The facts of ``sealing.write_responses``, which the table keeps (``read_facts``).
+        The facts of ``sealing.write_responses``, which the table contains too (``read_facts``).
 
     Raises:
         UserError: a plugin was changed since the search.
@@ -85,13 +86,13 @@ def audit_arm(
 
 @contextlib.contextmanager
 def open_adapter(run: RunDirectory, arm: Arm, scale: float, copy: Path) -> Iterator[Adapter | None]:
-    """Give an arm's sealed adapter, of ``SOURCE`` none.
+    """Yield an arm's sealed adapter, or None for ``SOURCE``.
 
     Args:
         run: the run directory.
-        arm: whose adapter.
-        scale: of its update.
-        copy: the folder for the scaled one, if the scale is not 1; it is removed afterwards.
+        arm: the arm.
+        scale: factor of the adapter's update.
+        copy: the folder for a scaled adapter, if the scale is not 1; it is removed afterwards.
     """
     if arm.condition == SOURCE:
         yield None
@@ -102,7 +103,7 @@ def open_adapter(run: RunDirectory, arm: Arm, scale: float, copy: Path) -> Itera
         return
     from gapft_harness.training.adapter import scale_adapter
 
-    shutil.rmtree(copy, ignore_errors=True)  # of a command that was killed
+    shutil.rmtree(copy, ignore_errors=True)  # from a killed command
     scale_adapter(trained, copy, scale, {"scale": scale})
     try:
         yield Adapter(arm, str(copy))
@@ -122,15 +123,19 @@ def decode_arm(
     split: str = "audit",
     samples: int = 0,
 ) -> dict[str, Any]:
-    """One deployment decode of each problem with an arm's adapter, verified and sealed.
+    """Decode each problem with an arm's adapter, verify the responses, and seal the table.
 
     Args:
+        run: the run directory.
+        arm: the arm.
+        problems: the problems to decode.
         path: the table to write.
-        progress: called with (0, 0) before the model is loaded, then as ``generate`` does.
-        adapter: what to decode with; default: the arm's sealed one, and of ``SOURCE`` none.
-        split: whose problems they are: a further audit has its own task.
-        samples: in place of that decode so many samples, drawn as the search draws its own. Arms
-            of one training seed have the same random streams.
+        plugin_files: files given by ``--plugin``.
+        progress: called with (0, 0) before the model is loaded, then as by ``generate``.
+        adapter: the adapter; default: the arm's sealed adapter, or none for ``SOURCE``.
+        split: the split of the problems: a further audit has its own task.
+        samples: number of samples of each problem instead of one greedy decode, drawn as in the
+            search. Arms of the same training seed use the same random streams.
 
     Returns:
         The facts of ``sealing.write_responses``.

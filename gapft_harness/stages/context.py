@@ -1,4 +1,4 @@
-"""What every stage gets: the run, its executor, and what the command was asked."""
+"""The context of a stage: the run, its executor, and the options of the command."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gapft_harness.stages.selection.stage import arms
 
 @dataclass(frozen=True)
 class Context:
-    """What every stage and every experiment gets.
+    """The context of every stage and every experiment.
 
     Attributes:
         run: the run directory; its lock is held.
         executor: runs search, training and audit jobs.
         plugin_files: files given by ``--plugin``, for jobs to load.
         include_paths: folders with task YAML, for jobs to search.
-        splits: what the search stage searches.
-        alone: these splits are all that the task is asked for; it need not have the others.
-        searching: what searches a split in the model's place, as a job (``gapft import``).
-        conditions: what the report shows; none named shows all that the run has.
-        seeds: the training seeds that it shows; none named shows all.
-        progress: called with what jobs report.
-        say: called with a sentence people should see now: a warning, or what was dropped.
-        made: what is made once for a context, by whoever makes it (its experiments).
+        splits: the splits that the search stage searches.
+        alone: whether the task needs only these splits and may lack the others.
+        searching: function of the jobs that replace the search of a split (``gapft import``).
+        conditions: the conditions that the report shows; empty for all of the run.
+        seeds: the training seeds that the report shows; empty for all.
+        progress: called with the progress of jobs.
+        say: called with a line to show now, such as a warning or a count of dropped problems.
+        made: objects that are built once for a context, such as its experiments.
     """
 
     run: RunDirectory
@@ -48,7 +48,7 @@ class Context:
     made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def warn(self, warnings: Iterable[str], name: str = "") -> None:
-        """Says warnings, after the name of what they are of."""
+        """Print warnings, each after the name of its split or arm."""
         for warning in warnings:
             self.say(f"warning: {name}{': ' if name else ''}{warning}")
 
@@ -59,17 +59,17 @@ class Context:
 
     @property
     def own_process(self) -> bool:
-        """Whether the processes that generate end with their stage."""
+        """Whether generation runs in processes that end with their stage."""
         sampler = self.plugins.get("sampler", self.run.recipe.model.backend)
         return sampler.declared(SamplerTraits).own_process
 
     def arms(self) -> list[Arm]:
-        """The recipe's arms that have something to train on."""
+        """List the recipe's arms that have a training budget."""
         budgets = self.run.manifest()["budgets"]
         return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
 
     def arm_job(self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm) -> Job:
-        """A job on one arm; its function may be a ``partial``, and gives facts for the manifest."""
+        """Build a job for one arm from a function (or ``partial``) that returns manifest facts."""
         job = Job.of(
             f"{verb} {arm.name}",
             function,
@@ -82,10 +82,10 @@ class Context:
 
 
 def require_selected(run: RunDirectory) -> None:
-    """Stops a stage that needs training sets, or to know that there are none.
+    """Require that the select stage has run.
 
     Raises:
-        UserError: selection has not been made.
+        UserError: it has not.
     """
     if "n" not in run.manifest():
-        raise UserError(f"{run.path}: nothing is selected yet; gapft run --only select does it")
+        raise UserError(f"{run.path}: nothing is selected yet; run gapft run --only select first")

@@ -1,4 +1,4 @@
-"""The stages of a run in order. Each can be called by itself; each goes on where it stopped.
+"""The stages of a run in order. Each can run alone, and continues where it was interrupted.
 
 search (pool and audit) → states → select → train → audit → experiments → report
 """
@@ -30,18 +30,18 @@ from gapft_harness.stages.train.stored import originals
 
 
 def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]) -> None:
-    """Empties a run as far as its recipe, task, data, plugins or model were changed since.
+    """Reset a run if its recipe, task, data, plugins or model changed.
 
-    The stages then make it anew, from the store as far as that has it.
+    The stages then repeat the work, and reuse what the store has.
 
     Args:
-        context: the run, with the recipe that is given now.
-        given: folders with task YAML that the command was given; none: those of the search.
-        stages: those that will run.
+        context: the run, with the new recipe.
+        given: folders with task YAML given to the command; empty for the folders of the search.
+        stages: the stages that will run.
 
     Raises:
-        UserError: they were, and these stages cannot make it anew, or the store lacks what would
-            be lost.
+        UserError: inputs changed, and these stages cannot repeat the work, or work would be lost
+            that is not in the store.
     """
     run = context.run
     there = [s for s in splits_of(run.recipe) if layout.responses(s) in run.manifest()["files"]]
@@ -58,16 +58,16 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
                 raise
             lines = error.lines
             told = "; ".join(lines)
-            context.say(f"warning: {run.path}: what depends on these changes is made again: {told}")
+            context.say(f"warning: {run.path}: inputs changed: {told}; repeating dependent work")
     elif not renews:
         raise UserError(
-            f"run directory {run.path}: was made otherwise; differing: {'; '.join(lines)}. Give "
-            "the command without --only and --split, or another --run-dir"
+            f"run directory {run.path}: settings changed: {'; '.join(lines)}. Run the command "
+            "without --only and --split, or use another --run-dir"
         )
     run.changes = Changes(lines, run.changes.of_selection)
     if not run.is_empty():
         if lines:
-            read_data(context, given or None)  # what cannot be read leaves the run as it was
+            read_data(context, given or None)  # if this fails, the run is unchanged
         if run.changes:
             run.require_stored()
     if lines:
@@ -83,7 +83,7 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
 
 
 def states_stage(context: Context) -> None:
-    """G, S and U of pool and audits, and the evidence kept for each problem."""
+    """Compute the states (G, S, U) of pool and audits, and the evidence kept for each problem."""
     run = context.run
     _settle_rule(context)
     for split in stated(run.recipe):
@@ -98,7 +98,7 @@ def states_stage(context: Context) -> None:
 
 
 def _settle_rule(context: Context) -> None:
-    """Takes away states that another response rule made; nothing is trained on them yet."""
+    """Remove states made by another response rule; nothing is trained on them yet."""
     run, task = context.run, context.run.manifest()["task"]
     keep = run.recipe.evidence.keep
     if keep is None or keep == task.get("keep", keep):
@@ -111,7 +111,7 @@ def _settle_rule(context: Context) -> None:
 
 
 def select_stage(context: Context) -> None:
-    """Every arm's training set and budget, before anything is trained."""
+    """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
     facts = select(run, context.plugin_files)
     context.warn(run.record_changes())
@@ -137,7 +137,7 @@ def select_stage(context: Context) -> None:
 
 
 def _budgets_told(context: Context) -> Iterator[str]:
-    """A sentence on each budget, with the conditions that have it."""
+    """Yield a sentence for each distinct budget, with its conditions."""
     budgets = context.run.manifest()["budgets"]
     told: dict[str, dict[str, None]] = {}
     for arm in context.arms():
@@ -145,18 +145,18 @@ def _budgets_told(context: Context) -> Iterator[str]:
         said = f"n = {of['n']:,}, N = {of['exposures']:,}, J = {of['steps']:,}"
         told.setdefault(said, {})[arm.condition] = None
     if not told:
-        yield "search recovered no failure, so there is nothing to train on"
+        yield "search recovered no failures, so there is nothing to train on"
     for said, conditions in told.items():
         yield f"{said}: {', '.join(conditions)}"
 
 
 def audit_stage(context: Context) -> None:
-    """The greedy decode of every arm on each audit."""
+    """Decode each audit greedily with every arm's adapter."""
     run = context.run
     require_selected(run)
     arms, taken = context.arms(), originals(run.manifest())
     foreseen: dict[str, list[Foreseen]] = {}
-    # who has another's adapter comes after it, and finds its responses in the store
+    # arms that reuse an adapter come after its owner and find the responses in the store
     for decoded in (
         [arm for arm in arms if arm not in taken],
         [arm for arm in arms if arm in taken],
@@ -183,7 +183,7 @@ def audit_stage(context: Context) -> None:
 
 
 def _find_group(file: str) -> str:
-    """Return the name under which tables of decisions are reported together: their audit's."""
+    """Return the name under which tables of decisions are reported together: that of the audit."""
     place = layout.read(file)
     variant = place.arm.variant if place is not None and place.arm else ""
     return f"audit {variant}".strip()
@@ -206,7 +206,7 @@ STAGES: dict[str, Callable[[Context], None]] = {
 
 
 def stages_of(experiments: Iterable[Experiment]) -> list[str]:
-    """The stages that a run with these experiments goes through, in order."""
+    """List the stages of a run with these experiments, in order."""
     has_steps = any(each.has_steps for each in experiments)
     return [name for name in STAGES if name != "experiments" or has_steps]
 
@@ -217,7 +217,13 @@ def run_stages(
     begin: Callable[[str], None],
     end: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Runs stages in order; ``begin`` is called with each name first, ``end`` after each.
+    """Run stages in order.
+
+    Args:
+        context: the run.
+        names: the stages.
+        begin: called with each stage's name before it runs.
+        end: called after each stage.
 
     Returns:
         The path of the report's page.

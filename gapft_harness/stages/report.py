@@ -1,4 +1,4 @@
-"""The report stage: what is sealed, as tables, figures and pages; no plugin has to be at hand."""
+"""The report stage: write tables, figures and pages from sealed files; needs no plugins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def report_stage(context: Context) -> None:
-    """Tables, figures, report.md, index.html, explorer.html and results.json."""
+    """Write tables, figures, report.md, index.html, explorer.html and results.json."""
     from gapft_harness.report import write_report
 
     folder = context.run.path / layout.REPORT
@@ -38,10 +38,10 @@ def report_stage(context: Context) -> None:
 
 
 def report_inputs(context: Context) -> ReportInputs:
-    """What a report is made of, held to its hashes, and the audit judged by the other rule.
+    """Read the inputs of a report, check their hashes, and judge the audit by the other rule.
 
     Raises:
-        UserError: something is not there yet, or was changed, the recipe among it.
+        UserError: a file is missing or was changed (the recipe included).
     """
     from gapft_harness.report.reading.inputs import read_inputs
 
@@ -62,7 +62,7 @@ def report_inputs(context: Context) -> ReportInputs:
     if left_out:
         found = (f"{name} (seeds {', '.join(seeds)})" for name, seeds in left_out.items())
         line = (
-            "trained, and not in this report, which has every condition under every seed: "
+            "trained, but not in this report, which has every condition for every seed: "
             f"{'; '.join(found)}"
         )
         manifest["warnings"].append(line)
@@ -75,10 +75,10 @@ def report_inputs(context: Context) -> ReportInputs:
 
 
 def require_sealed(run: RunDirectory) -> None:
-    """Holds what a report of a run reads to its hashes; which arms, the run's recipe says.
+    """Check the hashes of all files that a report reads, for the arms of the run's recipe.
 
     Raises:
-        UserError: something is not there yet, or was changed.
+        UserError: a file is missing or was changed.
     """
     require_selected(run)
     for split in stated(run.recipe):
@@ -94,17 +94,18 @@ def require_sealed(run: RunDirectory) -> None:
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
-    """Judges each distinct response to the audit once by the rule that the run's verifier declares.
+    """Judge each distinct response to the audit once by the verifier's other rule.
 
     Args:
-        plugins: those that are loaded; the run's own verifier need not be among them.
+        inputs: the inputs of the report.
+        plugins: the loaded plugins; the run's verifier need not be among them.
     """
     from gapft_harness.report.reading.audits import OtherRule
     from gapft_harness.report.reading.columns import codes
 
     name, params = inputs.task["verifier"], inputs.task.get("verifier_params", {})
     if not plugins.has("verifier", name):
-        return OtherRule(why=f"the verifier {name} is not loaded here (--plugin FILE)")
+        return OtherRule(why=f"the verifier {name} is not loaded (--plugin FILE)")
     other = plugins.other_rule(name, params)
     if other is None:
         return OtherRule(why=f"the verifier {name} declares no other rule for these parameters")
@@ -134,7 +135,7 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
 def _read(
     verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]
 ) -> tuple[NDArray[np.uint8], bool]:
-    """What the run's own rule reads in responses, and whether it says what they open with."""
+    """Code the answers that the run's own rule reads; also return whether it reads openings."""
     import numpy as np
 
     from gapft_harness.report.reading.audits import INVALID, OPENS_RIGHT, VALID

@@ -1,1 +1,1 @@
-"""The store: finished work under keys of all that it was made from; it never changes."""
+"""The store: finished work, under keys computed from all inputs; it is never changed."""

@@ -1,4 +1,4 @@
-"""Hashes of large files, read again only if the file may have changed."""
+"""Hashes of large files, cached until a file may have changed."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from pathlib import Path
 from gapft_harness.core.files import PARTIAL, SETTLED_NS, sha256
 from gapft_harness.core.weights import hash_weights
 
-#: Files below this are always hashed.
+#: Smaller files are always hashed.
 _SMALL = 1 << 20
 
-#: Seconds that one command waits for another that hashes the same file.
+#: Seconds that a command waits for another command that hashes the same file.
 _PATIENCE_S = 1800
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for what may be computed again: that of the XDG specification."""
+    """Return the user's cache folder, by the XDG specification."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gapft-harness"
 
 
 class Digests:
-    """Remembers the hashes of files by their paths and what shows a change.
+    """Cache of file hashes by path and file status.
 
-    One cache serves keys, samplers and training on a machine, in all their processes.
+    All processes on a machine share one cache, for keys, samplers and training.
 
     Args:
-        root: the folder that keeps them; default: ``cache_folder()``.
+        root: the folder of the cache; default: ``cache_folder()``.
     """
 
     def __init__(self, root: Path | None = None) -> None:
         self._path = (root or cache_folder()) / "digests.json"
 
     def of(self, file: Path) -> str:
-        """The SHA-256 of a file, in hexadecimal.
+        """Return the SHA-256 of a file, in hexadecimal.
 
-        A file that was changed less long ago than the file system's clock can tell is not
-        remembered.
+        The hash is not cached if the file changed so recently that the file system's clock could
+        not show another change.
         """
         place = file.resolve()
         if place.stat().st_size < _SMALL:
@@ -53,7 +53,7 @@ class Digests:
             return self._recall(place) or self._hash(place)
 
     def of_weights(self, folder: Path) -> str:
-        """Hash a model's folder as ``core.weights.weights_hash`` does, large files at most once."""
+        """Hash a model's folder as ``core.weights.hash_weights``, large files at most once."""
         return hash_weights(folder, self.of)
 
     def _recall(self, place: Path) -> str | None:
@@ -66,7 +66,7 @@ class Digests:
         if place.stat().st_ctime_ns < start - SETTLED_NS and look == _look(place):
             content = json.dumps({**self._read(), str(place): [*look, found]}, indent=1)
             beside = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}{PARTIAL}")
-            with contextlib.suppress(OSError):  # then it is hashed again next time
+            with contextlib.suppress(OSError):  # without a cache it is hashed again next time
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 beside.write_text(content, encoding="utf-8")
                 beside.replace(self._path)
@@ -74,7 +74,7 @@ class Digests:
 
     @contextlib.contextmanager
     def _alone(self, place: Path) -> Iterator[None]:
-        """Let no other process hash the same file meanwhile, where the file system has locks."""
+        """Keep other processes from hashing the same file, if the file system has locks."""
         from filelock import FileLock, Timeout
 
         name = hashlib.sha256(str(place).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Why a group is not in the store: what the nearest group of its step was made from instead."""
+"""Why a group is not in the store: how it differs from the most similar stored group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.json_values import changes, describe_change
 from gapft_harness.store.store import Group, Store, read_json
 
-#: What parts of a key are called where a recipe or a person names them; the first that fits.
+#: Names of key parts in a recipe or for a person, by pattern; the first match is used.
 _NAMES = (
     (r"streams\.seed", "search.seed"),
     (r"decoding\.until", "the task's stop strings"),
@@ -35,7 +35,7 @@ _NAMES = (
     (r"seed", "seed"),
 )
 
-#: Parts whose values say nothing to a person.
+#: Key parts whose values mean nothing to a person.
 _WITHOUT_VALUES = (
     (r"(?:sampler\.model|base)(?:\..+)?", "the model's files"),
     (r"sampler\.adapter(?:\..+)?", "the adapter"),
@@ -47,19 +47,19 @@ _WITHOUT_VALUES = (
     (r"searched", "the pool's search"),
 )
 
-#: Parts that say which libraries and which kind of device made a group.
+#: Key parts for libraries and the kind of device that made a group.
 _VERSIONS = re.compile(r"(?:.*\.)?(?:libraries\..+|accelerators|device)")
 
-#: A part of a key that differs: its dotted name, the stored value, the one that is asked for.
+#: A difference between two keys: the part's dotted name, the stored value, the requested value.
 Change = tuple[str, Any, Any]
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A stored group that is like one that is asked for.
+    """A stored group similar to a requested one.
 
     Attributes:
-        group: the stored one.
+        group: the stored group.
         changes: the parts of the key that differ.
     """
 
@@ -68,28 +68,28 @@ class Neighbour:
 
     @property
     def by_versions(self) -> bool:
-        """Whether it was made by other versions or on another device, and differs in no more."""
+        """Whether the groups differ only in library versions or in the device."""
         return bool(self.changes) and all(is_version(key) for key, *_ in self.changes)
 
     @property
     def words(self) -> list[str]:
-        """What differs, as a person names it, each with both values where they say something."""
+        """The differences in words, with both values where they mean something."""
         return describe(self.changes)
 
 
 def list_groups_of(store: Store, step: str) -> Iterator[Group]:
-    """Yield the groups of a step that can be read, in the order of their keys."""
+    """Yield the readable groups of a step, in the order of their keys."""
     for path in sorted((store.root / step).glob("*/made_from.json")):
         try:
             key = read_json(path).get("key")
-        except UserError:  # whoever uses it is told
+        except UserError:  # reported when the group is used
             continue
         if isinstance(key, Mapping):
             yield Group(store, path.parent, key)
 
 
 def list_neighbours(group: Group) -> list[Neighbour]:
-    """List the stored groups of the same step and version, those that differ least first."""
+    """List the stored groups of the same step and version, the most similar first."""
     found = []
     for other in list_groups_of(group.store, group.folder.parent.name):
         if _subject(other) != _subject(group):
@@ -101,18 +101,18 @@ def list_neighbours(group: Group) -> list[Neighbour]:
 
 
 def _subject(group: Group) -> tuple[Any, Any]:
-    """What a group's responses are of: another split or adapter explains nothing."""
+    """Return the adapter and the split of a group: groups of others explain nothing."""
     sampler, streams = group.made_from.get("sampler", {}), group.made_from.get("streams") or {}
     return sampler.get("adapter"), streams.get("split")
 
 
 def find_other_versions(group: Group) -> list[Group]:
-    """List the stored groups that differ in nothing but the versions or the device they have."""
+    """List the stored groups that differ only in library versions or in the device."""
     return [of.group for of in list_neighbours(group) if of.by_versions]
 
 
 def is_version(key: str) -> bool:
-    """Whether a part of a key says which libraries or which device made a group.
+    """Return whether a part of a key records library versions or the device.
 
     Args:
         key: the part's dotted name.
@@ -121,7 +121,7 @@ def is_version(key: str) -> bool:
 
 
 def describe_toolchain(made_from: Mapping[str, Any]) -> str:
-    """Name the libraries with their minor versions, and the devices, that a key has."""
+    """List the libraries with minor versions and the devices in a key, as one text."""
     found = dict[str, None]()
 
     def walk(value: Any, key: str) -> None:
@@ -138,13 +138,13 @@ def describe_toolchain(made_from: Mapping[str, Any]) -> str:
 
 
 def explain(group: Group) -> list[str]:
-    """Say in what a group differs from the nearest stored one; empty where there is none."""
+    """List how a group differs from the most similar stored one; empty if there is none."""
     neighbours = list_neighbours(group)
     return neighbours[0].words if neighbours else []
 
 
 def describe(differing: Iterable[Change]) -> list[str]:
-    """Name the parts of a key that differ, as ``search.seed 0 → 1`` or ``the model's files``."""
+    """Describe differing parts of a key, as ``search.seed 0 → 1`` or ``the model's files``."""
     found = []
     for key, before, now in differing:
         for pattern, name in _NAMES:
@@ -158,16 +158,16 @@ def describe(differing: Iterable[Change]) -> list[str]:
 
 
 def summarize(reasons: Sequence[Sequence[str]]) -> str:
-    """Join the reasons of several groups, each reason once; several seeds are one.
+    """Join the reasons of several groups: each reason once, and all seeds in one.
 
     Args:
-        reasons: of each group, what ``explain`` gives.
+        reasons: the result of ``explain_missing`` for each group.
     """
     seeds, others = dict[str, None](), dict[str, None]()
     for words in reasons:
         new = [word.rpartition(" → ")[2] for word in words if word.startswith("seed ")]
         seeds |= dict.fromkeys(new)
-        # a new seed chooses other examples
+        # a new seed also chooses other examples
         rest = [w for w in words if not w.startswith("seed ") and not (new and "examples" in w)]
         others |= dict.fromkeys(rest)
     what = f"new {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"

@@ -1,4 +1,4 @@
-"""What a store holds, which runs use it, and removing what none does."""
+"""List the groups of a store and the runs that use them; remove unused groups."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class StoredGroup:
     """One group of a store.
 
     Attributes:
-        folder: where it is.
+        folder: its folder.
         size: bytes of its files.
-        responses: how many it holds.
-        verdicts: how many it holds, where it holds no responses.
-        users: the names of runs that were made from it or that its files were generated for.
+        responses: how many responses it contains.
+        verdicts: how many verdicts it contains, if it contains no responses.
+        users: the names of runs that use it or that its files were generated for.
         made_from: the settings and inputs of its key.
     """
 
@@ -38,14 +38,14 @@ class StoredGroup:
 
     @property
     def count(self) -> str:
-        """How much it holds."""
+        """The number of responses or verdicts, in words."""
         if self.verdicts:
             return f"{self.verdicts:,} verdicts"
         return f"{self.responses:,} responses" if self.responses else ""
 
     @property
     def what(self) -> str:
-        """In a few words, what its files are."""
+        """A short description of the files."""
         if "trainer" in self.made_from:
             return f"adapter of {self.made_from['trainer']['name']}, seed {self.made_from['seed']}"
         if "responses" in self.made_from:
@@ -63,7 +63,7 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[StoredGroup]:
 
     Args:
         store: the store.
-        runs: run folders that may use it.
+        runs: run directories that may use it.
     """
     used: dict[str, set[str]] = {}
     there = {}
@@ -97,15 +97,15 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[StoredGroup]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The run folders in a folder."""
+    """List the run directories in a folder."""
     return sorted(path.parent for path in folder.glob(f"*/{_RECIPE}"))
 
 
 def remove(groups: Sequence[StoredGroup]) -> None:
-    """Remove groups; each is there whole or not at all.
+    """Remove groups; each is removed completely or not at all.
 
     Raises:
-        GapftError: one cannot be removed.
+        GapftError: a group cannot be removed.
     """
     for group in groups:
         aside = group.folder.with_name(f".{group.folder.name}{PARTIAL}")

@@ -1,7 +1,7 @@
-"""What the keys of a run's groups were computed from, as the run itself records it.
+"""The contents of a run's group keys, as recorded in the run itself.
 
-A run can be verified without the store: its tables and adapters name the groups that they were
-made from, with the contents that give the groups' keys.
+They allow a run to be verified without the store: its tables and adapters name their groups, with
+the contents that the keys were computed from.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.identities import content_hash
 from gapft_harness.store.store import Group
 
-#: Contents by step: what its groups have in common, and by key what each has of its own.
+#: Contents by step: the parts that all its groups share, and each group's own parts by key.
 Recorded = dict[str, dict[str, Any]]
 
 
 def record_groups(groups: Iterable[Group]) -> Recorded:
-    """Record the contents of groups, those parts once that all groups of a step share."""
+    """Record the contents of groups; parts that all groups of a step share are recorded once."""
     steps: dict[str, dict[str, Mapping[str, Any]]] = {}
     for group in groups:
         steps.setdefault(group.folder.parent.name, {})[group.key] = group.made_from
@@ -39,10 +39,10 @@ def record_groups(groups: Iterable[Group]) -> Recorded:
 
 
 def read_groups(recorded: Recorded) -> dict[str, dict[str, Any]]:
-    """Read the contents that ``record_groups`` recorded, by the groups' names (``STEP/KEY``).
+    """Read the contents recorded by ``record_groups``, by group name (``STEP/KEY``).
 
     Raises:
-        GapftError: a content does not give the key that it is recorded under.
+        GapftError: the key computed from a content differs from the recorded key.
     """
     found = {}
     for step, of_step in recorded.items():
@@ -54,15 +54,15 @@ def read_groups(recorded: Recorded) -> dict[str, dict[str, Any]]:
 
 
 def require_key(name: str, content: Any) -> None:
-    """Compute a group's key again.
+    """Require that a group's key follows from its content.
 
     Args:
         name: the group's name, ``STEP/KEY``.
-        content: what the key is recorded to be made from.
+        content: the recorded content of the key.
 
     Raises:
-        GapftError: it gives another key.
+        GapftError: the key computed from the content is different.
     """
     step = content.get("step") if isinstance(content, dict) else None
     if (computed := f"{step}/{content_hash(content)}") != name:
-        raise GapftError(f"its key is {name}, and made_from gives {computed}")
+        raise GapftError(f"the key computed from made_from is {computed}; expected {name}")

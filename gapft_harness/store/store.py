@@ -1,10 +1,11 @@
-"""Where finished work is kept: groups of files, each group under a key, beside the run folders.
+"""The store of finished work: groups of files under keys, in a folder beside the run directories.
 
-A group's key is a hash of everything that its files were made from (``made_from.json`` has it in
-words); a file's name says which part of that work it holds. A file is written beside, flushed and
-linked into place, so that it is whole or absent; it never changes, and a second one of the same
-name is dropped. Folders are not flushed: after a power failure the last files may be absent, and
-are made again. Whoever works on a file holds its claim, so that two commands share the work.
+A group's key is a hash of everything that its files were made from (readable in
+``made_from.json``); a file's name tells which part of the work it contains. A file is written to a
+temporary name, flushed and linked, so that it is complete or absent. It never changes; a second
+file of the same name is dropped. Folders are not flushed: after a power failure the last files may
+be missing and are made again. A process that works on a file holds its claim, so that two commands
+can share the work.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from gapft_harness.core.identities import content_hash
 #: The environment variable that names the store's folder.
 PLACE = "GAPFT_STORE"
 
-#: What ``store.json`` says; it grows with every change after which stored files could be misread.
+#: The format in ``store.json``; it increases with every change that could make files be misread.
 FORMAT = 1
 
-#: Lists the files of a group that is whole or of no use; stored after all of them.
+#: The index of a group that is used only if complete; stored after all its other files.
 INDEX = "index.json"
 
 _MADE_FROM, _ABOUT = "made_from.json", "store.json"
@@ -38,7 +39,7 @@ class Store:
     """One store on disk.
 
     Args:
-        root: its folder, made when something is stored.
+        root: its folder, created when something is stored.
 
     Raises:
         UserError: the folder is a store of another format.
@@ -51,48 +52,48 @@ class Store:
             found = read_json(about).get("format")
             if found != FORMAT:
                 raise UserError(
-                    f"{about}: format {found!r}; this version reads format {FORMAT}: use the "
+                    f"{about}: format {found!r}, but this version reads format {FORMAT}: use the "
                     f"version that made it, or another folder ({PLACE})"
                 )
 
     @classmethod
     def beside(cls, run_path: Path) -> Store:
-        """The store of a run folder: ``GAPFT_STORE``, or ``.store`` beside the folder.
+        """Open the store of a run: ``GAPFT_STORE``, or ``.store`` beside the run directory.
 
         Raises:
-            UserError: ``GAPFT_STORE`` is inside the run folder, or of another format.
+            UserError: ``GAPFT_STORE`` is inside the run directory, or of another format.
         """
         run = run_path.resolve()
         given = os.environ.get(PLACE)
         root = Path(given).resolve() if given else run.parent / ".store"
         if root == run or run in root.parents:
             raise UserError(
-                f"{PLACE}={given}: is inside the run folder {run_path}; expected a folder outside "
-                "of it, which several runs share"
+                f"{PLACE}={given}: is inside the run directory {run_path}; expected a folder "
+                "outside it, which several runs can share"
             )
         return cls(root)
 
     def holds(self, name: str) -> bool:
-        """Whether something was stored under a group's name; of an adapter, all of it.
+        """Return whether anything is stored in a group; for an adapter, whether it is complete.
 
         Args:
-            name: as ``Group.name``; empty: of nothing.
+            name: a ``StoreGroup.name``; the empty name has no group.
         """
         last = INDEX if name.startswith("train/") else _MADE_FROM
         return bool(name) and (self.root / name / last).is_file()
 
     def group(self, step: str, version: int, made_from: Mapping[str, Any]) -> Group:
-        """The group of files that a step made, or will make, from these inputs and settings.
+        """Return the group of a step with these inputs and settings, stored or not.
 
         Args:
-            step: its name.
-            version: raised when the step's output changes meaning.
-            made_from: JSON values; all that the files' content depends on.
+            step: the step's name.
+            version: increases when the step's output changes meaning.
+            made_from: JSON values that the files' content depends on.
         """
         return self.group_of({"step": step, "version": version, **made_from})
 
     def group_of(self, content: Mapping[str, Any]) -> Group:
-        """The group whose key is made from this content, its step and version among it."""
+        """Return the group whose key is computed from this content, with its step and version."""
         return Group(self, self.root / content["step"] / content_hash(content), content)
 
 
@@ -101,9 +102,9 @@ class Group:
     """Files of one step under one key.
 
     Attributes:
-        store: where it is.
+        store: its store.
         folder: its folder, which exists once something is stored.
-        made_from: what the key was computed from.
+        made_from: the content that the key is computed from.
     """
 
     store: Store
@@ -117,33 +118,33 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The step's name and the key, as manifests list the groups that a run uses."""
+        """The step's name and the key, as in manifests."""
         return f"{self.folder.parent.name}/{self.key}"
 
     def facts(self) -> dict[str, Any]:
-        """What was recorded beside the key when the group was made.
+        """Read the facts that were recorded when the group was made.
 
         Raises:
-            UserError: its ``made_from.json`` cannot be read, or is of another key.
+            UserError: ``made_from.json`` cannot be read, or belongs to another key.
         """
         path = self.folder / _MADE_FROM
         content = read_json(path)
         facts: dict[str, Any] = content.get("facts", {})
         if content_hash(content.get("key")) != self.key:
-            raise damaged(path, "its content does not give the key that its folder is named after")
+            raise damaged(path, "its content does not match the key in the name of its folder")
         if content_hash(facts) != content.get("facts_sha256"):
-            raise damaged(path, "the hash of its facts is another")
+            raise damaged(path, "its facts do not match their recorded hash")
         return facts
 
     def exists(self) -> bool:
-        """Whether something was stored in it."""
+        """Return whether anything is stored in the group."""
         return (self.folder / _MADE_FROM).is_file()
 
     def open(self, facts: Mapping[str, Any]) -> None:
-        """Make the folder, unless it is there.
+        """Create the group's folder, unless it exists.
 
         Args:
-            facts: what people should know of how its files were made, and no key depends on.
+            facts: information for people on how its files were made; no key depends on it.
 
         Raises:
             UserError: the store cannot be written.
@@ -160,12 +161,12 @@ class Group:
         self._write(self.folder / _MADE_FROM, json_text(content).encode())
 
     def commit(self, name: str, content: bytes) -> Path:
-        """Store a file, unless one of its name is there.
+        """Store a file, unless a file of its name exists.
 
-        The index is stored once the names of the other files are on the disk.
+        The index is stored only after the names of the other files are on disk.
 
         Returns:
-            Its path.
+            The file's path.
 
         Raises:
             UserError: the store cannot be written.
@@ -180,10 +181,10 @@ class Group:
         return self.folder / name
 
     def link(self, name: str, source: Path) -> bool:
-        """Store a file by a hard link, unless one of its name is there; it is read-only then.
+        """Store a file as a read-only hard link, unless a file of its name exists.
 
         Returns:
-            Whether it is stored; not where the file system has no links between the two places.
+            Whether it is stored: False if the file system cannot link the two places.
 
         Raises:
             UserError: the store cannot be written.
@@ -204,7 +205,7 @@ class Group:
         return True
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Write a file that is whole or absent; of two at once the first one stays."""
+        """Write a file atomically; if two processes write it, the first file stays."""
         if path.exists():
             return
         beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
@@ -231,16 +232,16 @@ class Group:
 
     @contextlib.contextmanager
     def claim(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Hold the right to make a file while the block runs.
+        """Hold the claim to make a file while the block runs.
 
         Args:
             name: the file's name.
-            wait: until whoever holds it is done; otherwise the block runs without it.
+            wait: whether to wait for another holder; otherwise the block runs without the claim.
 
         Yields:
-            Whether it is held.
+            Whether the claim is held.
         """
-        from gapft_harness.core.locks import hold_lock  # late: reruns without work start quickly
+        from gapft_harness.core.locks import hold_lock  # late: a run without work starts quickly
 
         with contextlib.ExitStack() as stack:
             try:
@@ -261,18 +262,18 @@ class Group:
 
 
 def damaged(path: Path, why: str) -> UserError:
-    """The error for a stored file that is not as it was stored."""
+    """Build the error for a stored file that was changed."""
     return UserError(
-        f"{path}: was changed after it was stored ({why}); restore it, or delete it to have it "
+        f"{path}: was changed after it was stored ({why}); restore it, or delete it so that it is "
         "made again"
     )
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of the store.
+    """Read a JSON object from the store.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -110,7 +110,10 @@ def test_what_reads_logs_and_runs_works(
 def test_verify_says_what_it_could_not_compare(light: Path, readme_run: Path) -> None:
     done = gapft(light, "verify", "runs/demo", "--plugin", "most_reachable.py", cwd=readme_run)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not checked, for PEFT is not installed (pip install 'gapft-harness[hf]')" in done.stdout
+    assert (
+        "not checked, because PEFT is not installed (pip install 'gapft-harness[hf]')"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: 
 def test_verify_computes_the_choice_again(folder: Path, tmp_path: Path) -> None:
     plugin = ("--plugin", folder / "plugin.py")
     done = succeed("verify", folder / "whole", *plugin)
-    assert re.search(r"scaling: \d+ of its files .* 1 were computed again", done.stdout)
+    assert re.search(r"scaling: \d+ of its files .* 1 were recomputed", done.stdout)
     run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
     relative = "scaled/gapft-seed13"
     facts = json.loads((run / relative / "scaling.json").read_text())
@@ -85,7 +85,7 @@ def test_verify_computes_the_choice_again(folder: Path, tmp_path: Path) -> None:
     write_json(run / "manifest.json", manifest)
     done = gapft("verify", run, *plugin)
     assert done.returncode == 1
-    assert f"{relative}/scaling.json: scale is 0.5, computed again it is" in done.stderr
+    assert f"{relative}/scaling.json: scale is 0.5, recomputed:" in done.stderr
 
 
 def test_a_scaled_adapter_whose_configuration_changes_its_update(
@@ -101,7 +101,7 @@ def test_a_scaled_adapter_whose_configuration_changes_its_update(
         write_json(run / "manifest.json", manifest)
         text = "\n".join(verify(run, [str(folder / "plugin.py")]).differences)
         only_scaled = (
-            "scaled/gapft-seed13/adapter_config.json: use_rslora is true, computed" in text
+            "scaled/gapft-seed13/adapter_config.json: use_rslora is true, recomputed" in text
         )
         assert only_scaled == (kind == "scaled")
     assert "adapters/gapft-seed13/adapter_config.json: use_rslora is true" in text

@@ -80,6 +80,6 @@ def test_mistakes_and_edited_runs_are_refused(planted: RunDirectory, tmp_path: P
     with pytest.raises(UserError, match=r"adapters/gapft-seed21: was changed after it was sealed"):
         export(run, "adapters", Asked(out))
     run.unseal([layout.decisions(Arm("uniform", 13))])
-    with pytest.raises(UserError, match=r"decisions/uniform-seed13.parquet: is not there yet"):
+    with pytest.raises(UserError, match=r"decisions/uniform-seed13.parquet: does not exist yet"):
         export(run, "adapters", Asked(out, seeds=[13]))
     assert not out.exists()

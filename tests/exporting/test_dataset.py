@@ -74,6 +74,6 @@ def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
 
 def test_a_run_without_states_is_refused(tmp_path: Path) -> None:
     run = letters(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
-    with pytest.raises(UserError, match=r"pool/states.parquet: is not there yet"):
+    with pytest.raises(UserError, match=r"pool/states.parquet: does not exist yet"):
         export(run, "dataset", Asked(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

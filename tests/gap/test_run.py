@@ -155,7 +155,7 @@ def test_a_run_without_a_gap_is_refused(run: Path, tmp_path: Path) -> None:
         for file, content in whole.items():
             (run / file).write_bytes(content)
         assert name
-    with pytest.raises(UserError, match="is no run directory"):
+    with pytest.raises(UserError, match="not a run directory"):
         read_run(tmp_path)
 
 

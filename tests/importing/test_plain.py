@@ -102,11 +102,11 @@ def test_a_forged_origin_is_found(made: Letters, model: Path) -> None:
         forged = {**content, "imported": {"pool": {**content["imported"]["pool"], **change}}}
         manifest.write_text(json.dumps(forged))
         differences = verify(run.path, made.plugins).differences
-        assert any("imported: is not what" in line for line in differences)
+        assert any("imported: does not match" in line for line in differences)
     del content["imported"]
     manifest.write_text(json.dumps(content))
     differences = verify(run.path, made.plugins).differences
-    assert sum("says wrongly whose verdict" in line for line in differences) == 9
+    assert sum("recorded source of this verdict" in line for line in differences) == 9
 
 
 def greedy_apart(lines: list[Line]) -> list[Line]:

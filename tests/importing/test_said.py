@@ -49,5 +49,5 @@ def test_an_import_is_said_wherever_its_verdicts_count(made: Letters, model: Pat
     run.update_manifest(lambda manifest: manifest.update(warnings=[]))
     run.update_manifest(lambda manifest: manifest.pop("imported"))
     differences = verify(run.path, made.plugins).differences
-    assert sum("warnings: lacks what" in line for line in differences) == 4
-    assert sum("imported: is not what" in line for line in differences) == 2
+    assert sum("warnings: a warning of" in line for line in differences) == 4
+    assert sum("imported: does not match" in line for line in differences) == 2

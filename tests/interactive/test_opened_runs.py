@@ -98,7 +98,7 @@ def test_pass_at_k_and_terms_of_a_run_are_those_of_its_verdicts(audited: RunDire
 def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> None:
     run = g.open_run(audited.path)
     for wrong, told in [
-        (lambda: g.open_run(tmp_path / "none"), "none: is no run directory"),
+        (lambda: g.open_run(tmp_path / "none"), "none: not a run directory"),
         (lambda: run.read("state"), "no table 'state'; did you mean 'states'?"),
         (lambda: run.read("states", ["sate"]), "no column 'sate'; did you mean 'state'?"),
         (lambda: run.read("states", split="audti"), "no split 'audti'; did you mean 'audit'?"),
@@ -142,7 +142,7 @@ def test_decompose_wants_every_arm_and_files_as_they_were_sealed(tmp_path: Path)
     keys = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
     run = letters(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
     plant(run, {"gapft": {1}})
-    with pytest.raises(UserError, match=r"uniform-seed13\.parquet: is not there yet"):
+    with pytest.raises(UserError, match=r"uniform-seed13\.parquet: does not exist yet"):
         g.decompose(g.open_run(run.path))
     with (run.path / layout.states("audit")).open("ab") as file:
         file.write(b" ")

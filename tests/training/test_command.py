@@ -239,7 +239,7 @@ def test_an_arm_without_a_budget_is_passed_over_and_refused_by_name(
 
     refused = trained("--arm", "random-seed13")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("gapft: --arm random-seed13: it has no budget")
+    assert refused.stderr.startswith("gapft: --arm random-seed13: has no budget")
     done = trained()
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (run / "adapters").iterdir()] == [ARM]
@@ -255,7 +255,7 @@ def test_a_launcher_that_asks_for_more_is_refused(selected: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("gapft: the launcher asks for DEEPSPEED")
+    assert done.stderr.startswith("gapft: the launcher requests DEEPSPEED")
 
 
 def test_one_process_cannot_share_the_base_out(selected: Path, tmp_path: Path) -> None:

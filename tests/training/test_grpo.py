@@ -72,7 +72,7 @@ def run(searched: Path) -> Path:
     copy = searched.with_name("whole")
     shutil.copytree(searched, copy)
     said = " ".join(succeed("run", copy).stderr.split())
-    assert "warning: the reward of grpo_all, grpo_masked is math {}, and the audit's" in said
+    assert "warning: the reward of grpo_all, grpo_masked is math {}, but the audit's" in said
     return copy
 
 
@@ -221,7 +221,7 @@ def test_episodes_of_several_attempts_are_refused_before_the_search() -> None:
         *("--set", "experiments={}"),
     )
     assert done.returncode == 2
-    assert "would reward the first attempt alone, and the task's episode.attempts is" in " ".join(
+    assert "can reward only the first attempt, but the task's episode.attempts is" in " ".join(
         done.stderr.split()
     )
 
@@ -279,7 +279,7 @@ def test_a_recipe_without_a_permissive_rule_is_refused_before_training(tmp_path:
         cwd=tmp_path,
     )
     assert done.returncode == 2
-    assert "is permissive, and the verifier math declares" in done.stderr
+    assert "is permissive, but the verifier math declares" in done.stderr
 
 
 def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
     for version, there in (("", "it is not"), ("1.0.0", "1.0.0 is")):
         monkeypatch.setattr(job, "installed", lambda package, version=version: version)
         assert job.missing_packages(recipe, plugins) == [
-            f"trainer 'grpo' needs trl>=1.16, and {there} installed; "
+            f"trainer 'grpo' needs trl>=1.16, but {there} installed; "
             "pip install 'gapft-harness[online]'"
         ]
         with pytest.raises(UserError, match=r"needs trl>=1\.16"):
@@ -302,7 +302,7 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
     [
         (
             "experiments.online.reference=gapt",
-            "'gapt' is no condition of the recipe; did you mean 'gapft'?",
+            "'gapt' is not a condition of the recipe; did you mean 'gapft'?",
         ),
         ("conditions=[gapft,uniform]", "no condition besides the reference is trained by grpo"),
     ],

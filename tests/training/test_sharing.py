@@ -89,7 +89,7 @@ def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: P
     assert manifest["verdict_counts"][SAME.name] == manifest["verdict_counts"][GAPFT.name]
     verified = verify(run, [str(made / "plugin.py")])
     assert verified.differences == []
-    assert any(line.startswith("2 arms have the adapter and the") for line in verified.checked)
+    assert any(line.startswith("2 arms share adapter and") for line in verified.checked)
 
 
 def test_the_report_says_which_were_trained_once(made: Path) -> None:
@@ -166,7 +166,7 @@ def test_an_adapter_that_lies_there_of_another_training_is_removed(made: Path, r
     change_json(path, lambda facts: facts.update(stored="train/of something else"))
     done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     said = " ".join((done.stdout + done.stderr).split())
-    assert "adapters/uniform-seed13: was trained on or by something else" in said
+    assert "adapters/uniform-seed13: was trained from different inputs" in said
     assert facts_of(run, UNIFORM)["stored"] != "train/of something else"
 
 
@@ -321,7 +321,7 @@ def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path)
     other_answers(run)
     verified = verify(run, [str(made / "plugin.py")])
     assert any("differs on problem" in line for line in verified.differences)
-    assert not [line for line in verified.checked if "arms have the adapter and" in line]
+    assert not [line for line in verified.checked if "arms share adapter and" in line]
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path)
         (say("trained_as", "uniform-seed77"), "trained_as is uniform-seed77"),
         (say("trained_as", "same-seed13"), "trained_as is same-seed13"),
         (say("trained_as", "somebody"), "trained_as is somebody"),
-        (say("stored", "train/0000"), "its key is train/0000"),
+        (say("stored", "train/0000"), "expected train/0000"),
         (unsaid, "trained_as is None"),
         (other_weights, "adapters of gapft-seed13 and same-seed13"),
         (other_answers, "decisions/same-seed13.parquet: has the keys of decisions/gapft-seed13"),

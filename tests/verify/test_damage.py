@@ -124,7 +124,7 @@ def test_a_problem_too_few_in_a_table(made: Path, run: Path, table: str) -> None
     change_rows(run, f"pool/{table}.parquet", drop)
     where = "responses" if table == "problems" else table
     assert any(
-        line.startswith(f"pool/{where}.parquet: holds other problems than pool/problems.parquet")
+        line.startswith(f"pool/{where}.parquet: has other problems than pool/problems.parquet")
         for line in differences(made, run)
     )
 
@@ -152,8 +152,8 @@ def test_a_recipe_that_is_gone_is_read_off_the_manifest(made: Path, run: Path) -
     shutil.rmtree(run / f"adapters/{ARM}")
     found = differences(made, run)
     assert any(line.startswith("recipe.yaml: ") for line in found)
-    assert f"adapters/{ARM}: is sealed in the manifest and not there" in found
-    assert f"decisions/{ARM}.parquet: is there, and adapters/{ARM} is not" in found
+    assert f"adapters/{ARM}: is sealed in the manifest, but missing" in found
+    assert f"decisions/{ARM}.parquet: exists, but adapters/{ARM} does not" in found
 
 
 def test_a_search_that_is_in_work_is_no_damage(made: Path, run: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_search_that_is_in_work_is_no_damage(made: Path, run: Path, tmp_path: 
     shutil.copyfile(run / "pool/problems.parquet", path / "pool/problems.parquet")
     found = verify(path, [str(made / "plugin.py")])
     [unsealed] = found.differences
-    assert unsealed.startswith("pool/problems.parquet: lies there and is not sealed")
+    assert unsealed.startswith("pool/problems.parquet: exists, but is not sealed")
     assert "the pool is not searched" in found.missing
 
 

@@ -55,8 +55,8 @@ def test_a_time_out_is_told_and_is_no_difference(made: Path, run: Path) -> None:
     late = relabel_a_decision_that_failed(run, "timeout")
     found = verify(run, [str(made / "plugin.py")])
     assert found.differences == []
-    [told] = [line for line in found.checked if "differ by a time-out" in line]
-    assert told.startswith("of these, 1 differ by a time-out")
+    [told] = [line for line in found.checked if "differ by a timeout" in line]
+    assert told.startswith("of these, 1 differ by a timeout")
     assert f"problem {late}, index -1 has the verdict timeout, judged again it is fail" in told
 
 
@@ -70,9 +70,9 @@ def test_verdicts_that_are_not_judged_again(made: Path, run: Path, tmp_path: Pat
     relabel_a_decision_that_failed(run)
     found = verify(run, [str(plugin)])
     assert found.differences == []
-    assert "the verdicts of contains were taken as they are, not judged again" in found.checked
-    (told,) = [line for line in found.checked if line.startswith("rules by which ")]
-    assert told.endswith("got these verdicts: none told")
+    assert "the verdicts of contains were not judged again (rejudge=False)" in found.checked
+    (told,) = [line for line in found.checked if line.startswith("rules of these verdicts ")]
+    assert told.endswith(": none recorded")
     assert not any(line.endswith("were judged again") for line in found.checked)
 
 
@@ -93,7 +93,7 @@ def test_more_verdicts_than_can_be_read_are_counted(made: Path, run: Path) -> No
 def test_counts_of_the_manifest(made: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest["verdict_counts"]["audit"].update({"pass": 1}))
     (found,) = differences(made, run)
-    assert found.startswith("manifest.json, audit, verdicts: pass is 1, computed again it is ")
+    assert found.startswith("manifest.json, audit, verdicts: pass is 1, recomputed: ")
 
 
 @pytest.mark.parametrize("change", ["dropped", "doubled", "of the pool"])
@@ -113,7 +113,7 @@ def test_decisions_of_other_problems(made: Path, run: Path, change: str) -> None
     expected = (
         f"{relative}: problem "
         if change == "doubled"
-        else f"{relative}: holds other problems than audit/problems.parquet"
+        else f"{relative}: has other problems than audit/problems.parquet"
     )
     assert expected in text
 
@@ -131,14 +131,14 @@ def test_decisions_that_do_not_say_what_they_were_decoded_with(made: Path, run: 
     write_rows(run / relative, rows_of(run / relative), adapter=None)
     seal_again(run, relative)
     (found,) = differences(made, run)
-    assert found == f"{relative}: does not say what it was decoded with, as others do"
+    assert found == f"{relative}: does not record its adapter, but other tables do"
 
 
 def test_decisions_without_an_adapter(made: Path, run: Path) -> None:
     shutil.rmtree(run / f"adapters/{ARM}")
     change_manifest(run, lambda manifest: manifest["files"].pop(f"adapters/{ARM}"))
     assert differences(made, run) == [
-        f"decisions/{ARM}.parquet: is there, and adapters/{ARM} is not"
+        f"decisions/{ARM}.parquet: exists, but adapters/{ARM} does not"
     ]
 
 

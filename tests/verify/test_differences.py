@@ -48,7 +48,7 @@ def test_the_command_fails_and_names_every_difference(made: Path, run: Path) -> 
     assert "Traceback" not in done.stderr
     for line in (
         f"adapters/{ARM}: was changed after it was sealed",
-        "decisions/uniform-seed13.parquet: is sealed in the manifest and not there",
+        "decisions/uniform-seed13.parquet: is sealed in the manifest, but missing",
         "pool/responses.parquet: was changed after it was sealed",
         "pool: cannot be read (ArrowInvalid",
         "made by version 0.0.9",
@@ -73,7 +73,7 @@ def test_an_example_swapped_for_another_that_passed(made: Path, run: Path, sneak
         seal_again(run, f"selections/{ARM}.parquet")
     text = "\n".join(differences(made, run))
     assert ("was changed after it was sealed" in text) == (not sneaky)
-    assert f"slot 0 holds problem {other['problem_id']}, its selector chooses {replaced}" in text
+    assert f"slot 0 has problem {other['problem_id']}, its selector chooses {replaced}" in text
     assert f"adapters/{ARM}/training.json: plan_sha256 is" in text
 
 
@@ -83,7 +83,7 @@ def test_a_response_that_did_not_pass(made: Path, run: Path) -> None:
 
     change_rows(run, f"selections/{ARM}.parquet", reverse)
     selection, training, key = differences(made, run)
-    assert "is not the evidence that the states table keeps; differing: response_ids" in selection
+    assert "does not match the evidence in the states table; differing: response_ids" in selection
     assert training.startswith(f"adapters/{ARM}/training.json: sequences_sha256 is")
     assert key.startswith(f"adapters/{ARM}/made_from.json: sequences is")
 
@@ -98,7 +98,7 @@ def test_a_verdict_changed_under_the_states(made: Path, run: Path) -> None:
 
     change_rows(run, "pool/responses.parquet", fail)
     text = "\n".join(differences(made, run))
-    assert f"problem {changed[0]} has state 'G', its verdicts give" in text
+    assert f"problem {changed[0]} has state 'G', but its verdicts give" in text
     assert f"problem {changed[0]}, index -1 has the verdict fail, judged again it is pass" in text
 
 
@@ -114,7 +114,7 @@ def test_a_repeated_step(made: Path, run: Path) -> None:
 
 def test_a_step_too_many(made: Path, run: Path) -> None:
     change_log(run, lambda lines: lines.append(lines[-1]))
-    assert differences(made, run) == [f"{LOG}: has 4 steps, the plan 3"]
+    assert differences(made, run) == [f"{LOG}: has 4 steps, but the plan has 3"]
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,13 @@ def test_an_adapter_changed_after_training_and_sealed_again(made: Path, run: Pat
     change_facts(run, ARM, change)
     key, decoded = differences(made, run)
     assert key.startswith(f"decisions/{ARM}.parquet, made_from, adapter: weights is")
-    assert decoded.startswith(f"decisions/{ARM}.parquet: was decoded with another adapter")
+    assert decoded.startswith(f"decisions/{ARM}.parquet: was decoded with a different adapter")
 
 
 def test_an_adapter_of_another_rank(made: Path, run: Path) -> None:
     change_config(run, ARM, lora_alpha=32)
     found = differences(made, run)[0]
-    assert "adapter_config.json: lora_alpha is 32, computed again it is 16" in found
+    assert "adapter_config.json: lora_alpha is 32, recomputed: 16" in found
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_replay_that_differs_between_matched_arms(made: Path, run: Path) -> None
 
     change_rows(run, "selections/uniform-seed13.parquet", swap)
     text = "\n".join(differences(made, run))
-    assert "selections/uniform-seed13.parquet: slot 0 holds problem " in text
+    assert "selections/uniform-seed13.parquet: slot 0 has problem " in text
 
 
 def test_a_budget_of_the_manifest_that_no_selection_gives(made: Path, run: Path) -> None:
@@ -221,4 +221,4 @@ def test_a_run_that_has_not_come_far_says_what_is_missing(made: Path, run: Path)
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     done = gapft("verify", tmp_path)
     assert done.returncode == 2
-    assert "is no run directory" in done.stderr
+    assert "not a run directory" in done.stderr

@@ -88,7 +88,11 @@ EDITS = [
         r"data, pool: 60 problems .* → 59 problems",
     ),
     (POOL, swap('"answer": "a"', '"answer": "e"'), r"data, pool: 60 problems \("),
-    (POOL, lambda text: text[:-9], r"pool\.jsonl: changed, and now: .*line 60.*torn"),
+    (
+        POOL,
+        lambda text: text[:-9],
+        r"pool\.jsonl: changed, and cannot be read now: .*line 60.*torn",
+    ),
     ("plugin.py", swap("g in r", "g not in r"), r"plugin, verifier contains: its file: \w+ → \w+"),
     ("plugin.py", swap("verified, n", "recovered, n"), "plugin, selector drawn: its file: "),
     ("plugin.py", lambda text: f"{text}# a remark\n", "plugin, verifier contains: its file: "),
@@ -103,8 +107,8 @@ def test_what_was_edited_is_named_and_restoring_helps(
 ) -> None:
     with edited(made / file, edit), pytest.raises(UserError, match=said) as refused:
         held(made, run)
-    assert "was changed since it was searched" in str(refused.value)
-    assert "restore it, and the same command goes on" in str(refused.value)
+    assert "inputs of the run changed" in str(refused.value)
+    assert "restore them" in str(refused.value)
     assert held(made, run) == []
 
 
@@ -177,7 +181,7 @@ def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
 ) -> None:
     plugin = [str(made / "plugin.py")]
     parts = "plugins (selector drawn, verifier contains), model"
-    said = f"as they were searched: the files of task and data, {parts}"
+    said = f"unchanged since the search: the files of task and data, {parts}"
     assert said in verify(run, plugin).checked
 
     def broken(*_: Any) -> Any:
@@ -186,7 +190,7 @@ def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
     monkeypatch.setattr(verifying, "check_splits", broken)
     with (
         edited(made / TASK, swap("12}", "11}")),
-        pytest.raises(UserError, match=r"letters.yaml: changed, and now: .*mine"),
+        pytest.raises(UserError, match=r"letters.yaml: changed, and cannot be read now: .*mine"),
     ):
         verify(run, plugin)
 
@@ -245,17 +249,17 @@ def test_where_task_data_and_model_are_not_it_is_said_and_no_more(made: Path, ru
             away.rename(path)
     told = " ".join(done.stderr.split())
     for line in (
-        f"not checked, for it is not here: {made}/tasks/audit.jsonl",
-        f"not checked, for it is not here: the model {made}/model",
+        f"not checked, because it is not on this machine: {made}/tasks/audit.jsonl",
+        f"not checked, because it is not on this machine: the model {made}/model",
     ):
         assert line in told
-    assert f"not checked, for it is not here: {made}/tasks/audit.jsonl" in verified
-    assert "as they were searched: plugins (selector drawn, verifier contains)\n" in verified
+    assert f"not checked, because it is not on this machine: {made}/tasks/audit.jsonl" in verified
+    assert "unchanged since the search: plugins (selector drawn, verifier contains)\n" in verified
 
 
 def test_plugins_that_are_not_given_are_named(made: Path, run: Path) -> None:
     assert held(made, run, plugin=False) == [
-        f"not checked, for its plugin was not given (--plugin): {part}"
+        f"not checked, because its plugin is not loaded (--plugin): {part}"
         for part in ("selector drawn", "verifier contains")
     ]
 
@@ -355,7 +359,7 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     recorded = json.loads((run / "manifest.json").read_text())["plugins"]
     assert recorded["verifier contains"] == {"from": str(file), "sha256": digest}
-    missing = f"give --plugin {file} (sha256 {digest[:12]}): it has the "
+    missing = f"give --plugin {file} (sha256 {digest[:12]}): it provides the "
     recipe = run / "recipe.yaml"
     for command in (
         ["verify", run],
@@ -366,7 +370,7 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
         assert missing in str(done.exception), command
     change_manifest(run, lambda m: m["plugins"]["verifier contains"].update({"from": "/no.py"}))
     change_manifest(run, lambda m: m["plugins"]["selector drawn"].update({"from": "/no.py"}))
-    with pytest.raises(UserError, match=r"/no[.]py, which is not there any more"):
+    with pytest.raises(UserError, match=r"/no[.]py, a file that no longer exists"):
         verify(run)
 
 

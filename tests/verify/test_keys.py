@@ -88,7 +88,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Content], object], str]] = {
     "weights": (
         POOL,
         put("generate", "sampler", "model", "files", "model.safetensors", value="0" * 64),
-        "of a model with the weights",
+        "has a model with the weights",
     ),
     "adapter": (
         DECISIONS,
@@ -167,11 +167,11 @@ def forge_adapter(run: Path, arm: str, **values: object) -> None:
         ("sequences", "0" * 64, "sequences is"),
         ("settings", {}, "settings, computed"),
         ("trainer", {"name": "grpo", "code": ""}, "trainer is grpo"),
-        ("base", {"files": {"model.safetensors": "0" * 64}}, "of a model with the weights"),
+        ("base", {"files": {"model.safetensors": "0" * 64}}, "has a model with the weights"),
         ("processes", 2, "processes is 2"),
         ("device", "cuda", "device is"),
         ("chat_template", True, "chat_template is"),
-        ("of_a_later_version", 1, "says of_a_later_version"),
+        ("of_a_later_version", 1, "unexpected entry of_a_later_version"),
         ("libraries", {"torch": "1.0"}, "different libraries: "),
         ("accelerators", ["GPU"], "different accelerators"),
     ],
@@ -190,7 +190,7 @@ def test_an_adapter_whose_record_was_edited_alone(made: Path, run: Path) -> None
     change_json(run / f"adapters/{ARM}/made_from.json", lambda content: content.update(seed=14))
     seal_again(run, f"adapters/{ARM}")
     (found,) = differences(made, run)
-    assert found.startswith(f"adapters/{ARM}: its key is train/")
+    assert found.startswith(f"adapters/{ARM}: the key computed from made_from is train/")
 
 
 def test_adapters_of_two_arms_that_were_exchanged(made: Path, run: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_configuration_without_the_key_that_a_setting_is_in(made: Path, run: P
     change_json(path, lambda config: config.pop("lora_alpha"))
     seal_again(run, f"adapters/{ARM}")
     assert differences(made, run)[0].startswith(
-        f"adapters/{ARM}/adapter_config.json: lora_alpha is 8, computed again it is 16"
+        f"adapters/{ARM}/adapter_config.json: lora_alpha is 8, recomputed: 16"
     )
 
 
@@ -99,12 +99,12 @@ def test_another_n(made: Path, run: Path, value: int | None) -> None:
     found = differences(made, run)
     n = json.dumps(value)
     assert f"manifest.json: n is {n}, the recipe and the pool give 4" in found
-    assert any("has 0 steps, the plan 3" in line for line in found)
+    assert any("has 0 steps, but the plan has 3" in line for line in found)
 
 
 def test_no_n(made: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest.pop("n"))
-    assert differences(made, run) == ["manifest.json: does not say n, so it cannot be verified"]
+    assert differences(made, run) == ["manifest.json: n is missing, so it cannot be verified"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_no_n(made: Path, run: Path) -> None:
 def test_a_file_that_was_taken_out_of_the_manifest(made: Path, run: Path, entry: str) -> None:
     change_manifest(run, lambda manifest: manifest["files"].pop(entry))
     (found,) = differences(made, run)
-    assert found.startswith(f"{entry}: lies there and is not sealed in the manifest")
+    assert found.startswith(f"{entry}: exists, but is not sealed in the manifest")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_file_that_no_stage_sealed(made: Path, run: Path, relative: str) -> No
     shutil.copy(run / f"selections/{ARM}.parquet", run / relative)
     (found,) = differences(made, run)
     named = "scaled/gapft-seed13" if "scaled" in relative else relative
-    assert found.startswith(f"{named}: lies there and is not sealed in the manifest")
+    assert found.startswith(f"{named}: exists, but is not sealed in the manifest")
 
 
 def test_what_is_under_way_is_no_sealed_file(made: Path, run: Path) -> None:
@@ -151,7 +151,7 @@ def test_the_states_of_a_window_follow_from_its_samples(made: Path, run: Path) -
     change_rows(run, WINDOW, lambda rows: rows[0].update(samples=3))
     (told,) = differences(made, run)
     assert told.startswith(f"{WINDOW}: problem ")
-    assert told.endswith(" has samples 3, its verdicts give 2")
+    assert told.endswith(" has samples 3, but its verdicts give 2")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_another_setting_in_every_arm(made: Path, run: Path, key: str, value: ob
 )
 def test_a_fact_that_the_manifest_does_not_hold(made: Path, run: Path, key: str) -> None:
     change_manifest(run, lambda manifest: manifest["training"][ARM].pop(key))
-    assert differences(made, run) == [f"manifest.json, training of {ARM}: does not say {key}"]
+    assert differences(made, run) == [f"manifest.json, training of {ARM}: {key} is missing"]
 
 
 def test_the_end_of_sequences(made: Path, run: Path) -> None:
@@ -199,7 +199,7 @@ def test_the_end_of_sequences(made: Path, run: Path) -> None:
         change_facts(run, arm, lambda facts, n=number: facts.update(end_id=n))
     where = f"adapters/{ARM}/training.json"
     found = differences(made, run)
-    assert found[0] == f"{where}: end_id is 0, and no end of a sequence is supervised"
+    assert found[0] == f"{where}: end_id is 0, but no end of a sequence is supervised"
     assert found[-1] == f"arms {ARM} and uniform-seed13 differ in end_id: 0 and 1"
 
 
@@ -222,7 +222,7 @@ def test_another_model_or_task_of_the_manifest(made: Path, run: Path) -> None:
         for line in differences(made, run)
     )
     change_manifest(run, lambda manifest: manifest["task"].update(version="2"))
-    assert any(" was made with another version: '1'" in line for line in differences(made, run))
+    assert any(" was made with a different version: '1'" in line for line in differences(made, run))
 
 
 def test_a_run_of_another_version_is_told_so(made: Path, run: Path) -> None:
@@ -236,18 +236,18 @@ def test_a_run_of_another_version_is_told_so(made: Path, run: Path) -> None:
     change_facts(run, ARM, forget)
     found = verify(run, plugin)
     assert (
-        f"adapters/{ARM}/training.json, settings: does not say quantize, so it cannot be verified"
+        f"adapters/{ARM}/training.json, settings: quantize is missing, so it cannot be verified"
         in found.differences
     )
-    assert f"version 0.0.9 of gapft-harness, and this is {__version__}" in found.remark
+    assert f"version 0.0.9 of gapft-harness, but this is {__version__}" in found.remark
 
 
 def test_a_plugin_that_is_not_given_is_the_users_mistake(run: Path) -> None:
     with pytest.raises(
-        UserError, match=r"give --plugin .*plugin\.py .*: it has the selector 'drawn'"
+        UserError, match=r"give --plugin .*plugin\.py .*: it provides the selector 'drawn'"
     ):
         verify(run)
     (run / f"decisions/{ARM}.parquet").unlink()
     missing, unknown = verify(run).differences
-    assert missing == f"decisions/{ARM}.parquet: is sealed in the manifest and not there"
-    assert "it has the selector 'drawn'" in unknown
+    assert missing == f"decisions/{ARM}.parquet: is sealed in the manifest, but missing"
+    assert "it provides the selector 'drawn'" in unknown

@@ -1,8 +1,8 @@
-"""What an experiment adds to a run. Stages, report, dry run and verify name none.
+"""Experiments: additional steps of a run. No other module names a particular one.
 
-An experiment is registered by the hook ``register_experiments``; the bundled ones are too. It says
-which steps it needs; one driver runs them for all experiments, keeps what is still right, and
-``gapft verify`` checks it.
+An experiment is registered by the hook ``register_experiments``, bundled ones too. It declares its
+steps; one driver runs them for all experiments and keeps finished steps that are still current, and
+``gapft verify`` checks them.
 """
 
 from gapft_harness.stages.experiment.driver import (

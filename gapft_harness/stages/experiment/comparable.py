@@ -1,4 +1,4 @@
-"""What several experiments ask of a recipe: its conditions, one K and training, scaled adapters."""
+"""Checks for experiments that compare conditions: names, common K and training, scaled adapters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gapft_harness.stages.experiment.steps import View
 
 
 class OfAdapters(RecipeSection):
-    """The settings of an experiment that looks at adapters as trained or as scaled."""
+    """The settings of an experiment that uses adapters as trained or as scaled."""
 
     adapters: Literal["trained", "scaled"] = Field(
         "trained",
@@ -25,20 +25,20 @@ class OfAdapters(RecipeSection):
     )
 
     def require_scales(self, recipe: Recipe, name: str) -> None:
-        """Refuse scaled adapters of a run that scales none.
+        """Refuse scaled adapters in a recipe without scaling.
 
         Args:
             recipe: the recipe.
-            name: of the experiment.
+            name: the experiment's name.
 
         Raises:
             UserError: the recipe has no experiment scaling.
         """
         if self.adapters == "scaled" and "scaling" not in recipe.experiments:
             raise UserError(
-                f"recipe {recipe.name}: key 'experiments.{name}.adapters': is 'scaled', and the "
-                "recipe has no experiments.scaling, which chooses the scales; add it, or leave "
-                "adapters out"
+                f"recipe {recipe.name}: key 'experiments.{name}.adapters': is 'scaled', but the "
+                "recipe has no experiments.scaling to choose the scales; add it, or remove the "
+                "adapters key"
             )
 
 
@@ -47,8 +47,8 @@ def require_conditions(recipe: Recipe, key: str, names: Iterable[str]) -> None:
 
     Args:
         recipe: the recipe.
-        key: such as ``experiments.online.reference``.
-        names: what it has.
+        key: the key, such as ``experiments.online.reference``.
+        names: its values.
 
     Raises:
         UserError: a name is not a condition.
@@ -56,35 +56,35 @@ def require_conditions(recipe: Recipe, key: str, names: Iterable[str]) -> None:
     for name in names:
         if name not in recipe.conditions:
             raise UserError(
-                f"recipe {recipe.name}: key '{key}': {name!r} is no condition of the recipe; "
+                f"recipe {recipe.name}: key '{key}': {name!r} is not a condition of the recipe; "
                 f"{did_you_mean(name, recipe.conditions)}"
             )
 
 
 def require_same_settings(recipe: Recipe, name: str, conditions: Sequence[str]) -> None:
-    """Refuse conditions that differ in more than their training sets, by what a recipe says.
+    """Require that conditions differ only in their training sets, as far as the recipe tells.
 
     Args:
         recipe: the recipe.
-        name: of the experiment.
-        conditions: those that it compares.
+        name: the experiment's name.
+        conditions: the conditions that it compares.
 
     Raises:
-        UserError: one has another K or training; the message names the keys.
+        UserError: one has another K or other training settings; the message names the keys.
     """
     for fault in _find_own_settings(recipe, name, conditions, {}):
         raise UserError(f"recipe {recipe.name}: {fault}")
 
 
 def find_own_settings(view: View, name: str, conditions: Sequence[str]) -> Iterator[str]:
-    """Yield a fault for conditions that differ in more than their training sets.
+    """Yield a fault if conditions differ in more than their training sets.
 
-    Also where another run chose the sets, by its K and replay.
+    If another run chose the sets, its K and replay count too.
 
     Args:
         view: the run, after the selection.
-        name: of the experiment.
-        conditions: those that it compares.
+        name: the experiment's name.
+        conditions: the conditions that it compares.
     """
     yield from _find_own_settings(view.recipe, name, conditions, taken_sets(view.manifest()))
 
@@ -99,23 +99,23 @@ def _find_own_settings(
     for other in conditions:
         if differing := differences(own[conditions[0]], own[other]):
             yield (
-                f"the experiment {name} compares conditions that differ in their training sets "
-                f"alone, and {conditions[0]!r} and {other!r} have settings of their own: "
-                f"{'; '.join(differing)}. Give both the same, or leave the experiment out: "
-                "the report's contrasts compare them, marked"
+                f"the experiment {name} compares conditions that differ only in their training "
+                f"sets, but {conditions[0]!r} and {other!r} have different settings: "
+                f"{'; '.join(differing)}. Use the same settings for both, or remove the "
+                "experiment: the report's contrasts still compare them, with a mark"
             )
 
 
 def find_no_backend(view: View, name: str) -> Iterator[str]:
-    """Yield a fault if the recipe's backend replays responses and cannot generate others.
+    """Yield a fault if the recipe's backend replays responses and cannot generate new ones.
 
     Args:
         view: the run.
-        name: of the experiment.
+        name: the experiment's name.
     """
     if not view.generates():
         backend = view.recipe.model.backend
         yield (
-            f"needs a backend that generates: {backend!r} has the responses of each arm's own "
-            "adapter, and no others"
+            f"needs a backend that generates: {backend!r} only replays the responses of each arm's "
+            "own adapter"
         )

@@ -1,7 +1,7 @@
-"""The driver of all experiments: what is asked before training, and the steps of each.
+"""The driver of all experiments: checks before training, and running their steps.
 
-A step whose recorded key is the one that it would have now is kept; otherwise what it made is
-removed and made again.
+A finished step is kept if its recorded key is still current; otherwise its output is removed and
+made again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gapft_harness.stages.train.stored import originals
 
 
 def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
-    """Stop where an experiment is impossible, and say what people should know of one.
+    """Stop if an experiment is impossible, and print the warnings of experiments.
 
     Args:
         context: the run.
-        arms: those with a training set; none of them after the search.
+        arms: the arms with a training set; empty after the search.
 
     Raises:
-        UserError: what is searched or selected does not fit an experiment of the recipe.
+        UserError: the search or the selection does not fit an experiment of the recipe.
     """
     view = View(context.run, context.plugins, arms)
     for experiment in experiments_of(context):
@@ -41,13 +41,13 @@ def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
         prefix = f"experiment {experiment.name}: "
         warnings = [prefix + line for line in experiment.warnings(view)]
         context.warn(line for line in warnings if line not in context.run.manifest()["warnings"])
-        # before the selection an experiment knows too little to take an earlier warning back
+        # before the selection an experiment knows too little to withdraw an earlier warning
         replaced = prefix if view.arms() else ""
         context.run.update_manifest(partial(_record_warnings, prefix=replaced, warnings=warnings))
 
 
 def _record_warnings(manifest: Manifest, prefix: str, warnings: list[str]) -> None:
-    """Record warnings; of earlier ones with a prefix, if there is one, only these stay."""
+    """Record warnings; earlier ones with the prefix (if not empty) stay only if still given."""
     earlier = manifest["warnings"]
     manifest["warnings"] = [
         line for line in earlier if not prefix or line in warnings or not line.startswith(prefix)
@@ -56,7 +56,7 @@ def _record_warnings(manifest: Manifest, prefix: str, warnings: list[str]) -> No
 
 
 def run_experiments(context: Context) -> None:
-    """Run the steps of all experiments of the recipe: the stage ``experiments``.
+    """Run the steps of all experiments of the recipe (the stage ``experiments``).
 
     Raises:
         UserError: an earlier stage has not run, or a sealed file was changed.
@@ -75,8 +75,8 @@ def run_experiments(context: Context) -> None:
             for file, step in given.items():
                 if makers.setdefault(file, experiment.name) != experiment.name:
                     raise UserError(
-                        f"{file}: the experiments {makers[file]} and {experiment.name} both make "
-                        "it; leave one of them out of the recipe"
+                        f"{file}: made by both experiments {makers[file]} and {experiment.name}; "
+                        "remove one of them from the recipe"
                     )
                 batch[file] = experiment.name, step
         _make(context, batch)
@@ -84,10 +84,11 @@ def run_experiments(context: Context) -> None:
 
 
 def _remove_others(context: Context, makers: Mapping[str, str]) -> None:
-    """Remove what experiments of the recipe made earlier and do not ask for any more.
+    """Remove earlier output of the recipe's experiments that none of them requests now.
 
     Args:
-        makers: what they ask for, by file the experiment's name.
+        context: the run.
+        makers: the name of the experiment that requests each file.
     """
     names = [experiment.name for experiment in experiments_of(context)]
     records = context.run.manifest().get("steps", {})
@@ -95,12 +96,12 @@ def _remove_others(context: Context, makers: Mapping[str, str]) -> None:
         file for file, of in records.items() if of["experiment"] in names and file not in makers
     ]
     if others:
-        context.say(f"experiments: removed, as nothing asks for it now: {', '.join(others)}")
+        context.say(f"experiments: removed files that are no longer needed: {', '.join(others)}")
     context.run.unseal(others)
 
 
 def _make(context: Context, batch: Mapping[str, tuple[str, Step]]) -> None:
-    """Make what of some steps is not there yet, and seal it."""
+    """Run the steps of a batch whose output does not exist yet, and seal it."""
     run, files = context.run, context.run.manifest()["files"]
     records = {
         file: describe(step, name, context.plugins, files) for file, (name, step) in batch.items()
@@ -108,7 +109,7 @@ def _make(context: Context, batch: Mapping[str, tuple[str, Step]]) -> None:
     wanted = {file: batch[file][1] for file in _settle(context, batch, records)}
     run.update_manifest(partial(_record, records={file: records[file] for file in wanted}))
     reused = originals(run.manifest())
-    # an arm that shares another's adapter comes after it, and finds its responses in the store
+    # an arm that reuses an adapter comes after its owner and finds the responses in the store
     for later in (False, True):
         jobs = {
             file: step.job(context, file)
@@ -130,12 +131,12 @@ def _record(manifest: Manifest, records: Mapping[str, StepFacts]) -> None:
 
 
 def seal_decisions(context: Context, file: str, facts: dict[str, Any]) -> None:
-    """Seal a table of decisions, and record what was found when it was made.
+    """Seal a table of decisions, and record its facts.
 
     Args:
         context: the run.
         file: the table.
-        facts: those of ``sealing.write_responses``.
+        facts: the facts of ``sealing.write_responses``.
     """
     name = layout.name_of(file)
     context.run.seal(file)
@@ -148,7 +149,7 @@ def seal_decisions(context: Context, file: str, facts: dict[str, Any]) -> None:
 def _settle(
     context: Context, batch: Mapping[str, tuple[str, Step]], records: Mapping[str, StepFacts]
 ) -> list[str]:
-    """Remove what is to be made again, with a reason, and list what is to be made."""
+    """Remove stale output, print the reason, and list the files to make."""
     run, manifest = context.run, context.run.manifest()
     wanted, stale, reasons = [], list[str](), Counter[tuple[str, str]]()
     for file, record in records.items():
@@ -158,7 +159,7 @@ def _settle(
             if is_sealed and path.exists():
                 run.sealed(file)
                 continue
-            # a folder that was not sealed may be half a copy; what does not repeat has a new hash
+            # an unsealed folder may be a partial copy; a step that does not repeat has a new hash
             if path.is_dir() or (is_sealed and not batch[file][1].repeats):
                 stale.append(file)
         elif path.exists() or is_sealed:
@@ -166,28 +167,28 @@ def _settle(
             reasons[record["experiment"], _find_reason(before, record)] += 1
         wanted.append(file)
     for (name, reason), count in reasons.items():
-        what = "file is" if count == 1 else "files are"
-        context.say(f"{name}: {count} {what} made again: {reason}")
+        what = "file" if count == 1 else "files"
+        context.say(f"{name}: making {count} {what} again: {reason}")
     run.unseal(stale)
     return wanted
 
 
 def _find_reason(before: StepFacts | None, now: StepFacts) -> str:
     if before is None:
-        return "the manifest does not say how it was made"
+        return "the manifest has no record of how it was made"
     for key, what in (("code", "the plugin"), ("settings", "settings"), ("version", "the step")):
         if before.get(key) != now.get(key):
             return f"{what} changed"
-    return "what it is made from changed"
+    return "its inputs changed"
 
 
 def require_made(context: Context) -> None:
-    """Hold what experiments made to its hashes and to the recipe, for a report.
+    """Check the hashes and keys of all experiment output, for a report.
 
-    A plugin's file may have been edited since: its part of the report is worked on so.
+    The code of a plugin may have changed since: authors edit its part of the report.
 
     Raises:
-        UserError: something is not made yet, was made with other settings, or was changed.
+        UserError: output is missing, was changed, or was made with other settings.
     """
     view = View(context.run, context.plugins, context.arms())
     for experiment in experiments_of(context):
@@ -198,8 +199,8 @@ def require_made(context: Context) -> None:
                 record = manifest.get("steps", {}).get(file)
                 if not _is_current(record, step, experiment, context, manifest):
                     raise UserError(
-                        f"{path}: was made with other settings or from other files than the recipe "
-                        f"and the run have now (experiments.{experiment.name}); gapft run --only "
+                        f"{path}: was made with other settings or from other files than those of "
+                        f"the recipe and the run (experiments.{experiment.name}); gapft run --only "
                         "experiments makes it again"
                     )
 
@@ -211,7 +212,7 @@ def _is_current(
     context: Context,
     manifest: Manifest,
 ) -> bool:
-    """Return whether a step would be made in the same way now, by whatever code."""
+    """Return whether a step's record has the present settings and inputs; code is ignored."""
     if record is None:
         return False
     files = manifest["files"]
@@ -223,7 +224,7 @@ def _is_current(
 
 
 def count_made(experiment: Experiment, view: View) -> tuple[int, int]:
-    """Count the steps of an experiment that are made, and all that are known of so far.
+    """Count the finished steps of an experiment, and the steps that are known so far.
 
     Args:
         experiment: the experiment.
@@ -239,7 +240,7 @@ def count_made(experiment: Experiment, view: View) -> tuple[int, int]:
                 continue
             try:
                 now = describe(step, experiment.name, view.plugins, manifest["files"])
-            except UserError:  # an input is not there
+            except UserError:  # an input is missing
                 continue
             made += now["key"] == record["key"]
         if made < known:

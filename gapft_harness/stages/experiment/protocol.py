@@ -1,4 +1,4 @@
-"""What an experiment is: settings, steps that it adds to a run, and a part of the report."""
+"""The interface of an experiment: settings, steps of a run, and a part of the report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an experiment will take, for the dry run.
+    """The cost of an experiment, for the dry run.
 
     Attributes:
-        work: a sentence on each kind of step, with the folder that it fills.
-        decodes: what it generates, a sentence each.
-        responses: how many at most.
-        adapters: further adapters that it keeps for each trained one.
+        work: a sentence on each kind of step, by the folder of its output.
+        decodes: a sentence on each kind of generation.
+        responses: the maximum number of generated responses.
+        adapters: additional adapters for each trained one.
     """
 
     work: Mapping[str, str] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class Cost:
 
 
 class Experiment:
-    """What an experiment adds to a run. Every method adds nothing unless it is overridden.
+    """Base class of experiments. A method that is not overridden adds nothing to the run.
 
     Attributes:
         name: its key in the recipe's section ``experiments``.
-        section: the model of its settings, which refuses unknown keys (``api.RecipeSection``);
-            None: it has no settings.
+        section: the model of its settings, which rejects unknown keys (``api.RecipeSection``);
+            None if it has no settings.
     """
 
     name: str = ""
@@ -53,11 +53,11 @@ class Experiment:
 
     @property
     def has_faults(self) -> bool:
-        """Whether it asks something of a run before training."""
+        """Whether it checks a run before training."""
         return type(self).faults is not Experiment.faults
 
     def settings(self, recipe: Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """Return its settings in a recipe, validated; None if the recipe does not ask for it.
+        """Return its validated settings in a recipe; None if the recipe does not request it.
 
         Args:
             recipe: the recipe.
@@ -77,35 +77,35 @@ class Experiment:
             raise explain(error, given, model, source, options or {}, under) from error
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:
-        """Return the conditions that it compares; a report without one of them omits it."""
+        """Return the conditions that it compares; a report without one of them leaves it out."""
         return ()
 
     def faults(self, view: View) -> Iterable[str]:
-        """Yield what makes the experiment impossible, a sentence each; the run stops.
+        """Yield a sentence for each reason why the experiment is impossible; the run then stops.
 
-        Asked after the search, when ``view.arms()`` is empty, and before training; ``gapft verify``
-        asks again.
+        Called after the search, when ``view.arms()`` is empty, before training, and by
+        ``gapft verify``.
         """
         return ()
 
     def warnings(self, view: View) -> Iterable[str]:
-        """Yield what people should know before training, at the same times as ``faults``."""
+        """Yield warnings to show before training, at the same times as ``faults``."""
         return ()
 
     def steps(self, view: View) -> Iterator[Mapping[str, Step]]:
-        """Yield its steps, by the file or folder of the run that each makes.
+        """Yield mappings of steps by the file or folder of the run that each makes.
 
-        The steps of one mapping run at once. What they made is sealed when the generator goes on,
-        so that later steps may depend on it.
+        The steps of one mapping run in parallel. Their output is sealed before the generator
+        continues, so that later steps may use it.
         """
         yield from ()
 
     def cost(self, recipe: Recipe, counts: Mapping[str, int]) -> Cost:
-        """Return what it will take.
+        """Estimate its cost.
 
         Args:
             recipe: the recipe.
-            counts: by split the number of its problems, and ``adapters``, the number of arms.
+            counts: the number of problems by split, and the number of arms as ``adapters``.
         """
         return Cost()
 

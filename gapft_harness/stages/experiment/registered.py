@@ -1,6 +1,6 @@
-"""The experiments that are registered, and those that a recipe asks for.
+"""Load the registered experiments and those that a recipe requests.
 
-What an experiment gives is checked where it enters; its mistakes are reported with its plugin.
+The return values of an experiment are checked; its faults are reported with its plugin.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def every_experiment(plugins: Plugins) -> list[Experiment]:
-    """All that are registered, by name.
+    """Load all registered experiments, by name.
 
     Raises:
         PluginError: a plugin registers something else.
@@ -34,7 +34,7 @@ def every_experiment(plugins: Plugins) -> list[Experiment]:
 
 
 def experiments_of(context: Context) -> list[Experiment]:
-    """Those that a run's recipe asks for, by name, made and checked once for a context."""
+    """Return the experiments of a run's recipe, by name; loaded once for a context."""
     if "experiments" not in context.made:
         context.made["experiments"] = asked(context.run.recipe, context.plugins)
     found: list[Experiment] = context.made["experiments"]
@@ -44,19 +44,21 @@ def experiments_of(context: Context) -> list[Experiment]:
 def asked(
     recipe: Recipe, plugins: Plugins, options: Mapping[str, str] | None = None
 ) -> list[Experiment]:
-    """Those that a recipe asks for, by name.
+    """Load the experiments that a recipe requests, by name.
 
     Args:
+        recipe: the recipe.
+        plugins: the loaded plugins.
         options: dotted key -> the option of the command line that set it, for messages.
 
     Raises:
-        UserError: it asks for one that nobody registered, or with wrong settings.
+        UserError: an experiment is unknown, or has wrong settings.
     """
     for name in recipe.experiments:
         try:
             plugins.get("experiment", name)
-        except UnknownPluginError as error:  # keeps its class: the run may know the file
-            error.args = (f"{error}; --plugin FILE gives one that is in a file",)
+        except UnknownPluginError as error:  # keeps its class: the run may know the plugin file
+            error.args = (f"{error}; --plugin FILE loads an experiment from a file",)
             raise
     return [
         each for each in every_experiment(plugins) if each.settings(recipe, options) is not None
@@ -64,7 +66,7 @@ def asked(
 
 
 def parts(experiments: Iterable[Experiment]) -> list[Part]:
-    """What they add to the report."""
+    """List the parts that experiments add to the report."""
     return [part for each in experiments if (part := each.part()) is not None]
 
 
@@ -72,25 +74,25 @@ def _made(entry: Registered) -> Experiment:
     with entry.blamed():
         made = entry.value()
     if not isinstance(made, Experiment):
-        raise entry.broke(f"gave {type(made).__name__}, expected an Experiment")
+        raise entry.broke(f"returned {type(made).__name__}, expected an Experiment")
     if made.name != entry.name:
-        raise entry.broke(f"is named {made.name!r} by itself; expected {entry.name!r}")
+        raise entry.broke(f"has the name {made.name!r}; expected {entry.name!r}")
     section = made.section
     if section is not None and section.model_config.get("extra") != "forbid":
         raise entry.broke(
-            f"has the settings {section.__name__}, which take unknown keys in silence; derive "
-            "them from gapft_harness.api.RecipeSection"
+            f"has settings ({section.__name__}) that silently ignore unknown keys; derive them "
+            "from gapft_harness.api.RecipeSection"
         )
     return cast(Experiment, Checked(made, entry))
 
 
 class Checked:
-    """An experiment or its part, whose every answer is held to the contract.
+    """An experiment or its part whose return values are checked.
 
     Attributes:
-        lists: methods that give a list, and of what.
-        pairs: methods that give a list of pairs: a name, and this.
-        one: methods that give one thing.
+        lists: methods that return a list, with the type of its items.
+        pairs: methods that return a list of pairs of a name and an object of this type.
+        one: methods that return one object, with its allowed types.
     """
 
     lists: Mapping[str, type] = dict.fromkeys(("conditions", "faults", "warnings"), str)
@@ -112,11 +114,11 @@ class Checked:
             if isinstance(found, Iterator):
                 found = [*found]
         if fault := self._fault(name, found):
-            raise self._entry.broke(f"gave {fault}", method)
+            raise self._entry.broke(f"returned {fault}", method)
         return self._taken(name, found, method)
 
     def _fault(self, name: str, found: Any) -> str:
-        """What is wrong with what a method gave, or ``""``."""
+        """Describe the fault of a method's return value; empty if it is valid."""
         if name in self.lists or name in self.pairs:
             kind = self.lists.get(name) or self.pairs[name]
             return _list_fault(found, kind, pairs=name in self.pairs)
@@ -132,38 +134,38 @@ class Checked:
         from gapft_harness.report.results import OWN_KEYS
 
         if not isinstance(found, Part):
-            raise self._entry.broke(f"gave {short(found)} as its part, expected a Part", found)
+            raise self._entry.broke(f"returned {short(found)} as its part, expected a Part", found)
         if found.name != self._entry.name or found.name in OWN_KEYS:
-            taken = "which results.json has for another" if found.name in OWN_KEYS else "not so"
+            taken = "a reserved key of results.json" if found.name in OWN_KEYS else "not its name"
             raise self._entry.broke(
                 f"names its part {found.name!r}, {taken}; expected {self._entry.name!r}", found
             )
         return CheckedPart(found, self._entry)
 
     def steps(self, view: View) -> Iterator[Mapping[str, Step]]:
-        """Yield its steps, each mapping when the one before it is made; see ``Experiment``."""
+        """Yield its steps, each mapping after the one before it is made; see ``Experiment``."""
         method: Callable[..., Any] = self._made.steps  # type: ignore[attr-defined]
         with self._entry.blamed():
             generator = method(view)
         if not isinstance(generator, Iterator):
-            raise self._entry.broke(f"gave {short(generator)}, expected a generator", method)
+            raise self._entry.broke(f"returned {short(generator)}, expected a generator", method)
         while True:
             with self._entry.blamed():
                 given = next(generator, None)
             if given is None:
                 return
             if not isinstance(given, Mapping):
-                raise self._entry.broke(f"gave {short(given)}, expected steps by file", method)
+                raise self._entry.broke(f"yielded {short(given)}, expected steps by file", method)
             for file, step in given.items():
                 if not isinstance(step, Step):
-                    raise self._entry.broke(f"gave {short(step)}, expected a Step", method)
+                    raise self._entry.broke(f"yielded {short(step)}, expected a Step", method)
                 if fault := step.fault(file):
-                    raise self._entry.broke(f"makes the file {fault}", method)
+                    raise self._entry.broke(f"has a step for the file {fault}", method)
             yield given
 
 
 class CheckedPart(Checked):
-    """Its part of the report, held to the contract in the same way."""
+    """An experiment's part of the report whose return values are checked."""
 
     def __init__(self, made: object, entry: Registered) -> None:
         from gapft_harness.report.part import Opening, Summary
@@ -184,7 +186,7 @@ class CheckedPart(Checked):
             return plain_facts(self._entry, found, "an entry of results.json", method)
         if name == "sections":
             for fault in filter(None, (_block_fault(b) for s in found for b in s.blocks)):
-                raise self._entry.broke(f"gave a section that holds {fault}", method)
+                raise self._entry.broke(f"returned a section with {fault}", method)
         if name == "tables":
             with self._entry.blamed():
                 found = [(file, iter([*rows])) for file, rows in found]
@@ -194,13 +196,13 @@ class CheckedPart(Checked):
         for each in found if pattern else ():
             if not re.fullmatch(pattern, each[0]):
                 raise self._entry.broke(
-                    f"names one of its {name} {each[0]!r}: no such name", method
+                    f"gives one of its {name} the invalid name {each[0]!r}", method
                 )
         return found
 
 
 def _list_fault(found: Any, kind: Any, *, pairs: bool) -> str:
-    """What is wrong with a list of a kind, or of names each with one of a kind; or ``""``."""
+    """Describe the fault of a list of a kind, or of pairs of a name and a kind; empty if valid."""
     what = f"a name and a {kind.__name__}" if pairs else kind.__name__
     if isinstance(found, str) or not isinstance(found, Iterable):
         return f"{short(found)}, expected {'pairs of' if pairs else 'a list of'} {what}"
@@ -212,7 +214,7 @@ def _list_fault(found: Any, kind: Any, *, pairs: bool) -> str:
 
 
 def _block_fault(block: Any) -> str:
-    """What is wrong with a block, or ``""``: renderers take texts alone."""
+    """Describe the fault of a block (renderers accept only text); empty if it is valid."""
     from gapft_harness.report.rendering.blocks import Block, Table
 
     if not isinstance(block, get_args(Block)):

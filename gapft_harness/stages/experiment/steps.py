@@ -1,8 +1,8 @@
-"""Steps of experiments: what each makes in a run, from what, and under which key.
+"""Steps of experiments: their output, inputs and keys.
 
-A step makes one file or folder of the run. Its record in the manifest (section ``steps``) says what
-it was made from; its key is the hash of that, with the digests of its inputs. Who asks for the same
-key gets what is there; anything else is made again.
+A step makes one file or folder of the run. Its record in the manifest (section ``steps``) describes
+its inputs; its key is the hash of that record with the digests of the inputs. Output with the same
+key is kept; any other output is made again.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Step:
     harness then moves into place.
 
     Attributes:
-        function: at the top of a module; its name is the step's.
-        inputs: by argument, the sealed file or files of the run that it reads.
+        function: a function at the top of a module; its name is the step's name.
+        inputs: the sealed file or files of the run that it reads, by argument.
         settings: JSON values that its output depends on.
-        operational: JSON values that do not matter to what it finds, such as paths to mention;
-            they are not in its key.
-        version: to be raised when its output changes meaning.
-        repeats: the same inputs and settings give the same bytes.
-        cheap: ``gapft verify`` runs it again and compares; only where it repeats.
+        operational: JSON values that do not affect its results, such as paths to mention; they
+            are not in its key.
+        version: increase it when the output changes meaning.
+        repeats: whether the same inputs and settings give the same bytes.
+        cheap: whether ``gapft verify`` runs it again and compares, if it repeats.
     """
 
     function: Callable[..., object]
@@ -62,7 +62,7 @@ class Step:
     cheap: bool = True
 
     def job(self, context: Context, file: str) -> Job:
-        """Describe the work for an executor."""
+        """Build the job for an executor."""
         name = file.rpartition("/")[2].removesuffix(".json")
         function: Any = self.function
         return Job.of(
@@ -76,7 +76,7 @@ class Step:
         )
 
     def paths(self, run_path: Path) -> dict[str, Any]:
-        """Return the inputs as paths of this machine, by argument."""
+        """Return the inputs as paths on this machine, by argument."""
         return {
             name: str(run_path / given)
             if isinstance(given, str)
@@ -85,16 +85,16 @@ class Step:
         }
 
     def fault(self, file: str) -> str:
-        """Say why the step cannot make this file of a run; empty if it can."""
+        """Describe why the step cannot make this file of a run; empty if it can."""
         folder, _, name = file.partition("/")
         if folder in RUN_FOLDERS or not folder.isidentifier():
-            return f"{file!r}: expected a folder of the experiment's own, such as NAME/ARM.json"
+            return f"{file!r}: expected a folder of the experiment, such as NAME/ARM.json"
         if not name or "/" in name or name.startswith("."):
             return f"{file!r}: expected FOLDER/NAME"
         return ""
 
 
-#: Folders of a run that are not an experiment's.
+#: Folders of a run that experiments must not write to.
 RUN_FOLDERS = (
     "pool", "audit", "calibration", "selections", "adapters", "decisions", "tracking", "report",
 )  # fmt: skip
@@ -102,12 +102,12 @@ RUN_FOLDERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Decode(Step):
-    """Decodes of a split's problems with an arm's adapter, verified; see ``View.decode``.
+    """Verified decodes of a split's problems with an arm's adapter; see ``View.decode``.
 
     Attributes:
-        arm: whose adapter; of ``SOURCE`` none.
-        ids: the problems, ascending; None: all of the split.
-        verb: what people see that is done to the arm.
+        arm: the arm; ``SOURCE`` for no adapter.
+        ids: the problems in ascending order; None for all problems of the split.
+        verb: the verb in progress messages.
     """
 
     arm: Arm
@@ -116,17 +116,17 @@ class Decode(Step):
 
     @property
     def split(self) -> str:
-        """Whose problems they are."""
+        """The split of the problems."""
         return str(self.settings["split"])
 
     @property
     def scale(self) -> float:
-        """Of the adapter's update."""
+        """The factor of the adapter's update."""
         return float(self.settings["scale"])
 
     @property
     def sampled(self) -> bool:
-        """Whether they are samples, not one greedy decode of each problem."""
+        """Whether it draws samples instead of one greedy decode of each problem."""
         return bool(self.settings["samples"])
 
     def job(self, context: Context, file: str) -> Job:
@@ -145,10 +145,10 @@ class Decode(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class States(Step):
-    """The audit's states by some of its samples; see ``View.states``.
+    """The audit's states from some of its samples; see ``View.states``.
 
     Attributes:
-        window: these samples.
+        window: the samples.
     """
 
     window: Window
@@ -179,32 +179,33 @@ def make_file(
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
-    """Make a step's file or folder, whole or not at all: a job's function.
+    """Make a step's file or folder atomically, as a job.
 
     Args:
-        function: the step's, as ``module:name``; the executor has loaded ``plugin_files``.
-        output: where it belongs.
+        function: the step's function, as ``module:name``; the executor has loaded
+            ``plugin_files``.
+        output: the path of the output.
         inputs: paths by argument.
         values: further arguments.
         plugin_files: files given by ``--plugin``.
         progress: called at the beginning and at the end.
 
     Raises:
-        GapftError: the function made nothing, or the disk is full.
+        GapftError: the function made no output, or the disk is full.
     """
     progress(0, 1)
     path = Path(output)
     partial_path = path.with_name(f".{path.name}{PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial_path)  # of a command that was stopped
+        _remove(partial_path)  # from a stopped command
         paths = {
             name: Path(given) if isinstance(given, str) else [Path(one) for one in given]
             for name, given in inputs.items()
         }
         resolve(function)(partial_path, **paths, **values)
         if not partial_path.exists():
-            raise GapftError(f"{function} made nothing at the path that it was given ({path})")
+            raise GapftError(f"{function}: wrote nothing to its output path ({path})")
         partial_path.rename(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -223,12 +224,12 @@ def _remove(path: Path) -> None:
 
 
 class View:
-    """What an experiment sees of a run: its recipe, arms and sealed files.
+    """An experiment's view of a run: its recipe, arms and sealed files.
 
     Args:
         run: the run directory.
-        plugins: those that are loaded.
-        arms: the arms that count: those with a training set, or the trained ones.
+        plugins: the loaded plugins.
+        arms: the arms to consider: those with a training set, or the trained ones.
     """
 
     def __init__(self, run: RunDirectory, plugins: Plugins, arms: Iterable[Arm]) -> None:
@@ -242,7 +243,7 @@ class View:
         return self.run.recipe
 
     def arms(self) -> Sequence[Arm]:
-        """Return the run's arms; before the selection there are none."""
+        """Return the run's arms; empty before the selection."""
         return self._arms
 
     def manifest(self) -> Manifest:
@@ -257,14 +258,14 @@ class View:
         """Return the path of a sealed file or folder, after checking its hash.
 
         Raises:
-            UserError: it is not there yet, or was changed.
+            UserError: it does not exist yet, or was changed.
         """
         return self.run.sealed(file)
 
     def generates(self) -> bool:
-        """Return whether the recipe's backend generates; True where its plugin is not loaded.
+        """Return whether the recipe's backend generates; True if its plugin is not loaded.
 
-        One that replays has the responses of each arm's own adapter, and no others.
+        A backend that replays has only the responses of each arm's own adapter.
         """
         backend = self.recipe.model.backend
         if not self.plugins.has("sampler", backend):
@@ -281,18 +282,18 @@ class View:
         scale: float = 1.0,
         verb: str = "decode",
     ) -> Decode:
-        """Return the step that decodes problems with an arm's adapter and verifies the answers.
+        """Build the step that decodes problems with an arm's adapter and verifies the answers.
 
-        It makes ``layout.decisions(arm, NAME)``. Responses and verdicts are kept in the store.
+        It makes ``layout.decisions_path(arm, NAME)``. Responses and verdicts are kept in the store.
 
         Args:
-            arm: whose adapter; of ``SOURCE`` none.
-            split: whose problems.
-            ids: of these problems those to decode; None: all.
-            samples: in place of one greedy decode so many samples of each problem, drawn as the
-                search draws its own.
-            scale: of the adapter's update; 1: as it was trained.
-            verb: what people see that is done to the arm.
+            arm: the arm; ``SOURCE`` for no adapter.
+            split: the split of the problems.
+            ids: the problems to decode; None for all problems of the split.
+            samples: number of samples of each problem instead of one greedy decode, drawn as in
+                the search.
+            scale: factor of the adapter's update; 1 for the adapter as trained.
+            verb: the verb in progress messages.
         """
         inputs, chosen = {"problems": layout.problems(split)}, None if ids is None else sorted(ids)
         if arm.condition != SOURCE:
@@ -307,29 +308,29 @@ class View:
         return Decode(audit_arm, inputs, settings, cheap=False, arm=arm, ids=chosen, verb=verb)
 
     def states(self, window: Window) -> States:
-        """Return the step that tells the audit's states by some samples of its search.
+        """Build the step that computes the audit's states from some samples of its search.
 
-        It makes ``layout.states("audit", (window.offset, window.k))``.
+        It makes ``layout.states_path("audit", (window.offset, window.k))``.
 
         Args:
-            window: these samples.
+            window: the samples.
         """
         audit = layout.audit()
         settings = {
             "offset": window.offset, "k": window.k, "keep": self.manifest()["task"].get("keep"),
         }  # fmt: skip
         inputs = {"responses": layout.responses(audit)}
-        # ``gapft verify`` computes all tables of states again
+        # ``gapft verify`` recomputes all tables of states
         return States(partition_window, inputs, settings, cheap=False, window=window)
 
 
 def describe(step: Step, experiment: str, plugins: Plugins, files: Mapping[str, str]) -> StepFacts:
-    """Return what the manifest records of a step.
+    """Build a step's record for the manifest.
 
     Args:
         step: the step.
-        experiment: the name of the experiment that asks for it.
-        plugins: those that are loaded.
+        experiment: the name of the experiment that requests it.
+        plugins: the loaded plugins.
         files: the hashes of the run's sealed files.
 
     Raises:
@@ -351,7 +352,7 @@ def describe(step: Step, experiment: str, plugins: Plugins, files: Mapping[str, 
 
 
 def compute_key(facts: StepFacts, files: Mapping[str, str]) -> str:
-    """Compute a step's key from what the manifest records of it.
+    """Compute a step's key from its record in the manifest.
 
     Args:
         facts: the record.
@@ -363,8 +364,8 @@ def compute_key(facts: StepFacts, files: Mapping[str, str]) -> str:
     for file in list_inputs(facts):
         if file not in files:
             raise UserError(
-                f"{file}: is not there yet, and the experiment {facts['experiment']} reads it; run "
-                "the stage that makes it first (gapft run goes through all of them)"
+                f"{file}: does not exist yet, but the experiment {facts['experiment']} reads it; "
+                "run the stage that makes it first (gapft run runs all stages)"
             )
     inputs = {name: [files[file] for file in of] for name, of in facts["inputs"].items()}
     keyed = {key: facts[key] for key in ("step", "version", "settings", "code")}

@@ -1,1 +1,1 @@
-"""Generating, judging and sealing responses: what search and audit share."""
+"""Generate, judge and seal responses; shared by search and audit."""

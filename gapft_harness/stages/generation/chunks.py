@@ -1,4 +1,4 @@
-"""Chunks of problems, and where the store has what was made of each, phase by phase."""
+"""Chunks of problems, and the places of each phase's files in the store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gapft_harness.store.store import Group
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Responses that every problem of a chunk gets, and that are stored together.
+    """Responses that every problem of a chunk gets and that are stored together.
 
     Attributes:
-        name: ends the names of their files.
-        decoding: of the samples; ``GREEDY`` is decoded greedily beside them.
+        name: the suffix of the names of their files.
+        decoding: the decoding of samples; ``GREEDY`` is decoded greedily with the same limits.
         indices: ``GREEDY``, sample numbers, or both.
-        unsolved: leaves out the problems that an earlier phase's response solved.
+        unsolved: whether problems solved by an earlier phase are left out.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some problems, and where each phase's responses to them, or their verdicts, are stored.
+    """Some problems with the places of their responses or verdicts in the store.
 
     Attributes:
         members: the problems.
-        places: by phase, in the order in which they are generated, its group and its file's name.
+        places: the group and file name of each phase, in the order of generation.
     """
 
     members: Sequence[Problem]
@@ -43,22 +43,22 @@ class Chunk:
 
     @property
     def key(self) -> str:
-        """What the names of its files of responses begin with, where no verifier has a say."""
+        """The prefix of the names of its response files, if they do not depend on a verifier."""
         return content_hash([[p.id, p.prompt, [*p.turns]] for p in self.members])
 
     @classmethod
     def of(
         cls, members: Sequence[Problem], groups: Mapping[Phase, Group], episodes: bool = False
     ) -> Chunk:
-        """Name the files after the problems and their prompts.
+        """Build a chunk; its files are named after the problems and their prompts.
 
         Args:
             members: the problems.
-            groups: by phase, where responses are stored.
-            episodes: whether a verifier has a say in what is generated.
+            groups: the group of each phase's responses.
+            episodes: whether generation depends on a verifier.
         """
         asked = content_hash([[p.id, p.prompt, [*p.turns]] for p in members])
-        judged = content_hash([asked, [p.gold for p in members]])  # golds have a say, too
+        judged = content_hash([asked, [p.gold for p in members]])  # a verifier also reads golds
         places = {}
         for phase, group in groups.items():
             key = judged if episodes or phase.unsolved else asked
@@ -66,31 +66,31 @@ class Chunk:
         return cls(members, places)
 
     def path(self, phase: Phase) -> Path:
-        """The file of a phase."""
+        """Return the path of a phase's file."""
         group, name = self.places[phase]
         return group.folder / name
 
     def missing(self) -> list[Phase]:
-        """The phases that are not stored yet."""
+        """List the phases that are not stored yet."""
         return [phase for phase in self.places if not self.path(phase).exists()]
 
     @contextlib.contextmanager
     def claim(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the right to make its files; see ``Group.claim``."""
+        """Hold the claim to make its files; see ``StoreGroup.claim_file``."""
         group, name = next(iter(self.places.values()))
         with group.claim(name, wait=wait) as held:
             yield held
 
 
-#: A chunk, and the phases of it that were missing when it was looked at.
+#: A chunk, and its phases that were missing when it was checked.
 Work = tuple[Chunk, list[Phase]]
 
 
 def claimed(work: Sequence[Work]) -> Generator[Work]:
     """Yield each chunk while its claim is held.
 
-    Chunks that another command works on are passed over, and waited for at the end. Close the
-    iterator (``contextlib.closing``), so that an error does not leave a claim held.
+    Chunks that another command works on are postponed, and awaited at the end. Close the iterator
+    (``contextlib.closing``), so that an error does not leave a claim held.
     """
     for wait in (False, True):
         postponed = []
@@ -104,13 +104,13 @@ def claimed(work: Sequence[Work]) -> Generator[Work]:
 
 
 def list_groups(chunks: Iterable[Chunk]) -> list[Group]:
-    """List the groups that chunks are stored in, each once."""
+    """List the groups of chunks, each once."""
     groups = {group.name: group for chunk in chunks for group, _ in chunk.places.values()}
     return list(groups.values())
 
 
 def require_unedited(groups: Iterable[Group]) -> None:
-    """Check what stored groups record of themselves before they are used.
+    """Check the records of stored groups before they are used.
 
     Raises:
         UserError: a group's ``made_from.json`` was edited.

@@ -1,8 +1,8 @@
-"""Episodes: decodes of several attempts, with the outcome of the public tests in between.
+"""Episodes: decodes of several attempts, with feedback from the public tests between them.
 
-An episode stops at the first attempt after which the verifier has nothing to tell: all public
-tests pass. Hidden tests are not run before the episode is over (Section 3.1: the final submission
-of one bounded episode; Table "LiveCodeBench Allocation": at most three attempts).
+An episode stops at the first attempt for which the verifier returns no feedback: all public tests
+pass. Hidden tests are not run before the episode is over (Section 3.1: the final submission of one
+bounded episode; Table "LiveCodeBench Allocation": at most three attempts).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """How one decode goes.
+    """The settings of a decode.
 
     Attributes:
-        attempts: most attempts; 1 is a single response.
-        feedback: what the model is told after an attempt, None where that ends the episode.
+        attempts: maximum number of attempts; 1 for a single response.
+        feedback: returns the feedback after an attempt, None if the episode ends.
     """
 
     attempts: int
@@ -37,17 +37,17 @@ class Episodes:
 
 
 def episodes_of(verifier: Verifier, attempts: int, name: str) -> Episodes:
-    """Episodes under a verifier, equal attempts at one problem judged once.
+    """Build episodes with a verifier's feedback; equal attempts at a problem are judged once.
 
     Raises:
-        UserError: more than one attempt is asked for, but the verifier gives no feedback.
+        UserError: several attempts are requested, but the verifier gives no feedback.
     """
     give = getattr(verifier, "feedback", None)
     owner = owner_of("verifier", verifier)
     if attempts > 1 and give is None:
         raise UserError(
-            f"episodes of {attempts} attempts need a verifier that gives feedback, and {name!r} "
-            "has none; use program_tests, or set episode.attempts: 1"
+            f"episodes of {attempts} attempts need a verifier with feedback, but {name!r} has "
+            "none; use program_tests, or set episode.attempts: 1"
         )
 
     def ask(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
@@ -61,7 +61,7 @@ def episodes_of(verifier: Verifier, attempts: int, name: str) -> Episodes:
         wrong = [text for text in told if not (text is None or (isinstance(text, str) and text))]
         if wrong or len(told) != len(texts):
             raise owner.broke(
-                f"must give a text or None for each of {len(texts)} responses in feedback; found "
+                f"must return a text or None for each of {len(texts)} responses in feedback; found "
                 f"{len(told)}: {short(wrong or told)}",
                 give,
             )
@@ -78,20 +78,23 @@ def alive(
     responses: Responses,
     streams: SampleStreams,
 ) -> list[Request]:
-    """Asks for attempt number ``attempt`` of the episodes that have come so far and go on.
+    """Build the requests of attempt number ``attempt`` for the episodes that continue.
 
     Args:
-        attempt: from 2.
-        responses: those of all earlier attempts.
+        episodes: the settings of episodes.
+        problems: the problems.
+        indices: the decodes.
+        attempt: the attempt's number, from 2.
+        responses: the responses of all earlier attempts.
         streams: the samples' random streams.
 
     Returns:
-        A request an episode, ordered by problem and index: each has a conversation of its own.
+        One request for each episode (each has its own conversation), ordered by problem and index.
     """
     asked, texts, golds = [], [], []
     for problem, entry in zip(problems, responses.read([p.id for p in problems]), strict=True):
         for response in entry.responses:
-            ended = response.finish_reason == CONTEXT  # a longer conversation fits no better
+            ended = response.finish_reason == CONTEXT  # a longer conversation does not fit either
             if response.index in indices and len(response.attempts) == attempt - 2 and not ended:
                 asked.append((problem, response))
                 texts.append(response.text)
@@ -112,7 +115,7 @@ def alive(
 def check_conversations(
     requests: Sequence[Request], generated: Sequence[Generated], responses: Responses
 ) -> None:
-    """Refuses a sampler that answers a later attempt as if nothing had gone before.
+    """Refuse a sampler that ignores the conversation before a later attempt.
 
     Raises:
         PluginError: an answer's prompt ids are those of the problem's own prompt.
@@ -123,5 +126,5 @@ def check_conversations(
             raise PluginError(
                 f"the sampler generated attempt {len(request.attempts) + 1} at problem "
                 f"{request.problem_id} on the problem's prompt alone; a sampler for episodes must "
-                "take in Request.attempts (Request.text has the whole conversation)"
+                "use Request.attempts (Request.text is the whole conversation)"
             )

@@ -1,7 +1,7 @@
-"""Warnings about a search's first responses: cut before an answer, or without one for any reason.
+"""Warnings about a search's first responses: cut before an answer, or without an answer.
 
-They are given as soon as the first chunk is generated, so that a wrong prompt, a stop string or a
-short limit costs minutes, not a run.
+They are given as soon as the first chunk is generated, so that a wrong prompt, stop string or limit
+costs minutes instead of a run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gapft_harness.hooks.checked import answers_of
 from gapft_harness.hooks.protocols import Generated, Generation, Verifier
 from gapft_harness.hooks.registered import owner_of
 
-#: Responses that are cut and have no answer are reported from this share on: one in so many.
+#: Warn if at least one response in this many is cut and has no answer.
 _CUT = 10
-#: Responses without an answer are reported from this share on, whatever the reason.
+#: Warn if at least one response in this many has no answer, for any reason.
 _UNANSWERED = 2
-#: Examples of responses without an answer, and the characters shown of one.
+#: Number of examples in a warning, and of characters shown of each.
 _EXAMPLES, _SHOWN = 3, 100
 
 
@@ -33,7 +33,7 @@ class _Unanswered:
 
     @property
     def cause(self) -> str:
-        """Where the response was cut; empty if it was not."""
+        """The reason why the response was cut; empty if it was not."""
         if self.generation.finish_reason == "length":
             return "the token limit"
         if self.generation.finish_reason == STOP_STRING:
@@ -42,7 +42,7 @@ class _Unanswered:
         return ""
 
     def describe(self) -> str:
-        """Show its problem, its end, and the last of its text: that is where it was cut."""
+        """Describe its problem and the end of its text, where it was cut."""
         text = self.generation.text
         if not text.strip():
             shown = f"no text ({len(self.generation.token_ids)} tokens)"
@@ -57,20 +57,20 @@ def check_first_chunk(
     decoding: Decoding,
     verifier: Verifier,
 ) -> Iterator[str]:
-    """Describe what the first responses say about stop strings, limit and prompt.
+    """Yield warnings on stop strings, limit and prompt from the first responses.
 
     Args:
         members: the problems, one for each entry of ``generated``.
-        generated: their responses; those that were not generated are left out.
-        decoding: the limit that they had.
-        verifier: reads their answers; one that reads none counts white space as no answer.
+        generated: their responses; those that were not generated are ignored.
+        decoding: their decoding.
+        verifier: reads their answers; if it reads none, only white space counts as no answer.
 
     Yields:
         A sentence if a tenth or more were cut (at a stop string or the limit) and have no answer;
-        and one if half or more have no answer, whatever the reason.
+        and one if half or more have no answer, for any reason.
 
     Raises:
-        PluginError: the verifier raised, or gave something that is not an answer.
+        PluginError: the verifier raised, or returned something that is not an answer.
     """
     rows = [
         (problem, generation)
@@ -92,22 +92,22 @@ def check_first_chunk(
 
 
 def require_room(generated: Sequence[Generated], decoding: Decoding) -> None:
-    """Stop before anything is generated where no prompt fits the model's context.
+    """Stop before generation if no prompt fits the model's context.
 
     Raises:
-        UserError: none does.
+        UserError: no prompt fits.
     """
     reasons = {of.finish_reason for answer in generated for of in answer.generations}
     if reasons == {CONTEXT}:
         raise UserError(
             f"search.max_gen_toks: none of the first {len(generated)} prompts fits the model's "
-            f"context beside {decoding.max_gen_toks:,} new tokens; lower it, shorten the prompt "
+            f"context with {decoding.max_gen_toks:,} new tokens; lower it, shorten the prompt "
             "(the task's num_fewshot), or use a model with a longer context"
         )
 
 
 def _find_answers(verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]) -> list[bool]:
-    """Check for each response whether it gives an answer, right or wrong."""
+    """Return for each response whether it gives an answer, right or wrong."""
     if (answers := answers_of(verifier)) is not None:
         return [answer is not None for answer in answers.read(texts, golds)]
     has_answer = getattr(verifier, "has_answer", None)
@@ -139,14 +139,14 @@ def _describe_unanswered(unanswered: Sequence[_Unanswered], total: int, verifier
     by_problem: dict[str, _Unanswered] = {}
     for response in unanswered:
         by_problem.setdefault(response.problem_id, response)
-    # of different problems first: the responses to one problem are often alike
+    # from different problems first: the responses to one problem are often similar
     shown = list(dict.fromkeys([*by_problem.values(), *unanswered]))[:_EXAMPLES]
     examples = "; ".join(response.describe() for response in shown)
     name = owner_of("verifier", verifier).name
     return (
-        f"{_share(len(unanswered), total)} of the first {total:,} responses give no answer that "
+        f"{_share(len(unanswered), total)} of the first {total:,} responses have no answer that "
         f"the verifier {name!r} can read. Examples: {examples}. "
-        "Check model.chat_template, the form of answer that the prompt asks for, and "
+        "Check model.chat_template, the answer format that the prompt requests, and "
         "search.max_gen_toks"
     )
 

@@ -1,4 +1,4 @@
-"""What of a table's responses and verdicts the store has, and why it lacks the rest."""
+"""Count the responses and verdicts of a table that the store has, and explain missing ones."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gapft_harness.stages.generation.parts import read_head
 from gapft_harness.store.explain import describe_toolchain, explain, find_other_versions
 from gapft_harness.store.store import Group
 
-#: Where a job's result has it, as JSON values.
+#: The key of the counts in a job's result.
 FORESEEN = "foreseen"
 
 
 @dataclass
 class Foreseen:
-    """Work that is stored already, and work to do.
+    """Counts of reused work and of work to do.
 
     Attributes:
-        reused: stored responses, by the run folder that they were generated for.
-        new: responses to generate, at most.
-        why: for what reasons they are not stored.
-        judged: verdicts to make on stored responses.
-        judged_why: for what reasons these are not stored.
+        reused: stored responses, by the run directory that they were generated for.
+        new: maximum number of responses to generate.
+        why: the reasons why they are not stored.
+        judged: verdicts to compute for stored responses.
+        judged_why: the reasons why these are not stored.
     """
 
     reused: dict[str, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Foreseen:
 
     @classmethod
     def sum(cls, parts: Iterable[Mapping[str, Any]]) -> Foreseen:
-        """Add what several jobs found, each as ``facts`` gives it."""
+        """Add the counts of several jobs, from their ``to_facts``."""
         total, reused = cls(), Counter[str]()
         for part in parts:
             reused.update(part["reused"])
@@ -50,14 +50,14 @@ class Foreseen:
         return total
 
     def facts(self) -> dict[str, Any]:
-        """It as JSON values, for a job's result."""
+        """Return the counts as JSON values, for a job's result."""
         return asdict(self)
 
     def describe(self, run: Path) -> str:
-        """Say what is reused, from where, and what is new, why.
+        """Describe reused work with its source, and new work with the reasons.
 
         Args:
-            run: the folder of the run that it is for.
+            run: the run directory.
         """
         this = str(run.resolve())
         others = [Path(name).name for name in self.reused if name != this]
@@ -75,11 +75,11 @@ class Foreseen:
 
 
 def foresee_responses(chunks: Sequence[Chunk], attempts: int) -> Foreseen:
-    """Compare the responses of chunks with what the store has of them.
+    """Count the responses of chunks that the store has.
 
     Args:
-        chunks: those of a split, or a worker's share.
-        attempts: most attempts of an episode.
+        chunks: the chunks of a split, or of a worker's share.
+        attempts: maximum number of attempts of an episode.
     """
     found, reused = Foreseen(), Counter[str]()
     unexplained: dict[Phase, int] = {}
@@ -103,7 +103,7 @@ def foresee_responses(chunks: Sequence[Chunk], attempts: int) -> Foreseen:
         group = next(chunk.places[phase][0] for chunk in chunks)
         found.why = [*dict.fromkeys([*found.why, *explain(group)])]
     if unknown:
-        found.why.append(f"{unknown:,} problems or prompts that the store lacks")
+        found.why.append(f"{unknown:,} problems or prompts that are not in the store")
     found.reused = dict(sorted(reused.items()))
     return found
 
@@ -111,12 +111,12 @@ def foresee_responses(chunks: Sequence[Chunk], attempts: int) -> Foreseen:
 def foresee_verdicts(
     found: Foreseen, verdicts: Sequence[Chunk], stored: Sequence[Mapping[Phase, int]]
 ) -> None:
-    """Add which verdicts on stored responses are missing.
+    """Add the missing verdicts on stored responses to the counts.
 
     Args:
-        found: what is known of the responses.
+        found: the counts of the responses.
         verdicts: chunks with the places of their verdicts.
-        stored: of each chunk the responses of the phases that were stored before.
+        stored: for each chunk, the responses by phase that were stored before.
     """
     for chunk, counts in zip(verdicts, stored, strict=True):
         for phase in chunk.missing():
@@ -129,11 +129,11 @@ def foresee_verdicts(
 
 
 def describe_tables(found: Sequence[Foreseen], run: Path) -> str:
-    """Say how many arms' decodes are new and how many are reused, from where.
+    """Describe how many arms' decodes are new and how many are reused, with their source.
 
     Args:
-        found: what is known of each arm.
-        run: the folder of the run that they are for.
+        found: the counts of each arm.
+        run: the run directory.
     """
     new = [of for of in found if of.new]
     why = [*dict.fromkeys(word for of in new for word in of.why)]
@@ -153,7 +153,7 @@ def count_stored(chunk: Chunk) -> dict[Phase, int]:
 
 
 def accept_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Place what is not stored where another version of the toolchain has made it."""
+    """Use the files of other library versions for those that are not stored."""
     known: dict[str, list[Group]] = {}
 
     def place(group: Group, name: str) -> tuple[Group, str]:
@@ -171,12 +171,12 @@ def accept_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 def list_toolchains(chunks: Sequence[Chunk]) -> list[str]:
-    """List what made the groups that chunks are in."""
+    """List the toolchains that made the chunks' groups."""
     return sorted({describe_toolchain(group.made_from) for group in list_groups(chunks)})
 
 
 def _count_stored(chunk: Chunk, phase: Phase) -> int:
-    """How many samples of a chunk's problems the store has, in blocks of whatever size."""
+    """Count a chunk's stored samples per problem, in blocks of any size."""
     if GREEDY in phase.indices or phase.unsolved:
         return 0
     group, name = chunk.places[phase]

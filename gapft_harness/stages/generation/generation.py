@@ -1,17 +1,16 @@
-"""Generating responses: what search and audit share.
+"""Generate responses; shared by search and audit.
 
-Chunks are fixed by the problems and the settings, never by what is left to do, by a clock or by the
-number of workers. A chunk's responses are kept in the store, a file for each phase, under keys of
-all that they depend on (``made_from.py``): whoever asks for the same responses again, after a kill,
-in another run or with more samples, generates only those that are missing. Their verdicts are kept
-the same way (``verdicts.py``). Each sample draws from a random stream of its own
-(``streams.SampleStreams``).
+Chunks depend only on the problems and the settings, not on the remaining work, the clock or the
+number of workers. The store keeps a file of a chunk's responses for each phase, under keys of all
+their inputs (``made_from.py``). A command that needs the same responses again (after a kill, in
+another run or with more samples) generates only missing ones. Verdicts are kept in the same way
+(``verdicts.py``). Each sample draws from its own random stream (``streams.SampleStreams``).
 
-Early stop: samples are drawn in rounds, and a problem leaves once it has what it needs. On the
-pool, selection needs one verified response a problem: a problem that the source solves in one
-decode (state G) keeps that decode, a recovered one (state S) the first sample that passed, under a
-response rule that looks no further. Neither needs another sample. The audit always draws all K:
-Pass@K and K_eq are estimated from them (Section 4.1), also on problems in state G.
+Early stop: samples are drawn in rounds, and a problem leaves once it has what selection needs. On
+the pool, that is one verified response per problem: a problem that the source solves in one decode
+(state G) keeps that decode, a recovered one (state S) the first sample that passed, if the response
+rule needs no other. Neither needs another sample. The audit always draws all K samples: Pass@K and
+K_eq are estimated from them (Section 4.1), also on problems in state G.
 """
 
 from __future__ import annotations
@@ -93,17 +92,17 @@ from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
 
-#: Raised when stored responses would be misread, or the same key would give others.
+#: Increases when stored responses could be misread, or the same key would give other responses.
 VERSION = 1
 
 
 def stops(search: Search, split: str) -> bool:
-    """Whether the search of a split may leave samples out."""
+    """Return whether the search of a split may leave out samples."""
     return search.stop == "first_pass" and split == "pool"
 
 
 def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) -> None:
-    """Refuses an early stop that would change what is selected, before anything is generated.
+    """Refuse an early stop that would change the selection, before anything is generated.
 
     Raises:
         UserError: the rule needs all samples, or greedy episodes are executed repeatedly.
@@ -112,23 +111,23 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
         return
     if not rule.declared(ResponseRuleTraits).stops_early:
         raise UserError(
-            f"search.stop: first_pass needs a response rule that is settled by the first sample "
-            f"that passes; {rule.name!r} compares all that pass (it is not registered with "
+            f"search.stop: first_pass needs a response rule that uses only the first sample that "
+            f"passes; {rule.name!r} compares all passing samples (it is not registered with "
             "stops_early=True), so it needs all K. Use evidence.keep: first, or search.stop: never"
         )
     if task["episode"]["executions"] > 1:
         raise UserError(
-            f"search.stop: first_pass cannot go with episode.executions: "
-            f"{task['episode']['executions']}: whether samples are drawn would hang on the first "
-            "execution, the label on the majority. Set episode.executions: 1, or search.stop: never"
+            f"search.stop: first_pass cannot be combined with episode.executions: "
+            f"{task['episode']['executions']}: sampling would depend on the first execution, the "
+            "label on the majority. Set episode.executions: 1, or search.stop: never"
         )
 
 
 def chunk_size(search: Search, phases: Sequence[Phase]) -> int:
-    """Count the problems of a chunk: ``search.chunk``, and more where each has one response.
+    """Return the problems of a chunk: ``search.chunk``, or more if each has one response.
 
-    A chunk of single responses has as many as one of a whole block of samples, so that batches are
-    full and a killed command loses about as much.
+    A chunk of single responses has as many responses as a block of samples, so that batches are
+    full and a killed command loses about as much work.
     """
     is_single = all(len(phase.indices) == 1 for phase in phases)
     return search.chunk * BLOCK if is_single else search.chunk
@@ -137,15 +136,16 @@ def chunk_size(search: Search, phases: Sequence[Phase]) -> int:
 def unsolved(
     problems: Sequence[Problem], responses: Responses, verifier: Verifier
 ) -> tuple[list[Problem], Judgements]:
-    """The problems that no response solves yet.
+    """Find the problems that no response has solved yet.
 
     Args:
-        responses: their greedy responses and the earlier rounds' samples.
+        problems: the problems.
+        responses: their greedy responses and the samples of earlier rounds.
         verifier: judges those that no earlier round has judged.
 
     Returns:
-        Those that need another sample; and the new verdicts that say so, to be stored with
-        the round: a verdict that decided something is the one that is sealed.
+        The problems that need another sample, and the new verdicts behind this decision. These
+        are stored with the round, since a verdict that decided something is the one to seal.
     """
     entries = list(responses.read([problem.id for problem in problems]))
     new = [
@@ -169,12 +169,12 @@ def unsolved(
 
 
 def greedy_phase(decoding: Decoding) -> Phase:
-    """Return the phase of the deployment decode d(x) alone."""
+    """Build the phase of the deployment decode d(x) alone."""
     return Phase("greedy", decoding, (GREEDY,))
 
 
 def sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
-    """Return how samples are drawn: with the length and the stop strings of the greedy decode."""
+    """Build the decoding of samples, with limit and stop strings of the greedy decode."""
     return Decoding(
         True, greedy.max_gen_toks, greedy.until, search.temperature, search.top_p, search.top_k
     )
@@ -183,25 +183,25 @@ def sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
 def sample_phases(
     decoding: Decoding, samples: int, size: int = BLOCK, unsolved: bool = False
 ) -> list[Phase]:
-    """Return the phases of so many samples, without a greedy decode.
+    """Build the phases of a number of samples, without a greedy decode.
 
     Args:
-        decoding: how they are drawn.
-        samples: how many of each problem.
+        decoding: the samples' decoding.
+        samples: the number of samples of each problem.
         size: samples of a phase; the last one may have fewer.
-        unsolved: whether problems that are solved leave between phases.
+        unsolved: whether solved problems leave between phases.
     """
     blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
     return [Phase(f"{of.start}-{of[-1]}", decoding, tuple(of), unsolved) for of in blocks]
 
 
 def search_phases(greedy: Decoding, search: Search, stop: bool) -> list[Phase]:
-    """Return the phases of a search: the greedy decode, and samples in blocks or rounds.
+    """Build the phases of a search: the greedy decode, and samples in blocks or rounds.
 
     Args:
         greedy: the deployment decode.
         search: the recipe's section.
-        stop: whether problems that are solved leave between rounds.
+        stop: whether solved problems leave between rounds.
     """
     size = search.round if stop else BLOCK
     return [
@@ -211,11 +211,11 @@ def search_phases(greedy: Decoding, search: Search, stop: bool) -> list[Phase]:
 
 
 def chunks_of(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
-    """Cut problems into chunks, in the order in which limits take them.
+    """Divide problems into chunks, in the order in which limits use them.
 
-    So a larger pool has the whole chunks of a smaller one. Within a chunk the longest prompt comes
-    first, so that batches hold prompts of like length. Whole chunks are dealt to workers, so that
-    their number changes no response.
+    So a larger pool has the complete chunks of a smaller one. In a chunk the longest prompt comes
+    first, so that batches have prompts of similar length. Workers get complete chunks, so that
+    their number does not change responses.
     """
     ordered = sorted(problems, key=lambda problem: (derive("limit", problem.id), problem.id))
     return [
@@ -226,15 +226,15 @@ def chunks_of(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
 
 @dataclass(frozen=True)
 class Generator:
-    """Generates the missing responses of chunks and stores them.
+    """Generates and stores the missing responses of chunks.
 
     Attributes:
         sampler: the model.
         streams: the samples' random streams.
-        episodes: how a decode of several attempts goes; None is a single response.
-        verifier: says which problems are solved, which phases of ``unsolved`` problems need; and
-            reads the answers of the first chunk.
-        run: the run folder that they are generated for, as stored files name it.
+        episodes: the settings of episodes; None for single responses.
+        verifier: finds solved problems, for phases of unsolved ones, and reads the answers of the
+            first chunk.
+        run: the run directory that responses are generated for, recorded in stored files.
     """
 
     sampler: Sampler
@@ -244,17 +244,17 @@ class Generator:
     run: str = ""
 
     def complete(self, chunk: Chunk, report: _Report, first: bool) -> None:
-        """Generate and store what is missing of a chunk; its claim is held.
+        """Generate and store the missing phases of a chunk; its claim must be held.
 
         Args:
             chunk: the problems and the files of their responses.
-            report: gets progress.
-            first: whether it is a split's first chunk, whose responses are looked at.
+            report: receives progress.
+            first: whether it is a split's first chunk, whose responses are checked.
         """
         missing = chunk.missing()
         if together := [phase for phase in missing if not phase.unsolved]:
             indices = tuple(index for phase in together for index in phase.indices)
-            decoding = together[-1].decoding  # the greedy one's own follows from each index
+            decoding = together[-1].decoding  # index GREEDY implies its own decoding
             records = self._answer(chunk.members, indices, decoding, report, first)
             for phase in together:
                 self._store(chunk, phase, only(records, phase.indices))
@@ -285,7 +285,7 @@ class Generator:
         report: _Report,
         first: bool,
     ) -> list[Record]:
-        """Generate some decodes of some problems, and of episodes attempt by attempt."""
+        """Generate some decodes of some problems, attempt by attempt."""
         draft = Draft()
         records: list[Record] = []
         for attempt in range(1, self._attempts + 1):
@@ -324,7 +324,7 @@ class Generator:
         decoding: Decoding,
         report: _Report,
     ) -> None:
-        """Stop where no prompt fits, and report what is wrong with a split's first responses."""
+        """Stop if no prompt fits, and report problems of a split's first responses."""
         if len(members) >= min(BLOCK, report.problems):
             require_room(answers, decoding)
         if self.verifier is not None:
@@ -337,9 +337,9 @@ class Generator:
 
 
 class _Report:
-    """What is done of a split's responses, for ``ReportProgress``.
+    """Counts a split's responses for ``ReportProgress``.
 
-    The total falls where problems are solved, or episodes end, before all that was wanted of them.
+    The total decreases when problems are solved or episodes end early.
     """
 
     def __init__(self, progress: ReportProgress, problems: int, done: int, total: int) -> None:
@@ -349,25 +349,25 @@ class _Report:
         progress(done, total)
 
     def within(self, finished: int, tokens: int, /, note: str = "") -> None:
-        """A sampler's own progress; what it generates is complete only once it is stored."""
+        """Report a sampler's own progress; responses count as finished only once stored."""
         done = min(self._done + finished, self._total - 1)
         self._progress(done, self._total, self._tokens + tokens, note)
 
     def add(self, made: int, tokens: int = 0) -> None:
-        """Count responses that were made; ``tell`` reports them once they are stored."""
+        """Count responses; ``report_stored`` reports them once they are stored."""
         self._done += made
         self._tokens += tokens
 
     def expect_fewer(self, count: int) -> None:
-        """So many responses are not wanted after all."""
+        """Reduce the total by responses that are not needed."""
         self._total -= count
 
     def say(self, note: str) -> None:
-        """Keep a sentence on the responses that ``tell`` reports next."""
+        """Keep a sentence on the responses for the next ``report_stored``."""
         self._notes.append(note)
 
     def tell(self) -> None:
-        """Report what is stored, and the sentences on it."""
+        """Report the stored responses, and the sentences on them."""
         self._progress(self._done, self._total, self._tokens)
         for note in self._notes:
             self._progress(self._done, self._total, self._tokens, note)
@@ -381,14 +381,14 @@ def generate(
     attempts: int = 1,
     share: tuple[int, int] = (0, 1),
 ) -> None:
-    """Generate what the store lacks, chunk by chunk.
+    """Generate the responses that are not in the store, chunk by chunk.
 
     Args:
-        chunks: of a split, all of them.
-        generator: makes the model ready; called if anything is missing.
-        progress: called with responses made, and made or still wanted.
-        attempts: most attempts of an episode.
-        share: a number below the second, and among how many workers the chunks are dealt.
+        chunks: all chunks of a split.
+        generator: loads the model; called if anything is missing.
+        progress: called with the numbers of finished and of all required responses.
+        attempts: maximum number of attempts of an episode.
+        share: (worker number from 0, number of workers) among which the chunks are divided.
 
     Raises:
         UserError: no prompt of the first chunk fits the model's context, or the store cannot be
@@ -419,12 +419,12 @@ def generate(
 
 
 def decoding_from(task: Mapping[str, Any]) -> Decoding:
-    """The greedy deployment decode that a task's facts in the manifest describe."""
+    """Build the greedy deployment decode from a task's facts in the manifest."""
     return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
 
 
 class _LazySampler:
-    """A sampler that is made when it is first needed."""
+    """A sampler that is created when it is first needed."""
 
     def __init__(
         self, plugins: Plugins, settings: SamplerSettings, adapter: Adapter | None
@@ -434,13 +434,13 @@ class _LazySampler:
         self._source: dict[str, Any] | None = None
 
     def get(self) -> Sampler:
-        """The sampler, with the model loaded."""
+        """Return the sampler, with the model loaded."""
         if self._made is None:
             self._made = self._make()
         return self._made
 
     def describe(self) -> dict[str, Any]:
-        """What the sampler says of its model."""
+        """Return the sampler's description of its model."""
         if self._source is None:
             self._source = self.get().describe()
         return self._source
@@ -468,21 +468,30 @@ def answer(
     generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Generate and judge what the store lacks, and write the table.
+    """Generate and judge what is not in the store, and write the table.
 
     Args:
-        task: its facts, as the manifest has them.
+        run: the run.
+        task: the task's facts, as in the manifest.
+        problems: the problems.
+        phases: the phases to generate.
         path: the table to write.
-        extra: gives further facts, from what the sampler says of itself.
+        plugins: the loaded plugins.
+        verifier: the verifier; it is closed at the end.
+        name: the name of the split or arm.
+        streams: the samples' random streams.
+        progress: called as by ``generate_chunks``, then with verdicts.
+        extra: returns further facts, from the sampler's description.
+        adapter: the adapter; None for the source model.
         generated: called with the responses before they are judged.
-        share: generate and judge only the chunks of one of several workers, and write no table.
+        share: generate and judge only the chunks of one worker, and write no table.
 
     Returns:
-        The facts of ``sealing.write_responses``, how many responses were generated for which
-        other run (``reused``), and what was stored before (``foreseen``); of a share the latter.
+        The facts of ``sealing.write_responses``, the number of responses generated for each other
+        run (``reused``), and the counts of reused work; only the counts for a share.
 
     Raises:
-        UserError: another model or edition of rules than that of the run's other tables.
+        UserError: another model or other rules than those of the run's other tables.
     """
     settings = sampler_settings(run.recipe)
     lazy = _LazySampler(plugins, settings, adapter)
@@ -494,7 +503,7 @@ def answer(
         store = Store.beside(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
-            said = lazy.describe()  # a model of the hub is downloaded by now
+            said = lazy.describe()  # this downloads a model of the hub
             model, is_known = describe_sampler(settings, plugins, adapter)
             if not is_known:
                 model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
@@ -562,7 +571,7 @@ def answer(
             executions=executions,
             progress=progress,
         )
-        # not in the table, which is the same for whoever its responses were generated
+        # not in the table, which does not depend on the run that responses were generated for
         return {**facts, "reused": dict(sorted(of_runs.items())), FORESEEN: foreseen.facts()}
 
 
@@ -575,13 +584,13 @@ def foresee(
     streams: SampleStreams,
     store: Store,
 ) -> Foreseen | None:
-    """Find what of a split the store has, before a run; nothing is loaded.
+    """Count the stored work of a split before a run, without loading anything.
 
     Returns:
-        None where the model's files are not known: before a download, and where a server has them.
+        None if the model's files are not available: before a download, or on a server.
 
     Raises:
-        GapftError: the verifier cannot be made, or the store is damaged.
+        GapftError: the verifier cannot be created, or the store is damaged.
     """
     settings = sampler_settings(recipe)
     model, is_known = describe_sampler(settings, plugins, None)
@@ -614,7 +623,7 @@ def _chunks(
     episodes: Episodes,
     judged_by: Mapping[str, Any],
 ) -> list[Chunk]:
-    """The chunks of a split with the places of their responses."""
+    """Build the chunks of a split with the places of their responses."""
     size = chunk_size(recipe.search, phases)
     groups = {
         phase: store.group(
@@ -636,13 +645,13 @@ def describe_phase(
     judged_by: Mapping[str, Any],
     size: int,
 ) -> dict[str, Any]:
-    """Describe what a phase's responses depend on beside the prompts.
+    """Describe the inputs of a phase's responses besides the prompts.
 
     Args:
-        phase: which responses.
-        sampler: its description (``made_from.describe_sampler``).
+        phase: the phase.
+        sampler: the sampler's description (``made_from.describe_sampler``).
         streams: the samples' random streams.
-        attempts: most attempts of an episode.
+        attempts: maximum number of attempts of an episode.
         judged_by: the verifier's description (``made_from.describe_verifier``).
         size: problems of a chunk.
     """
@@ -668,7 +677,7 @@ def describe_phase(
 def _of_arm(
     source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
 ) -> dict[str, Any]:
-    """What was recorded of a model, as of the arm and the folder that are asked for now."""
+    """Adapt a recorded model description to the present arm and model folder."""
     found = dict(source)
     if "pretrained" in found:
         found["pretrained"] = settings.model_args.get("pretrained")

@@ -1,4 +1,4 @@
-"""What responses depend on, as JSON values, for their keys in the store."""
+"""Describe the inputs of responses as JSON values, for their keys in the store."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from gapft_harness.version import __version__
 #: Libraries whose minor versions may change what a model generates.
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
 
-#: Libraries whose minor versions may change a verdict, or what a program that is judged does.
+#: Libraries whose minor versions may change a verdict, or the behavior of a judged program.
 _JUDGING = ("math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym", "lm_eval", "numpy")
 
-#: What a sampler says of a model whose files are not known here, as far as it tells models apart.
+#: Keys of a sampler's description that identify a model whose files are not available.
 SAID_OF_MODELS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
 
-#: Keys of an adapter's config that say where its base is, not what it computes.
+#: Keys of an adapter's config that locate its base without changing its output.
 _PLACES = ("base_model_name_or_path", "revision")
 
 
 def describe_sampler(
     settings: SamplerSettings, plugins: Plugins, adapter: Adapter | None
 ) -> tuple[dict[str, Any], bool]:
-    """Describe the model that a sampler asks, without loading it.
+    """Describe a sampler and its model without loading it.
 
     Args:
-        settings: what the sampler is made with.
-        plugins: has the sampler.
-        adapter: put on the model; None: the source model.
+        settings: the sampler's settings.
+        plugins: the plugins with the sampler.
+        adapter: the adapter on the model; None for the source model.
 
     Returns:
-        JSON values, equal wherever the same model lies; and whether its files are known. They
-        are not before a download, and never where a server has them.
+        JSON values, equal on every machine with the same model; and whether its files are
+        available. They are not before a download, and never on a server.
     """
     entry = plugins.get("sampler", settings.backend)
     arguments = {
@@ -57,7 +57,7 @@ def describe_sampler(
     digests = Digests()
     put_on = None if adapter is None else describe_adapter(Path(adapter.path))
     if adapter is not None and (entry.code or not entry.declared(SamplerTraits).generates):
-        put_on = {**(put_on or {}), "arm": adapter.arm.name}  # it may go by the arm's name
+        put_on = {**(put_on or {}), "arm": adapter.arm.name}  # may depend on the arm's name
     model, is_known = describe_model(settings.model_args, digests)
     return {
         "backend": settings.backend,
@@ -75,7 +75,7 @@ def describe_sampler(
 
 
 def describe_adapter(folder: Path) -> dict[str, Any]:
-    """Describe an adapter by its weights and its config, wherever its base lies."""
+    """Describe an adapter by its weights and its config, without the location of its base."""
     config = read_json(folder / "adapter_config.json")
     return {
         "weights": weights_hash(folder),
@@ -86,12 +86,12 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
 def describe_verifier(
     task: Mapping[str, Any], plugins: Plugins, verifier: Verifier
 ) -> dict[str, Any]:
-    """Describe what decides verdicts, which problems are solved, and what an episode is told.
+    """Describe the inputs of verdicts, of solved problems and of feedback.
 
     Args:
-        task: its facts, as the manifest has them.
-        plugins: has the verifier.
-        verifier: says what the manifest's ``judged_by`` records of it.
+        task: the task's facts, as in the manifest.
+        plugins: the plugins with the verifier.
+        verifier: the verifier, whose description the manifest records as ``judged_by``.
     """
     digests = Digests()
     return {
@@ -101,12 +101,12 @@ def describe_verifier(
         "describes": description_of(verifier),
         "libraries": describe_libraries(_JUDGING),
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "gapft-harness": __version__,  # what is bundled has no code of its own
+        "gapft-harness": __version__,  # bundled verifiers have no code hash
     }
 
 
 def describe_code(entry: Registered, digests: Digests) -> Any:
-    """Describe a plugin's code: the hash of its file, and of a package all files."""
+    """Describe a plugin's code: the hash of its file, or of all files of a package."""
     home = Path(entry.home)
     if not entry.code or not home.is_dir():
         return entry.code
@@ -114,13 +114,13 @@ def describe_code(entry: Registered, digests: Digests) -> Any:
 
 
 def _describe_folder(folder: Path, digests: Digests) -> dict[str, str]:
-    """The hashes of a folder's files by relative name; what Python compiles is left out."""
+    """Hash a folder's files by relative name, without compiled Python files."""
     files = (file for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc")
     return {file.relative_to(folder).as_posix(): digests.of(file) for file in files}
 
 
 def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
-    """The minor versions of those libraries that are installed, with the build's label, by name."""
+    """Return the minor versions of the installed libraries, with the build's label, by name."""
     found = {}
     for name in names:
         if version := installed(name):
@@ -130,9 +130,9 @@ def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def describe_accelerators() -> list[str]:
-    """The models of this machine's NVIDIA GPUs, without importing torch; none if all are hidden.
+    """List the models of this machine's NVIDIA GPUs without importing torch; empty if hidden.
 
-    Where they differ, the last entry says which ones are shown.
+    If the models differ, the last entry names the visible devices.
     """
     shown, found = os.environ.get("CUDA_VISIBLE_DEVICES"), set()
     if shown is not None and shown.strip() in ("", "-1"):
@@ -145,18 +145,18 @@ def describe_accelerators() -> list[str]:
 
 
 def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict[str, Any], bool]:
-    """Describe a model by the hashes of its files, else by its name.
+    """Describe a model by the hashes of its files, or by its name if they are not available.
 
     Args:
-        arguments: as a sampler takes them.
-        digests: remembers the hashes of large files.
+        arguments: the sampler's arguments.
+        digests: the cache of hashes.
 
     Returns:
-        JSON values, and whether the files are known.
+        JSON values, and whether the files are available.
     """
     try:
         folder = weights_folder(arguments)
-    except (OSError, ValueError):  # not in the hub's cache, or no name of the hub
+    except (OSError, ValueError):  # not in the hub's cache, or not a name on the hub
         folder = None
     if folder is None or not folder.is_dir():
         name = [str(arguments.get(key)) for key in ("pretrained", "model", "revision")]
@@ -166,9 +166,9 @@ def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict
 
 
 def describe_argument(value: Any, digests: Digests) -> Any:
-    """Replace names of files and paths of folders in an argument by their contents' hashes.
+    """Replace the paths of files and folders in an argument by the hashes of their contents.
 
-    A number is written in one way: 2.0 as 2.
+    Whole floats are written as integers: 2.0 as 2.
     """
     if isinstance(value, Mapping):
         return {key: describe_argument(item, digests) for key, item in value.items()}

@@ -1,9 +1,9 @@
-"""Responses in the store: a file for each chunk of problems and each block of decodes.
+"""Files of responses in the store, one for each chunk of problems and each block of decodes.
 
-A file's first line says which problems have lines in it and where, which run they were generated
-for, and the hash of all of it. A line is one problem's responses, as they came of one call of the
-sampler: of an episode, of one attempt. Further lines are verdicts by which a problem was asked or
-left out, or those of the judge step, which has files of its own (``verdicts.py``).
+A file's first line contains the problems and offsets of the other lines, the run that they were
+generated for, and the hash of the file. Each other line contains the responses to one problem from
+one call of the sampler (in an episode, from one attempt); or verdicts: those that decided whether a
+problem got more samples, or those of the judge step, which has its own files (``verdicts.py``).
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ Record = Mapping[str, Any]
 #: New verdicts by problem id and decode index.
 Judgements = Mapping[str, Mapping[int, Verdict]]
 
-#: The statuses of a response without a verdict, for want of time or for another reason.
+#: The statuses of a response without a verdict, because of a timeout or an error.
 _WITHOUT_VERDICT = ("timeout", "error")
 
-#: How lines are spelled.
+#: The encoder of lines.
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
-#: What an error names where a line is not known to be of one file.
+#: The place named in errors on a line whose file is unknown.
 _STORE = Path("store")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """All responses to one problem, with what was stored of their judging.
+    """All responses to one problem, with their stored verdicts.
 
     Attributes:
         problem_id: the problem's id.
-        prompt_ids: what its own prompt was encoded to.
-        responses: ordered by index.
-        verdicts: by index, the verdicts that stand.
-        answers: by index, the answers that were read with them; of no response without a verdict.
-        differing: what differed when the greedy response was executed repeatedly; None if it was
-            not.
+        prompt_ids: the token ids of its own prompt.
+        responses: the responses, ordered by index.
+        verdicts: the valid verdicts by index.
+        answers: the answers that were read with them by index; none without a verdict.
+        differing: the facts that differed when the greedy response was executed repeatedly; None
+            if it was not.
     """
 
     problem_id: str
@@ -63,13 +63,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the first line of a file says.
+    """The first line of a file.
 
     Attributes:
-        run: the run folder that it was generated for.
-        responses: how many it holds, attempts counted one by one.
-        sha256: the hash of all of it.
-        places: each line's problem, and where the line begins after the first one.
+        run: the run directory that it was generated for.
+        responses: the number of its responses, each attempt counted.
+        sha256: the hash of the file.
+        places: each line's problem and its offset after the first line, in bytes.
     """
 
     run: str
@@ -87,24 +87,24 @@ class Responses(ABC):
 
         Args:
             problem_ids: the problems; all their lines are in memory at once.
-            most: only the first so many lines of each; None: all.
+            most: maximum number of lines of each problem; None for all.
         """
 
     def read(self, problem_ids: Sequence[str]) -> Iterator[Entry]:
-        """Yield one entry a problem, its responses of all lines ordered by index.
+        """Yield the responses to each problem, joined from all lines and ordered by index.
 
-        The attempts of an episode are joined: its response is the last, the others stand in it.
+        The attempts of an episode are joined: its response is the last one and contains the others.
         """
         yield from map(_entry, problem_ids, self.records(problem_ids))
 
     def prompt_ids(self, problem_ids: Sequence[str]) -> Iterator[tuple[int, ...]]:
-        """Yield the ids that each problem's own prompt had."""
+        """Yield the token ids of each problem's own prompt."""
         for [first] in self.records(problem_ids, most=1):
             yield tuple(first["prompt_ids"])
 
 
 class Draft(Responses):
-    """Responses in memory: those to a chunk that is being generated."""
+    """Responses in memory, to a chunk that is being generated."""
 
     def __init__(self) -> None:
         self._records: dict[str, list[Record]] = {}
@@ -120,17 +120,17 @@ class Draft(Responses):
 
 
 class StoredResponses(Responses):
-    """Responses in files. No file is held in memory: an index has the place of each line."""
+    """Responses in files; only an index of their lines is in memory."""
 
     def __init__(self) -> None:
         self._places: dict[str, list[tuple[Path, int]]] = {}
         self._of_others: set[Path] = set()
 
     def add(self, path: Path) -> Head:
-        """Add a file, after checking that it is as it was stored.
+        """Add a file after checking its hash.
 
         Raises:
-            UserError: it is not.
+            UserError: the file was changed.
         """
         head, start = _checked(path)
         for problem_id, offset in head.places:
@@ -140,21 +140,21 @@ class StoredResponses(Responses):
     def add_verdicts(self, path: Path, run: str) -> None:
         """Add a file of the judge step.
 
-        Where a response got no verdict in time, or an error, a later try may give one: such a
-        verdict counts only in the run that it was judged for.
+        If a response got a timeout or an error, a later try may give a verdict: such a status
+        counts only in the run that it was judged for.
 
         Args:
             path: the file.
-            run: the run folder that reads it.
+            run: the run directory that reads it.
 
         Raises:
-            UserError: it is not as it was stored.
+            UserError: the file was changed.
         """
         if self.add(path).run != run:
             self._of_others.add(path)
 
     def records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
-        """See ``Responses.records``; each file is opened once, and read forwards."""
+        """See ``Responses.read_records``; each file is opened once and read forwards."""
         places = [self._places.get(problem_id, [])[:most] for problem_id in problem_ids]
         lines: dict[tuple[Path, int], Record] = {}
         by_file: dict[Path, list[int]] = {}
@@ -171,10 +171,10 @@ class StoredResponses(Responses):
 
 
 def read_part(path: Path) -> list[Record]:
-    """Read all lines of a file, after checking that it is as it was stored.
+    """Read all lines of a file after checking its hash.
 
     Raises:
-        UserError: it is not.
+        UserError: the file was changed.
     """
     _checked(path)
     with path.open("rb") as file:
@@ -186,7 +186,7 @@ def read_head(path: Path) -> Head:
     """Read a file's first line; the rest is not checked.
 
     Raises:
-        UserError: it is not as it was stored.
+        UserError: the line is damaged.
     """
     try:
         with path.open("rb") as file:
@@ -196,13 +196,13 @@ def read_head(path: Path) -> Head:
 
 
 def part_of(records: Sequence[Record], run: str = "", path: Path | None = None) -> bytes:
-    """The content of a file with these lines.
+    """Build the content of a file with these lines.
 
     Args:
         records: the lines.
-        run: the run folder that they were generated for.
-        path: where it will be in the store: it has its step, key and name, so that a copy in
-            another file's place is found. None: it may be anywhere.
+        run: the run directory that they were generated for.
+        path: its path in the store. Step, key and name are recorded, so that a copy in another
+            file's place is detected. None for any path.
     """
     lines = [_dump(record) for record in records]
     offsets = accumulate((len(line) for line in lines), initial=0)
@@ -222,16 +222,16 @@ def part_of(records: Sequence[Record], run: str = "", path: Path | None = None) 
 def generated_records(
     requests: Sequence[Request], generated: Sequence[Generated]
 ) -> list[dict[str, Any]]:
-    """The lines of what a sampler answered.
+    """Build the lines of a sampler's answers.
 
     Raises:
-        GapftError: it gave too few responses.
+        GapftError: the number of responses is wrong.
     """
     records = []
     for request, answer in zip(requests, generated, strict=True):
         if len(answer.generations) != len(request.indices):
             raise GapftError(
-                f"the sampler gave {len(answer.generations)} responses to problem "
+                f"the sampler returned {len(answer.generations)} responses to problem "
                 f"{request.problem_id}, expected {len(request.indices)}"
             )
         record: dict[str, Any] = {
@@ -252,7 +252,7 @@ def generated_records(
 
 
 def judged_records(judged: Judgements) -> list[dict[str, Any]]:
-    """The lines of verdicts."""
+    """Build the lines of verdicts."""
     return [
         {"problem_id": problem_id, "judged": [[i, v.status, v.reason] for i, v in of.items()]}
         for problem_id, of in judged.items()
@@ -264,12 +264,12 @@ def verdict_record(
     judged: Iterable[tuple[int, Verdict, str | None]],
     differing: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The line of a problem's verdicts with their answers.
+    """Build the line of a problem's verdicts with their answers.
 
     Args:
         problem_id: the problem's id.
-        judged: of each response its index, verdict and answer.
-        differing: see ``Entry``.
+        judged: index, verdict and answer of each response.
+        differing: see ``ProblemResponses``.
     """
     rows = [[index, verdict.status, verdict.reason, answer] for index, verdict, answer in judged]
     record: dict[str, Any] = {"problem_id": problem_id, "judged": rows}
@@ -277,7 +277,7 @@ def verdict_record(
 
 
 def only(records: Iterable[Record], indices: Collection[int]) -> list[Record]:
-    """Those of some decodes among the responses of lines; a line without any is left out."""
+    """Select the responses of some decodes from lines; lines without any are left out."""
     found: list[Record] = []
     for record in records:
         kept = [response for response in record["responses"] if response[0] in indices]
@@ -287,7 +287,7 @@ def only(records: Iterable[Record], indices: Collection[int]) -> list[Record]:
 
 
 def _checked(path: Path) -> tuple[Head, int]:
-    """A file's first line and how many bytes it takes, once the hash is known to hold."""
+    """Check a file's hash; return its first line and the bytes that the line takes."""
     try:
         with path.open("rb") as file:
             first = file.readline()
@@ -299,14 +299,14 @@ def _checked(path: Path) -> tuple[Head, int]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, str(error)) from error
     if found.hexdigest() != expected:
-        raise damaged(path, "its hash is another")
+        raise damaged(path, "its hash is different")
     if said["place"] not in ("", _place(path)):
-        raise damaged(path, f"it is a copy of {said['place']}")
+        raise damaged(path, f"copied from {said['place']}")
     return _head({**said, "sha256": expected}), len(first)
 
 
 def _place(path: Path) -> str:
-    """A file's step, key and name."""
+    """Return a file's step, key and name."""
     return "/".join(path.parts[-3:])
 
 
@@ -320,7 +320,7 @@ def _dump(record: Mapping[str, Any]) -> bytes:
 
 
 def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
-    """Joins a problem's lines, whatever their order."""
+    """Join a problem's lines, in any order."""
     prompt_ids: tuple[int, ...] = ()
     found: dict[int, Response] = {}
     verdicts: dict[int, Verdict] = {}
@@ -363,14 +363,14 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
         problem_id,
         prompt_ids,
         tuple(found[index] for index in sorted(found)),
-        verdicts | decided,  # what decided about further samples stands, however judged later
+        verdicts | decided,  # verdicts that decided about further samples take precedence
         answers,
         differing,
     )
 
 
 def _keep_final(record: Record) -> Record:
-    """A line of verdicts without those that say that there was none."""
+    """Remove verdicts that were a timeout or an error from a line."""
     rows = [row for row in record["judged"] if row[1] not in _WITHOUT_VERDICT]
     kept = {**record, "judged": rows}
     if all(row[0] != GREEDY for row in rows):

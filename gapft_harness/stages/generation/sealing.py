@@ -1,4 +1,4 @@
-"""Verifying what was generated, and sealing it as a table with its verdicts."""
+"""Verify generated responses, and write them as a table with their verdicts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gapft_harness.verification.reasons import Reasons
 
 
 def majority(verdicts: Sequence[Verdict]) -> Verdict:
-    """The label of an odd number of executions.
+    """Return the label of an odd number of executions.
 
-    Passed if most passed; else the commonest other status, the first seen among equals. Where the
-    statuses differ, the reason says how many passed.
+    It is a pass if most passed; else the most common other status, the first one in a tie. If the
+    statuses differ, the reason gives the number of passes.
     """
     passes = sum(verdict.passed for verdict in verdicts)
     passed = 2 * passes > len(verdicts)
@@ -45,14 +45,14 @@ def majority(verdicts: Sequence[Verdict]) -> Verdict:
 
 @dataclass
 class Executions:
-    """Runs greedy episodes again, and keeps account of those that did not repeat.
+    """Repeats the execution of greedy episodes, and records those whose outcome changed.
 
     Attributes:
-        times: executions in all, odd.
-        episodes: how many episodes were run so often.
+        times: total number of executions, odd.
+        episodes: number of episodes executed repeatedly.
         verdicts_differ: problems whose executions did not all get the same status.
-        feedback_differs: problems of which a public test came out otherwise, or was told in other
-            words, when it was run again: the episode might have gone another way.
+        feedback_differs: problems with a public test whose result or message changed when it was
+            run again: the episode might have continued differently.
     """
 
     times: int
@@ -68,11 +68,14 @@ class Executions:
         verifier: Verifier,
         episodes: Episodes | None,
     ) -> list[Verdict]:
-        """Labels by majority.
+        """Label responses by majority.
 
         Args:
-            responses: greedy ones, final attempts with the earlier ones in them.
-            episodes: gives the feedback of earlier attempts again, if there are any.
+            responses: greedy responses, with the earlier attempts of episodes.
+            golds: their golds.
+            first: the verdicts of the first execution.
+            verifier: the verifier.
+            episodes: gives the feedback on earlier attempts again, if there are any.
         """
         rounds = [list(first)]
         for _ in range(self.times - 1):
@@ -88,7 +91,7 @@ class Executions:
         return labels
 
     def add(self, entry: Entry) -> None:
-        """Count an episode whose executions are stored."""
+        """Count an episode whose repeated executions are stored."""
         if entry.differing is None:
             return
         self.episodes += 1
@@ -96,7 +99,7 @@ class Executions:
             self._differing[key].append(entry.problem_id)
 
     def differing(self, problem_id: str) -> list[str]:
-        """The names of the facts in which an episode's executions differed."""
+        """List the facts in which an episode's executions differed."""
         return [key for key, problems in self._differing.items() if problem_id in problems]
 
     @property
@@ -107,7 +110,7 @@ class Executions:
         }
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest; problem ids sorted."""
+        """Return the facts for the manifest, with sorted problem ids."""
         return {
             "times": self.times,
             "episodes": self.episodes,
@@ -116,20 +119,20 @@ class Executions:
         }
 
     def warning(self) -> str:
-        """A sentence for people, empty if every execution repeated the first."""
+        """Return a warning, empty if every execution repeated the first."""
         changed = set(self.verdicts_differ) | set(self.feedback_differs)
         if not changed:
             return ""
         return (
             f"{len(changed)} of {self.episodes} greedy episodes did not repeat in {self.times} "
-            f"executions ({len(self.verdicts_differ)} got different verdicts, and the majority's "
-            f"label); first: {min(changed)}"
+            f"executions ({len(self.verdicts_differ)} got different verdicts, and are labelled by "
+            f"majority); first: {min(changed)}"
         )
 
     def _replay(
         self, responses: Sequence[Response], golds: Sequence[Gold], episodes: Episodes
     ) -> None:
-        """Asks for all feedback again, also for that which ended an episode before its limit."""
+        """Request all feedback again, also the missing feedback that ended an episode early."""
         seen: list[tuple[str, str, Gold, str | None]] = []
         for response, gold in zip(responses, golds, strict=True):
             problem = response.problem_id
@@ -145,16 +148,16 @@ class Executions:
 
 #: Problems read and written at a time.
 _BATCH = 1000
-#: Responses verified at a time, after which progress is told.
+#: Responses verified at a time, after which progress is reported.
 _JUDGED = 256
 
-#: Entries, and for each its responses' verdicts and answers.
+#: Responses by problem, and for each problem the verdicts and answers.
 Batch = tuple[list[Entry], list[list[VerdictAndAnswer]]]
 
 
 @contextlib.contextmanager
 def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
-    """Closes a verifier that has something to close (worker processes)."""
+    """Close a verifier at the end, if it has a ``close`` method (worker processes)."""
     try:
         yield verifier
     finally:
@@ -165,7 +168,7 @@ def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
 
 
 def description_of(verifier: Verifier) -> dict[str, Any]:
-    """What a verifier says of itself, for the manifest; most say nothing."""
+    """Return a verifier's description for the manifest; empty for most."""
     describe = getattr(verifier, "describe", None)
     if describe is None:
         return {}
@@ -186,15 +189,15 @@ def judge_entries(
     """Judge the responses whose verdicts are not stored yet.
 
     Args:
-        entries: the responses; a stored verdict stands, and is not judged again.
+        entries: the responses; stored verdicts are kept and not judged again.
         problems: the problem of each entry.
-        verifier: judges.
-        episodes: gives the feedback of earlier attempts again.
-        repeats: labels greedy responses and keeps account of it, of stored labels too.
-        progress: called with the responses that have a verdict so far.
+        verifier: the verifier.
+        episodes: gives the feedback on earlier attempts again.
+        repeats: labels greedy responses and counts them, also those with stored labels.
+        progress: called with the number of responses that have a verdict.
 
     Returns:
-        For each entry its responses' verdicts and answers.
+        The verdicts and answers of each entry's responses.
     """
     read_answers = answers_of(verifier)
     rows = [
@@ -251,16 +254,16 @@ def judged(
     repeats: Executions,
     progress: Callable[[int, int], None],
 ) -> Iterator[Batch]:
-    """Yield batches of entries, ordered by problem id, with their responses' verdicts and answers.
+    """Yield batches of responses, ordered by problem id, with their verdicts and answers.
 
     Args:
-        responses: those to the problems; stored verdicts stand.
-        problems: in any order.
+        responses: the responses to the problems; stored verdicts are kept.
+        problems: the problems, in any order.
         verifier: judges the other responses.
         episodes: see ``judge_entries``.
         repeats: see ``judge_entries``.
-        progress: called with the verdicts there are and those there will be, by the responses to
-            a problem so far.
+        progress: called with the number of verdicts so far and the expected total, extrapolated
+            from the responses per problem so far.
     """
     ordered, before = sorted(problems, key=lambda problem: problem.id), 0
     for start in range(0, len(ordered), _BATCH):
@@ -296,14 +299,20 @@ def write_responses(
     The table is described at ``run_directory/tables.py``.
 
     Args:
-        extra: further facts; its ``warnings`` come before those found here.
+        path: the table.
+        responses: the responses.
+        problems: the problems.
+        verifier: the verifier.
+        extra: further facts; its ``warnings`` come first.
+        episodes: the settings of episodes.
         executions: how often greedy responses are verified; the majority labels them.
-        judges: whether a verdict is the verifier's; where none is, ``judged_by`` is not told.
+        judges: whether the verdicts are the verifier's; otherwise ``judged_by`` is left out.
+        progress: see ``iterate_judged``.
 
     Returns:
-        Facts for the manifest, also kept in the file's own metadata: ``verdicts`` (count by
-        status), ``finish_reasons``, ``drawn`` (``samples`` and their ``tokens``), ``warnings``
-        (sentences), ``judged_by``, ``executions`` where there was more than one, and ``extra``.
+        Facts for the manifest, also kept in the file's metadata: ``verdicts`` (count by status),
+        ``finish_reasons``, ``drawn`` (``samples`` and their ``tokens``), ``warnings`` (sentences),
+        ``judged_by``, ``executions`` if there was more than one, and ``extra``.
     """
     reasons = Reasons()
     finishes: Counter[str] = Counter()
@@ -356,28 +365,28 @@ def write_responses(
 
 
 def tokens_of(response: Response) -> int:
-    """All tokens that were generated for a response, those of earlier attempts among them."""
+    """Count all tokens generated for a response, including earlier attempts."""
     return len(response.token_ids) + sum(len(a.token_ids) for a in response.attempts)
 
 
 def context_warning(beyond: Mapping[str, int]) -> str:
-    """A sentence if responses could not be generated for want of room.
+    """Warn of responses that were not generated because the context was too small.
 
     Args:
-        beyond: how many responses, by problem id.
+        beyond: the number of such responses by problem id.
     """
     if not beyond:
         return ""
     problems = "1 problem has" if len(beyond) == 1 else f"{len(beyond)} problems have"
     return (
         f"{problems} a prompt (or an episode's conversation) that does not fit the model's "
-        f"context beside the new tokens; responses not generated: {sum(beyond.values())}, counted "
+        f"context with the new tokens; responses not generated: {sum(beyond.values())}, counted "
         f"as not passed; first: {min(beyond)}"
     )
 
 
 def take_up(path: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """The facts of a table that an earlier command has written; its responses count as done."""
+    """Return the facts of an existing table, and report its responses as finished."""
     facts = read_facts(path)
     count = sum(facts["verdicts"].values())
     progress(count, count)

@@ -1,7 +1,7 @@
-"""The judge step: verdicts on stored responses, kept for every run that asks for the same ones.
+"""The judge step: verdicts on stored responses, kept for all runs with the same inputs.
 
-A file holds the verdicts on one file of responses, with the answers that were read. It is named
-after that file's hash and the problems' golds, in a group under a key of the verifier.
+A file contains the verdicts on one file of responses, with the answers that were read. Its name
+follows from that file's hash and the problems' golds; its group's key is the verifier's.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.parts import Head, Record, Responses, part_of, verdict_record
 from gapft_harness.stages.generation.sealing import Executions, judge_entries
 
-#: Raised when stored verdicts would be misread, or the same key would give others.
+#: Increases when stored verdicts could be misread, or the same key would give other verdicts.
 VERSION = 1
 
 
 def describe_verdicts(
     phase: Phase, responses: str, verifier: Mapping[str, Any], executions: int
 ) -> dict[str, Any]:
-    """Describe what verdicts depend on beside responses and golds.
+    """Describe the inputs of verdicts besides responses and golds.
 
     Args:
-        phase: whose responses are judged.
+        phase: the phase of the responses.
         responses: the key of the responses.
-        verifier: its description (``made_from.describe_verifier``).
+        verifier: the verifier's description (``made_from.describe_verifier``).
         executions: how often greedy responses are judged.
     """
     found: dict[str, Any] = {"responses": responses, "verifier": verifier}
@@ -48,7 +48,7 @@ def place_verdicts(
     Args:
         chunk: the problems, with the places of their responses.
         heads: the first lines of the files of responses.
-        verifier: its description (``made_from.describe_verifier``).
+        verifier: the verifier's description (``made_from.describe_verifier``).
         executions: how often greedy responses are judged.
     """
     golds = content_hash([problem.gold for problem in chunk.members])
@@ -66,10 +66,10 @@ class Judge:
     """Judges the responses of chunks and stores the verdicts.
 
     Attributes:
-        verifier: judges.
-        episodes: gives the feedback of earlier attempts again, where executions are repeated.
+        verifier: the verifier.
+        episodes: gives the feedback on earlier attempts again if executions are repeated.
         executions: how often greedy responses are judged; the majority labels them.
-        run: the run folder that they are judged for, as stored files name it.
+        run: the run directory that they are judged for, recorded in stored files.
     """
 
     verifier: Verifier
@@ -78,11 +78,11 @@ class Judge:
     run: str
 
     def complete(self, chunk: Chunk, responses: Responses) -> None:
-        """Judge and store what is missing of a chunk; its claim is held.
+        """Judge and store the missing phases of a chunk; its claim must be held.
 
         Args:
             chunk: the problems and the files of their verdicts.
-            responses: has those to the chunk's problems; a verdict in it stands.
+            responses: the responses to the chunk's problems; their stored verdicts are kept.
         """
         missing = chunk.missing()
         indices = {index for phase in missing for index in phase.indices}
@@ -114,13 +114,13 @@ def judge(
     step: Judge,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Judge the responses whose verdicts the store lacks, chunk by chunk.
+    """Judge the responses whose verdicts are not in the store, chunk by chunk.
 
     Args:
-        chunks: with the files of verdicts.
-        responses: those to the chunks' problems.
+        chunks: chunks with the files of verdicts.
+        responses: the responses to the chunks' problems.
         step: judges them.
-        progress: called with decodes judged, and decodes to be judged.
+        progress: called with the numbers of judged decodes and of all decodes to judge.
 
     Raises:
         UserError: the store cannot be written.

@@ -1,4 +1,4 @@
-"""What a verification found, and how its checks are run and worded."""
+"""Findings of a verification, and helpers that run its checks and describe differences."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Differences:
-    """What was verified, and what was not as it must be.
+    """The findings of a verification.
 
     Attributes:
-        checked: sentences; empty if nothing is there that could be verified.
-        differences: sentences, each on something that is not as it must be.
-        missing: what the run has not come to yet.
-        remark: a sentence on the differences as a whole, if there is something to say of them.
-        progress: called while verdicts are judged again.
-        tables: tables whose keys are those of what they record, each with the split of its
+        checked: sentences on what was verified; empty if nothing could be verified.
+        differences: a sentence for each difference.
+        missing: sentences on work that the run has not done yet.
+        remark: a sentence on the differences as a whole; may be empty.
+        progress: called while verdicts are recomputed.
+        tables: tables whose keys follow from the recorded contents, with the split of their
             problems.
-        adapters: the arms whose adapters' keys are.
+        adapters: the arms whose adapters' keys follow from the recorded contents.
     """
 
     checked: list[str] = field(default_factory=list)
@@ -39,12 +39,12 @@ class Differences:
     _judged: int = 0
 
     def count(self, verdicts: int) -> None:
-        """So many more verdicts were judged again."""
+        """Add to the number of recomputed verdicts and report progress."""
         self._judged += verdicts
         self.progress("verdicts", self._judged, 0)
 
     def gather(self, what: str, check: Callable[[], Iterable[str]]) -> None:
-        """Takes in a check's differences; one that breaks is a difference more, not the end."""
+        """Add a check's differences; a check that raises adds one more difference."""
 
         def take_in() -> None:
             for difference in check():
@@ -53,9 +53,9 @@ class Differences:
         self.attempt(what, take_in)
 
     def attempt(self, what: str, read: Callable[[], T]) -> T | None:
-        """What ``read`` gives; where it raises, that is a difference, and there is nothing.
+        """Return the result of ``read``; if it raises, record a difference and return None.
 
-        Whatever it raises: damaged files make their readers raise nearly anything.
+        All exceptions are caught: damaged files make their readers raise nearly anything.
         """
         try:
             return read()
@@ -70,24 +70,24 @@ def unequal(
     where: str,
     said: Mapping[str, Any],
     expected: dict[str, Any],
-    says: str = "computed again it is",
+    says: str = "recomputed:",
 ) -> Iterable[str]:
-    """Yield a sentence for each expected value that is not the one found.
+    """Yield a sentence for each expected value that differs from the recorded one.
 
     Args:
-        where: the file, as sentences begin.
-        said: what was found. It may say more than what is expected; a section within it may not.
-        expected: what was computed again, by key.
-        says: what stands between the value found and the one expected.
+        where: the file, the start of each sentence.
+        said: the recorded values. They may have more keys than expected; sections in them may not.
+        expected: the recomputed values, by key.
+        says: the words between the recorded and the expected value.
     """
     for key, value in expected.items():
         if key not in said:
-            yield f"{where}: does not say {key}, so it cannot be verified"
+            yield f"{where}: {key} is missing, so it cannot be verified"
         elif said[key] != value:
             if isinstance(value, dict) and isinstance(said[key], dict):
                 yield from unequal(f"{where}, {key}", said[key], value, says)
                 for more in sorted(said[key].keys() - value.keys()):
-                    yield f"{where}, {key}: says {more}, which nothing here accounts for"
+                    yield f"{where}, {key}: unexpected entry {more}"
             else:
                 yield f"{where}: {key} is {_short(said[key])}, {says} {_short(value)}"
 
@@ -95,15 +95,15 @@ def unequal(
 def unequal_ids(
     where: str, ids: Iterable[str], other: str, expected: Iterable[str]
 ) -> Iterable[str]:
-    """Yields a sentence if a table holds other problems than another, or in another order."""
+    """Yield a sentence if a table has other problems than another, or in a different order."""
     here, there = list(ids), list(expected)
     if here == there:
         return
     pairs = zip([*here, "the end"], [*there, "the end"], strict=False)
     a, b = next((a, b) for a, b in pairs if a != b)
     yield (
-        f"{where}: holds other problems than {other}: {len(here)} and {len(there)}, the first that "
-        f"differ are {a} and {b}"
+        f"{where}: has other problems than {other}: {len(here)} and {len(there)}; the first "
+        f"difference is {a} and {b}"
     )
 
 

@@ -1,9 +1,9 @@
-"""No problem of one split in another: by id, by content, and by prompt.
+"""Check that splits are disjoint: by id, by content, and by prompt.
 
-The audit tells what was learned only if none of its problems was trained on (Section 4.1: "an audit
-set disjoint from the pool"). Two problems are one if their ids are the same, if the content hashes
-in their ids are, or if their prompts are, white space at the ends apart. A prompt that differs in
-case or in white space within makes another problem; such pairs are counted and told.
+The audit measures what was learned only if none of its problems was trained on (Section 4.1: "an
+audit set disjoint from the pool"). Two problems are the same if their ids are equal, if the content
+hashes in their ids are, or if their prompts are, except for white space at the ends. Prompts that
+differ in case or in inner white space are different problems; such pairs are counted in a warning.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.tables import read_prompts
 
-#: A problem's id, and the text by which it is compared: its prompt without few-shot examples.
+#: A problem's id and the text it is compared by: its prompt without few-shot examples.
 Keyed = tuple[str, str]
 
-#: What to do about a problem that is in a further audit.
+#: The remedy for a problem that is in a further audit.
 ADVICE_FURTHER = (
-    "take them out of the data of either task, or give another task to audit (data.drop_shared is "
-    "about the run's own audit)"
+    "remove them from the data of either task, or use another task for the audit "
+    "(data.drop_shared applies only to the run's own audit)"
 )
 
-#: What to do about a problem of two splits, by the split that is to lose it.
+#: The remedy for a problem in two splits, by the split that should lose it.
 ADVICE = {
-    "pool": "take them out of the data, or have them left out of the pool (data.drop_shared=true)",
+    "pool": "remove them from the data, or from the pool (data.drop_shared=true)",
     "calibration": (
-        "take them out of the data, or name other calibration problems (key "
+        "remove them from the data, or choose other calibration problems (key "
         "'experiments.scaling.calibration')"
     ),
 }
 
 
 def keyed(problems: Iterable[Problem]) -> list[Keyed]:
-    """Problems by their prompts."""
+    """Return problems with their prompts as text."""
     return [(problem.id, problem.prompt) for problem in problems]
 
 
 class Known:
-    """The problems of a split, to be found again in another."""
+    """Index of the problems of a split, to find them in another split."""
 
     def __init__(self, problems: Iterable[Keyed]) -> None:
-        """Takes them in; of those that repeat each other the first is named."""
+        """Build the index; of problems that repeat each other the first is named."""
         self._by_mark: dict[str, str] = {}
         for problem in problems:
             for mark in _marks(problem):
                 self._by_mark.setdefault(mark, problem[0])
 
     def find(self, problem: Keyed) -> str | None:
-        """The id of the problem here that is the same; None if there is none."""
+        """Return the id of the indexed problem that is the same; None if there is none."""
         found = (self._by_mark.get(mark) for mark in _marks(problem))
         return next((name for name in found if name is not None), None)
 
     def shared(self, problems: Iterable[Keyed]) -> list[Keyed]:
-        """The ids of problems that are here too, by id, each with the id it has here."""
+        """List the ids of problems that are also indexed, each with its id in the index."""
         pairs = ((problem[0], self.find(problem)) for problem in sorted(problems))
         return [(name, here) for name, here in pairs if here is not None]
 
@@ -66,13 +66,17 @@ class Known:
 def require_disjoint(
     problems: Iterable[Keyed], others: Iterable[Keyed], split: str, other: str, task: str
 ) -> None:
-    """Stops if a problem of one split is also in another.
+    """Require that no problem of one split is in another.
 
     Args:
+        problems: the problems of the split.
+        others: the problems of the other split.
         split: the split's name, ``pool`` or ``calibration``.
+        other: the other split's name.
+        task: the task's name.
 
     Raises:
-        UserError: one is; the message counts them and names the first pair.
+        UserError: a problem is in both; the message has the count and the first pair.
     """
     problems = list(problems)
     if shared := Known(others).shared(problems):
@@ -85,11 +89,11 @@ def require_disjoint(
 
 
 def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
-    """Holds the sealed splits of a run apart.
+    """Require that the sealed splits of a run are disjoint.
 
     Returns:
-        Sentences with counts: on pool problems that are nearly an audit problem, and on those that
-        are one and kept (``data.keep_shared``).
+        Warnings with counts: of pool problems that nearly equal an audit problem, and of those
+        that equal one and are kept (``data.keep_shared``).
 
     Raises:
         UserError: a problem of one split is also in another.
@@ -112,32 +116,32 @@ def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
 
 
 def overlap(pool: Sequence[Keyed], audit: Sequence[Keyed]) -> str:
-    """How many problems of pool and audit are the same, where they are kept; empty: none are."""
+    """Warn of problems that are in both pool and audit and are kept; empty if there are none."""
     of_pool, of_audit = len(Known(audit).shared(pool)), len(Known(pool).shared(audit))
     if not of_pool:
         return ""
     return (
         f"{of_pool} of {len(pool)} pool problems are also in the audit, where they are {of_audit} "
         f"of {len(audit)} problems; they are kept (data.keep_shared), so conditions may be audited "
-        "on what they were trained on"
+        "on problems that they were trained on"
     )
 
 
 def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:
-    """A sentence on pool problems that differ from an audit one in case or white space alone."""
+    """Warn of pool problems that differ from an audit problem only in case or white space."""
     known = {_plain(text): name for name, text in audit}
     pairs = [(name, known[_plain(text)]) for name, text in sorted(pool) if _plain(text) in known]
     if not pairs:
         return ""
     some = "1 pool problem differs" if len(pairs) == 1 else f"{len(pairs)} pool problems differ"
     return (
-        f"{some} from an audit problem in case or white space alone, first: {pairs[0][0]} (there "
-        f"{pairs[0][1]}); kept as problems of their own"
+        f"{some} from an audit problem only in case or white space, first: {pairs[0][0]} (there "
+        f"{pairs[0][1]}); kept as separate problems"
     )
 
 
 def _marks(problem: Keyed) -> tuple[str, ...]:
-    """What makes two problems the same: the id, the content hash in it, and the prompt."""
+    """Return the marks that identify a problem: its id, the content hash in it, its prompt."""
     name, text = problem
     digest = content_digest(name)
     return (f"id {name}", f"prompt {text.strip()}", *([f"hash {digest}"] if digest else []))

@@ -1,8 +1,8 @@
-"""What a run rests on: its task, data, plugins and model, as search found them (``rests_on``).
+"""The inputs of a run: its task, data, plugins and model at the time of the search.
 
-The manifest's section ``rests_on`` holds it from the first search on. Every command compares it
-with what is there now, files first: only where a file changed is the task read again, to say what
-of it is another. Jobs compare what they have loaded.
+The manifest's section ``rests_on`` records them from the first search on. Every command compares
+them with the present inputs, files first: only if a file changed is the task read again, to
+describe the difference. Jobs compare the inputs that they have loaded.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
 
 
-#: The section of the manifest.
+#: The section of the manifest with the inputs.
 SECTION: Final = "rests_on"
 
-#: Sections of it that say what the task and its data are, wherever they lie.
+#: Its sections on the content of task and data, independent of where their files are.
 _CONTENT = ("task", "code", "data", "plugins")
 
-#: Where further audits' tasks are told: by name ``task`` and ``code``.
+#: The section on the tasks of further audits: ``task`` and ``code`` by name.
 AUDITS = "audits"
 
-#: What the environment says of where data are.
+#: The environment variable with the folder of data.
 _PLACES = "GAPFT_DATA_DIR"
 
 
 def content(
     task: LoadedTask, opened: Iterable[str], splits: Mapping[str, Sequence[Problem]]
 ) -> dict[str, Any]:
-    """The task and the splits that were read, as values and hashes, equal on every machine."""
+    """Return the task and the splits that were read as values and hashes, equal on all machines."""
     _, code = task.files(opened)
     return {
         "task": {"version": task.version, **task.config()},
@@ -60,7 +60,7 @@ def content(
 
 
 def places(task: LoadedTask, opened: Iterable[str], include_paths: Sequence[str]) -> dict[str, Any]:
-    """Where the task and its data were found here: the files with their states."""
+    """Return where the task and its data were found on this machine: files with their states."""
     files, code = task.files(opened)
     return {
         "files": file_states([*files, *code.values()]),
@@ -70,7 +70,7 @@ def places(task: LoadedTask, opened: Iterable[str], include_paths: Sequence[str]
 
 
 def searched_in(run_path: Path) -> list[str]:
-    """The folders with task YAML that a run's search was given, those that are still there."""
+    """List the folders with task YAML that a run's search was given, if they still exist."""
     if not (run_path / layout.MANIFEST).exists():
         return []
     recorded = read_manifest(run_path).get(SECTION) or {}
@@ -78,7 +78,7 @@ def searched_in(run_path: Path) -> list[str]:
 
 
 def elsewhere(recorded: Mapping[str, Any], include_paths: Sequence[str]) -> bool:
-    """Whether a command looks for the task or its data in other places than those recorded."""
+    """Return whether a command looks for the task or data elsewhere than recorded."""
     given = _resolved(include_paths)
     data = os.environ.get(_PLACES)
     return bool(
@@ -88,7 +88,7 @@ def elsewhere(recorded: Mapping[str, Any], include_paths: Sequence[str]) -> bool
 
 
 def named(recipe: Recipe, task: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The plugins' parts that a search rests on, by kind and name."""
+    """List the plugin components that a search depends on, by kind and name."""
     return [
         ("verifier", task["verifier"]),
         ("response rule", task["keep"]),
@@ -97,20 +97,20 @@ def named(recipe: Recipe, task: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def codes(plugins: Plugins, names: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The hashes of the files of plugins' parts that are not bundled, by kind and name."""
+    """Return the hashes of the files of components that are not bundled, by kind and name."""
     found = {f"{kind} {name}": plugins.code(kind, name) for kind, name in names}
     return {key: code for key, code in found.items() if code}
 
 
 def record_plugins(manifest: Manifest, plugins: Plugins, names: Iterable[tuple[str, str]]) -> None:
-    """Adds plugins' parts that a stage takes to what the run rests on; those there already stay."""
+    """Add a stage's plugin components to the run's inputs; recorded ones stay."""
     if SECTION in manifest:
         kept = manifest[SECTION]["plugins"]
         manifest[SECTION]["plugins"] = {**codes(plugins, names), **kept}
 
 
 def has_adapters(run: RunDirectory, trainer: str) -> bool:
-    """Whether anything was trained in a run by a trainer, as far as the recipe tells by whom."""
+    """Return whether a run has adapters of a trainer, as far as the recipe tells."""
     folder, recipe = run.path / layout.ADAPTERS, run.recipe
     arms = map(layout.arm_of, (path.name for path in folder.iterdir())) if folder.is_dir() else ()
     return any(
@@ -122,7 +122,7 @@ def has_adapters(run: RunDirectory, trainer: str) -> bool:
 
 
 def record_trainers(manifest: Manifest, plugins: Plugins, run: RunDirectory) -> None:
-    """Adds the trainers; each takes the place of an earlier one that no adapter is of."""
+    """Record the trainers; replace the recorded code of a trainer that has no adapters."""
     for trainer in run.recipe.trainers():
         names = [("trainer", trainer)]
         record_plugins(manifest, plugins, names)
@@ -131,7 +131,7 @@ def record_trainers(manifest: Manifest, plugins: Plugins, run: RunDirectory) -> 
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Sentences on what is recorded and is another now; what either does not say is left out."""
+    """Describe inputs whose value changed; ignore keys that are missing on either side."""
     lines: list[str] = []
     for section in _CONTENT:
         a, b = before.get(section), now.get(section)
@@ -166,7 +166,9 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def bound(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
-    """What a run rests on by now: until a response was judged, verifiers and rules may be mended.
+    """Return the inputs that must not change any more.
+
+    Until a response was judged, verifiers and response rules may be corrected.
 
     Raises:
         UserError: the section is damaged.
@@ -185,7 +187,7 @@ def bound(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
 
 
 def _judged(run: RunDirectory, recorded: Mapping[str, Any]) -> bool:
-    """Whether there are verdicts, or responses that were asked for because of one."""
+    """Return whether there are verdicts, or responses that were requested because of one."""
     gap = (recorded.get("task", {}).get("metadata") or {}).get("gapft") or {}
     attempts = run.recipe.episode.attempts or (gap.get("episode") or {}).get("attempts", 1)
     early = run.recipe.search.stop != "never" or attempts > 1
@@ -193,34 +195,35 @@ def _judged(run: RunDirectory, recorded: Mapping[str, Any]) -> bool:
 
 
 def require_same(run: RunDirectory, now: Mapping[str, Any]) -> None:
-    """Stops if what is loaded is not what the run rests on.
+    """Require that the loaded inputs are those of the run.
 
     Args:
-        now: sections of ``rests_on`` as they are now; others are not compared.
+        run: the run.
+        now: present sections of the inputs; missing ones are not compared.
 
     Raises:
-        UserError: something is another; the message names it.
+        InputsChanged: an input changed; the message names it.
     """
     if lines := differing(bound(run, run.manifest()), now):
         raise changed(run.path, lines)
 
 
 class Changed(UserError):
-    """A run rests on something which is another now.
+    """Inputs of a run changed since its search.
 
     Attributes:
-        lines: what, a sentence each.
+        lines: a sentence for each change.
     """
 
     lines: tuple[str, ...] = ()
 
 
 def changed(where: str | Path, lines: Sequence[str]) -> Changed:
-    """The error of a run that rests on something which is another now."""
+    """Build the error for a run whose inputs changed."""
     told = "\n".join(f"  {line}" for line in lines)
     error = Changed(
-        f"{where}: what the run rests on was changed since it was searched:\n{told}\n"
-        "restore it, and the same command goes on; or start a new run directory"
+        f"{where}: inputs of the run changed since its search:\n{told}\n"
+        "restore them and run the same command again, or start a new run directory"
     )
     error.lines = tuple(lines)
     return error
@@ -282,10 +285,10 @@ class _Sections(BaseModel):
 
 
 def require_shape(manifest: Manifest, where: Path) -> None:
-    """Holds a manifest's section to its shape.
+    """Check the structure of the manifest's section of inputs.
 
     Raises:
-        UserError: it has another; the message names the key.
+        UserError: the structure is wrong; the message names the key.
     """
     try:
         _Sections.model_validate(manifest)
@@ -299,7 +302,7 @@ def require_shape(manifest: Manifest, where: Path) -> None:
 
 
 def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> dict[str, Any]:
-    """What a run rests on, with what one of its further audits rests on."""
+    """Merge the inputs of a further audit into the inputs of the run."""
     joined = {
         key: {**rests.get(key, {}), **more[key]}
         for key in ("data", "plugins", "files")
@@ -312,7 +315,7 @@ def together(rests: Mapping[str, Any], more: Mapping[str, Any], audit: str) -> d
 def with_audits(
     recorded: Mapping[str, Any], now: Mapping[str, Any], splits: Iterable[str]
 ) -> dict[str, Any]:
-    """What is recorded, and what of further audits and other splits came to the run since."""
+    """Return the recorded inputs with those of splits that are new in the run."""
     new = {split for split in splits if split not in recorded.get("data", {})}
     audits = {name for name in map(layout.further, new) if name}
     joined: dict[str, dict[str, Any]] = {
@@ -324,20 +327,20 @@ def with_audits(
     return {**recorded, **more}
 
 
-#: Bytes up to which a file is always hashed: a tenth of a second.
+#: Files up to this many bytes are always hashed (about 0.1 s).
 _ALWAYS_HASHED = 64 << 20
 
 
 def file_states(files: Iterable[Path]) -> dict[str, list[Any]]:
-    """The states of files by their paths; those that are gone are left out."""
+    """Return the states of files by path; missing files are left out."""
     return {str(file): _state(file) for file in sorted(set(files)) if file.is_file()}
 
 
 def compare_files(recorded: Mapping[str, list[Any]]) -> tuple[list[str], list[str]]:
-    """Compares files with their recorded states.
+    """Compare files with their recorded states.
 
     Returns:
-        The paths of those that changed, and of those that are not here.
+        The paths of changed files, and of missing ones.
     """
     changed, absent = [], []
     for name, state in recorded.items():
@@ -362,7 +365,7 @@ def _holds(file: Path, state: list[Any]) -> bool:
 
 
 def model_state(recipe: Recipe) -> dict[str, Any] | None:
-    """The states of a model's files; None where it is neither a folder nor in the hub's cache."""
+    """Return the states of a model's files; None if it is not a folder or in the hub's cache."""
     folder = _folder(recipe)
     if folder is None:
         return None
@@ -378,19 +381,20 @@ def model_state(recipe: Recipe) -> dict[str, Any] | None:
 def model_changes(
     recipe: Recipe, recorded: Mapping[str, Any], source: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """Compares a model with what it was.
+    """Compare a model with its recorded state.
 
     Args:
-        recorded: what ``model_state`` gave at search.
-        source: what the manifest says of the model that generated.
+        recipe: the recipe.
+        recorded: the result of ``model_state`` at search.
+        source: the manifest's description of the model that generated.
 
     Returns:
-        Sentences on what is another now, and on what could not be checked.
+        Sentences on changes, and on what could not be checked.
     """
     now, folder = model_state(recipe), _folder(recipe)
     if now is None or folder is None:
         name = recipe.model.args["pretrained"]
-        return [], [f"not checked, for it is not here: the model {name}"]
+        return [], [f"not checked, because it is not on this machine: the model {name}"]
     before, after = recorded["files"], now["files"]
     commits = source.get("revision"), hub_commit(model_args(recipe))
     lines = []
@@ -405,15 +409,15 @@ def model_changes(
     known = source.get("weights_sha256")
     if recorded["weights"] == now["weights"]:
         return lines, []
-    if known is None:  # a server's, or one that nothing was generated with yet
+    if known is None:  # of a server, or nothing was generated yet
         then, here = (
             {name: size for name, (size, _) in of["weights"].items()} for of in (recorded, now)
         )
         if then != here:
-            return [*lines, f"model, {folder}: other weight files"], []
+            return [*lines, f"model, {folder}: different weight files"], []
         return lines, [
-            f"not checked: the weights in {folder}; they were written again since, their sizes are "
-            "the same, and no hash of them was recorded"
+            f"not checked: the weights in {folder}; they were written again, with the same sizes, "
+            "and no hash of them was recorded"
         ]
     found = Digests().of_weights(folder)
     if found != known:
@@ -425,26 +429,26 @@ def _folder(recipe: Recipe) -> Path | None:
     arguments = model_args(recipe)
     try:
         folder = weights_folder(arguments)
-    except (OSError, ValueError):  # the hub's client: not in its cache, or no name of the hub
+    except (OSError, ValueError):  # the hub's client: not in its cache, or not a name on the hub
         return None
     return folder if folder.is_dir() else None
 
 
-#: Reads the task and its data and gives all of ``rests_on``; takes folders with task YAML.
+#: Reads the task and data from folders with task YAML, and returns all inputs.
 Read = Callable[[Sequence[str]], dict[str, Any]]
 
-#: Files that a sentence names.
+#: Maximum number of files that a message names.
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What holding a command to its run came to.
+    """The result of comparing a run's inputs with the present ones.
 
     Attributes:
-        again: what to record of the places of task and data, where they were read again.
-        compared: names of what is as it was, all of it.
-        unchecked: sentences on what could not be checked here.
+        again: the new places of task and data, if they were read again.
+        compared: names of the inputs that were compared and are unchanged.
+        unchecked: sentences on inputs that could not be checked on this machine.
     """
 
     again: dict[str, Any] | None
@@ -459,14 +463,17 @@ def hold(
     include_paths: Sequence[str],
     read: Read,
 ) -> Held:
-    """Compares what a run rests on with what is there now.
+    """Compare a run's recorded inputs with the present ones.
 
     Args:
-        include_paths: folders with task YAML that the command was given; none: those of the search.
-        read: called if a file of the task or its data changed, or if they are looked for elsewhere.
+        run: the run.
+        manifest: its manifest.
+        plugins: the loaded plugins.
+        include_paths: folders with task YAML given to the command; empty for those of the search.
+        read: called if a file of the task or its data changed, or if their places changed.
 
     Raises:
-        UserError: something was changed; the message names it.
+        InputsChanged: an input changed; the message names it.
     """
     recorded = bound(run, manifest)
     subsets, alike, without = changed_subsets(run, manifest["files"])
@@ -481,14 +488,14 @@ def hold(
     if files or moved:
         try:
             now = read(include_paths or searched_in(run.path))
-            lines += differing(recorded, {**now, "plugins": None})  # those are compared above
+            lines += differing(recorded, {**now, "plugins": None})  # plugins are compared above
         except UserError as error:
             if files:
-                lines.append(f"{_list(files)}: changed, and now: {error}")
+                lines.append(f"{_list(files)}: changed, and cannot be read now: {error}")
             elif include_paths or not absent:
                 raise
     if absent and now is None:
-        unchecked.append(f"not checked, for it is not here: {_list(absent)}")
+        unchecked.append(f"not checked, because it is not on this machine: {_list(absent)}")
     compared = ["task and data"] if now else []
     if recorded.get("files") and not absent and now is None:
         compared.append("the files of task and data")
@@ -507,21 +514,23 @@ def hold(
 def _plugins(
     run: RunDirectory, recorded: dict[str, Any], plugins: Plugins
 ) -> tuple[list[str], list[str], list[str]]:
-    """What of the recorded plugins' parts is another, which are loaded, and which are not."""
+    """Compare recorded plugin components with the loaded ones: changed, present, missing."""
     before = recorded.get("plugins", {})
     names = [tuple(key.rsplit(" ", 1)) for key in before]
     used = [(kind, name) for kind, name in names if _matters(run, kind, name)]
     now = codes(plugins, used)
     missing = [f"{kind} {name}" for kind, name in used if plugins.code(kind, name) is None]
-    unchecked = [f"not checked, for its plugin was not given (--plugin): {key}" for key in missing]
+    unchecked = [
+        f"not checked, because its plugin is not loaded (--plugin): {key}" for key in missing
+    ]
     return differing({"plugins": before}, {"plugins": now}), [*now], unchecked
 
 
 def _matters(run: RunDirectory, kind: str, name: str) -> bool:
-    """Whether anything that the run has or will have rests on a recorded part."""
+    """Return whether any present or future work of the run depends on a recorded component."""
     if kind == "selector":
         return name in run.recipe.selectors()
-    if kind == "trainer":  # where the adapters were taken away, others may be trained
+    if kind == "trainer":  # after its adapters were removed, its code may change
         return name in run.recipe.trainers() and has_adapters(run, name)
     return True
 

@@ -1,6 +1,6 @@
-"""Named subsets of an audit: which of its problems each has, sealed as ``audit/NAME/items.json``.
+"""Named subsets of an audit's problems, sealed as ``audit/NAME/items.json``.
 
-Nothing is decoded for a subset: the decisions on its audit are scored on these problems alone.
+Nothing is decoded for a subset: the decisions on its audit are scored on its problems alone.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.run_directory.tables import read_items, write_items
 from gapft_harness.stages.integrity.differences import Differences, unequal_ids
 
-#: Ids that a message names.
+#: Maximum number of ids that a message names.
 _NAMED = 5
 
 
 def items_of(
     name: str, audit: str, items: str | Sequence[str], known: Collection[str]
 ) -> list[str]:
-    """The ids of a subset's problems, ascending.
+    """Return the ids of a subset's problems in ascending order.
 
     Raises:
-        UserError: the file cannot be read or names an id twice, or ids are none of the audit's;
-            the message names them with their lines.
+        UserError: the file cannot be read or repeats an id, or ids are not in the audit; the
+            message names them with their lines.
     """
     key = f"key 'audits.{name}.items'"
     placed = _read(items, key)
@@ -43,25 +43,25 @@ def items_of(
         told = ", ".join(f"{item!r}{place}" for place, item in missing[:_NAMED])
         more = f" and {len(missing) - _NAMED} more" if missing[_NAMED:] else ""
         raise UserError(
-            f"{source}: {len(missing)} of {len(placed)} ids are no problem of {words(audit)}, "
-            f"which has {len(known)}: {told}{more}; expected ids as its problems.parquet and the "
-            f"report's tables/problems.csv have them; {_nearest(missing[0][1], known)}"
+            f"{source}: {len(missing)} of {len(placed)} ids are not problems of {words(audit)}, "
+            f"which has {len(known)}: {told}{more}; expected ids as in its problems.parquet and "
+            f"the report's tables/problems.csv; {_nearest(missing[0][1], known)}"
         )
     return sorted(placed)
 
 
 def words(audit: str) -> str:
-    """An audit in words."""
+    """Return the words for an audit."""
     return "the audit" if audit == "audit" else f"the audit {audit}"
 
 
 def split_of(audit: str) -> str:
-    """An audit's split, by what a subset says that it is of."""
+    """Return an audit's split, from the name in a subset's ``of``."""
     return layout.audit("" if audit == "audit" else audit)
 
 
 def _read(items: str | Sequence[str], key: str) -> dict[str, str]:
-    """Ids, each with the words that say where it stands; those of a list need none."""
+    """Read ids with the text that gives their line; ids of a list have none."""
     if not isinstance(items, str):
         return dict.fromkeys(items, "")
     found: dict[str, str] = {}
@@ -70,23 +70,23 @@ def _read(items: str | Sequence[str], key: str) -> dict[str, str]:
             continue
         if item in found:
             where = found[item].strip(" ()")
-            raise UserError(f"{key}: {items}, line {number}: {item!r} stands on {where} already")
+            raise UserError(f"{key}: {items}, line {number}: {item!r} is already on {where}")
         found[item] = f" (line {number})"
     if not found:
-        raise UserError(f"{key}: {items}: names no problem; expected one id a line")
+        raise UserError(f"{key}: {items}: has no ids; expected one id on each line")
     return found
 
 
 def _nearest(item: str, known: Collection[str]) -> str:
     told = did_you_mean(item, known)
-    return told.partition("known: ")[0].strip() or f"one of them is {min(known)!r}"
+    return told.partition("known: ")[0].strip() or f"one of its ids is {min(known)!r}"
 
 
 def check_items(recipe: Recipe, ids: Mapping[str, Iterable[str]]) -> None:
-    """Finds every subset's problems in its audit, before anything is generated.
+    """Check that every subset's ids are in its audit, before anything is generated.
 
     Raises:
-        UserError: as ``items_of``.
+        UserError: as ``resolve_items``.
     """
     for name, choice in recipe.subsets.items():
         if choice.of is not None and choice.items is not None:
@@ -94,7 +94,7 @@ def check_items(recipe: Recipe, ids: Mapping[str, Iterable[str]]) -> None:
 
 
 def told(choice: AuditChoice) -> str:
-    """A subset in words, for the dry run: how many problems, where that can be read here."""
+    """Describe a subset for the dry run, with its number of problems if that can be read."""
     of = words(str(choice.of))
     if choice.items is None:
         return f"the problems of {of} that are also in the audit of {choice.task}"
@@ -106,7 +106,7 @@ def told(choice: AuditChoice) -> str:
 
 
 def unsealed(run: RunDirectory) -> Iterator[tuple[str, AuditChoice]]:
-    """Yields the subsets that are not sealed yet, and whose audit is searched."""
+    """Yield the subsets that are not sealed yet and whose audit is searched."""
     files = run.manifest()["files"]
     for name, choice in run.recipe.subsets.items():
         there = layout.items(layout.audit(name)) in files
@@ -115,10 +115,10 @@ def unsealed(run: RunDirectory) -> Iterator[tuple[str, AuditChoice]]:
 
 
 def seal_subsets(run: RunDirectory) -> None:
-    """Seals every subset whose problems are given by ids, once its audit is searched.
+    """Seal every subset given by ids whose audit is searched.
 
     Raises:
-        UserError: as ``items_of``.
+        UserError: as ``resolve_items``.
     """
     for name, choice in [*unsealed(run)]:
         if choice.of is not None and choice.items is not None:
@@ -131,14 +131,15 @@ def seal_subsets(run: RunDirectory) -> None:
 def changed_subsets(
     run: RunDirectory, files: Mapping[str, str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Compares what the recipe says of sealed subsets with what was sealed.
+    """Compare the recipe's settings of sealed subsets with what was sealed.
 
     Args:
-        files: the manifest's; a subset whose file was changed is not compared, others say so.
+        run: the run.
+        files: the manifest's files; a subset whose file changed is not compared here, since other
+            checks report it.
 
     Returns:
-        Sentences on what is another now; names of the subsets that are as they were; sentences
-        on what could not be compared.
+        Sentences on changes; names of unchanged subsets; sentences on what could not be compared.
     """
     lines: list[str] = []
     alike: list[str] = []
@@ -151,7 +152,9 @@ def changed_subsets(
         of, sealed, task = read_items(path)
         found = [*_renamed(name, choice, of, task)]
         if isinstance(choice.items, str) and not Path(choice.items).exists():
-            unchecked.append(f"not checked, for it is not here: {choice.items} (audits.{name})")
+            unchecked.append(
+                f"not checked, because it is not on this machine: {choice.items} (audits.{name})"
+            )
             lines += found
             continue
         found += _other_ids(name, choice, sealed)
@@ -161,15 +164,15 @@ def changed_subsets(
 
 
 def _renamed(name: str, choice: AuditChoice, audit: str, task: str | None) -> Iterator[str]:
-    """Sentences on a subset that is of another audit, or chosen by another task, than sealed."""
+    """Describe a subset whose audit or task differs from the sealed one."""
     for part, given, then in (("of", choice.of, audit), ("task", choice.task, task)):
         if given != then:
             change = describe_change(f"audits.{name}.{part}", then, given)
-            yield f"{change}; another audit takes another name"
+            yield f"{change}; give a subset of another audit another name"
 
 
 def _other_ids(name: str, choice: AuditChoice, sealed: Sequence[str]) -> Iterator[str]:
-    """Sentences on a subset whose ids are others than it was sealed with."""
+    """Describe a subset whose ids differ from the sealed ones."""
     key = f"audits.{name}"
     if choice.items is None:
         return
@@ -179,25 +182,28 @@ def _other_ids(name: str, choice: AuditChoice, sealed: Sequence[str]) -> Iterato
         yield str(error)
         return
     source = f", {choice.items}" if isinstance(choice.items, str) else ""
-    for what, ids in (("added", {*now} - {*sealed}), ("taken away", {*sealed} - {*now})):
+    for what, ids in (("added", {*now} - {*sealed}), ("removed", {*sealed} - {*now})):
         if ids:
             more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
             yield (
                 f"{key}.items{source}: {len(ids)} id{'s' * (len(ids) > 1)} {what}: "
-                f"{', '.join(map(repr, sorted(ids)[:_NAMED]))}{more}; another subset of the audit "
-                "takes another name"
+                f"{', '.join(map(repr, sorted(ids)[:_NAMED]))}{more}; give another subset of the "
+                "audit another name"
             )
 
 
 def check_subsets(
     run: RunDirectory, manifest: Manifest, match: Callable[[str], list[str]], findings: Differences
 ) -> None:
-    """For ``gapft verify``: every sealed subset holds problems of its audit, each once.
+    """Verify that every sealed subset has problems of its audit, each once.
 
-    One that another task chooses is matched again, where that task's data are here.
+    A subset that a task defines is matched again if that task's data are on this machine.
 
     Args:
-        match: the ids of a subset that another task chooses, by its name.
+        run: the run.
+        manifest: its manifest.
+        match: returns the ids of a subset that a task defines, by the subset's name.
+        findings: the verification's findings.
     """
     places = {file: layout.read(file) for file in manifest["files"]}
     subsets = [file for file, place in places.items() if place and place.kind == layout.ITEMS]
@@ -211,7 +217,7 @@ def check_subsets(
     if subsets:
         findings.checked.append(
             f"{len(subsets)} named subset{'s' * (len(subsets) > 1)} of problems of an audit, each "
-            "once"
+            "problem once"
         )
 
 
@@ -221,15 +227,13 @@ def _match_again(
     task, file = run.recipe.audits[name].task, layout.items(layout.audit(name))
     try:
         ids = match(name)
-    except Exception as error:  # a task's own code and its data's readers raise nearly anything
+    except Exception as error:  # a task's code and the readers of its data raise nearly anything
         words = " ".join(str(error).split())
-        findings.checked.append(
-            f"not matched again: {file}, for task {task} cannot be read ({words})"
-        )
+        findings.checked.append(f"not matched again: {file}: task {task} cannot be read ({words})")
         return
 
     def compare() -> Iterable[str]:
-        shared = f"the problems that the audit of task {task} has too"
+        shared = f"the problems shared with the audit of task {task}"
         return unequal_ids(file, read_items(run.path / file)[1], shared, sorted(ids))
 
     before = len(findings.differences)

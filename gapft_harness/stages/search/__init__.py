@@ -1,1 +1,1 @@
-"""Search: one greedy decode and K samples of every problem, and the states they give."""
+"""Search: one greedy decode and K samples of every problem, and the resulting states."""

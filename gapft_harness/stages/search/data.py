@@ -1,4 +1,4 @@
-"""Reading the task and its data: all splits at once, to check them, and one to search it."""
+"""Read the task and its data: all splits, to check them, or one, to search it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,19 @@ def check_data(
     only: Sequence[Split] | None = None,
     trains: bool = False,
 ) -> dict[str, Any]:
-    """Reads all splits of a run before any is searched, and holds them apart.
+    """Read and check all splits of a run before any is searched, as a job.
 
     Args:
-        only: read these of the splits, where the run has no others.
-        trains: whether the run trains on what is searched: then the pool must be one that its
-            conditions can be trained on.
+        run_path: the run directory.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML.
+        progress: called at the start and at the end.
+        recipe: the recipe, if it is not yet on disk.
+        only: the splits to read, if the run has no others.
+        trains: whether the run trains on the pool; then its conditions must be trainable on it.
 
     Returns:
-        What the run rests on (``stages/integrity``), but for its model.
+        The inputs of the run (``stages/integrity``), without its model.
 
     Raises:
         UserError: as ``check_splits`` and ``check_trainable``.
@@ -63,15 +67,15 @@ def check_splits(
     include_paths: Sequence[str],
     only: Sequence[Split] | None = None,
 ) -> tuple[dict[Split, ReadSplit], dict[str, Any], dict[str, Any]]:
-    """Reads all splits that a recipe searches, or some, and checks every gold answer.
+    """Read all or some of the splits of a recipe, and check every gold answer.
 
     Returns:
-        The splits; the task's facts; what it rests on (``stages/integrity``), but for its model.
+        The splits; the task's facts; the inputs (``stages/integrity``), without the model.
 
     Raises:
-        UserError: an unknown task or verifier, data that are missing or malformed, a problem of
-            two splits, few-shot examples that are audit or calibration problems, or a subset of
-            an audit with problems that it has not.
+        UserError: an unknown task or verifier, missing or malformed data, a problem in two
+            splits, few-shot examples that are audit or calibration problems, or a subset of an
+            audit with problems that the audit does not have.
     """
     found, task, facts, rests = _read_task(recipe, plugins, include_paths, only=only)
     audits, tasks = {}, {}
@@ -101,10 +105,10 @@ def match_subset(
     progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Writes the problems of a subset that are also in the audit of the task that it names.
+    """Write the problems of a subset that are in the audit of its task, as a job.
 
     Raises:
-        UserError: there are none.
+        UserError: no problem is in both audits.
     """
     progress(0, 1)
     run = RunDirectory.open(run_path, recipe)
@@ -117,7 +121,7 @@ def match_subset(
 
 
 def matched_ids(run: RunDirectory, name: str, include_paths: Sequence[str]) -> list[str]:
-    """The ids of a subset that another task chooses, by the sealed audit and that task's data.
+    """Find the problem ids of a subset that a task defines, in the sealed audit.
 
     Raises:
         UserError: the task or its data cannot be read.
@@ -129,12 +133,12 @@ def matched_ids(run: RunDirectory, name: str, include_paths: Sequence[str]) -> l
 
 
 def _matched(recipe: Recipe) -> list[tuple[str, AuditChoice]]:
-    """The subsets whose problems another task chooses."""
+    """List the subsets whose problems are defined by a task."""
     return [(name, of) for name, of in recipe.subsets.items() if of.task is not None]
 
 
 def _match(task: LoadedTask, read: ReadSplit, problems: Iterable[Keyed]) -> list[str]:
-    """The ids of those problems that a task's audit has too, by content."""
+    """Find the ids of the problems that a task's audit has too, by content."""
     known = Known((problem.id, task.question(problem)) for problem in read.problems)
     return [problem[0] for problem in problems if known.find(problem) is not None]
 
@@ -143,7 +147,7 @@ def _require_some(name: str, choice: AuditChoice, ids: Sequence[str]) -> None:
     if not ids:
         raise UserError(
             f"key 'audits.{name}.task': no problem of {words(str(choice.of))} is in the audit of "
-            f"task {choice.task}; expected some"
+            f"task {choice.task}; expected at least one"
         )
 
 
@@ -154,7 +158,7 @@ def _read_task(
     audit: str = "",
     only: Sequence[Split] | None = None,
 ) -> tuple[dict[Split, ReadSplit], LoadedTask, dict[str, Any], dict[str, Any]]:
-    """A task's splits, or of a further audit that one; the task, its facts, what it rests on."""
+    """Read a task's splits, or one further audit: splits, task, facts, inputs."""
     from gapft_harness.lm_eval_bridge.task_file.opened_files import watching
 
     with watching() as opened:
@@ -180,14 +184,14 @@ def _read_task(
 def load_problems(
     recipe: Recipe, split: Split, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[list[Problem], dict[str, Any], Verifier, dict[str, Any]]:
-    """Loads a split's problems, with the recipe's overrides of the task applied.
+    """Load a split's problems, with the recipe's overrides of the task applied.
 
     Returns:
         The problems; the task's facts for the manifest; the verifier, which has accepted every
-        gold answer (close it); what of ``rests_on`` was loaded.
+        gold answer (close it); the inputs that were loaded.
 
     Raises:
-        UserError: an unknown task or verifier, or data that are missing or malformed.
+        UserError: an unknown task or verifier, or missing or malformed data.
     """
     audit = layout.further(split)
     recipe = recipe.on(audit)
@@ -217,10 +221,10 @@ def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
 def settled(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
 ) -> dict[str, dict[str, Any]] | None:
-    """What a search would settle that a recipe leaves to its task; None where it cannot be read.
+    """Resolve the settings that a recipe leaves to its task; return None for an unreadable task.
 
     Returns:
-        By section: the response rule (``evidence``), and how an episode goes (``episode``).
+        By section: the response rule (``evidence``) and the episode's settings (``episode``).
     """
     try:
         task = _load(recipe, include_paths)
@@ -234,12 +238,12 @@ def settled(
 def _judge(
     task: LoadedTask, recipe: Recipe, plugins: Plugins, audit: str
 ) -> tuple[dict[str, Any], Verifier]:
-    """The task's facts, and its verifier."""
+    """Resolve the task's facts and load its verifier."""
     decoding = task.decoding(recipe.search)
     attempts = recipe.episode.attempts or task.episode.attempts
     if attempts > 1 and task.begins_answers:
         raise UserError(
-            f"{task.where}: gen_prefix would begin only the first of an episode's {attempts} "
+            f"{task.where}: gen_prefix would apply only to the first of an episode's {attempts} "
             "attempts; set episode.attempts: 1, or remove gen_prefix from the task"
         )
     override = recipe.verifier

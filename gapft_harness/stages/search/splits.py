@@ -1,7 +1,7 @@
-"""Which problems each split of a run has: limits, repeats, and what calibration takes out.
+"""The problems of each split of a run: limits, repeats, and calibration problems.
 
-No problem is in two splits (``stages/integrity/disjoint.py``), and no prompt shows a few-shot
-example that is an audit or a calibration problem. That is checked on all splits before anything is
+No problem is in two splits (``stages/integrity/disjoint.py``), and no prompt contains a few-shot
+example that is an audit or calibration problem. All splits are checked for this before anything is
 generated.
 """
 
@@ -30,9 +30,9 @@ class ReadSplit:
 
     Attributes:
         problems: at least one.
-        dropped: sentences with counts on what was dropped or taken out.
-        golds: the split of the task that the gold answers stand in.
-        warnings: sentences on counts that are not the paper's.
+        dropped: sentences with counts of dropped problems.
+        golds: the task's split that contains the gold answers.
+        warnings: sentences on counts that differ from the paper's.
     """
 
     problems: list[Problem]
@@ -44,11 +44,11 @@ class ReadSplit:
 def read_splits(
     task: LoadedTask, recipe: Recipe, only: Sequence[Split] | None = None
 ) -> dict[Split, ReadSplit]:
-    """Reads all splits that are of a run's own task, or some, and holds them apart.
+    """Read all or some splits of a run's own task, and check that they are disjoint.
 
     Raises:
-        UserError: data that are missing or malformed, an empty split, a problem of one split that
-            is also in another, or few-shot examples that are audit or calibration problems.
+        UserError: missing or malformed data, an empty split, a problem in two splits, or few-shot
+            examples that are audit or calibration problems.
     """
     own = [split for split in splits_of(recipe) if not layout.further(split)]
     own = [split for split in own if only is None or split in only]
@@ -80,7 +80,7 @@ def require_unseen(
     other: LoadedTask,
     audited: Mapping[Split, ReadSplit],
 ) -> None:
-    """Holds a further audit apart from what the run learns of.
+    """Require that a further audit shares no problem with the data that the run learns from.
 
     Raises:
         UserError: one of its problems is in the pool or the calibration split, or among the
@@ -99,7 +99,7 @@ def require_unseen(
 def _require_other_examples(
     task: LoadedTask, recipe: Recipe, split: Split, problems: Sequence[Keyed]
 ) -> None:
-    """Stops if the examples that prompts are given may be problems of a split."""
+    """Require that no few-shot example of a task can be a problem of a split."""
     examples = task.examples()
     shared = Known(problems).shared(examples)
     if not shared:
@@ -111,19 +111,19 @@ def _require_other_examples(
             other = "its validation split (calibration: validation)"
         instead = f", or calibrate on {other}"
     raise UserError(
-        f"task {task.name}: its num_fewshot is {task.shots}, and {len(shared)} of the "
-        f"{len(examples)} records that its examples are drawn from are {split} problems, first: "
-        f"{shared[0][0]} (there {shared[0][1]}), so prompts would show {split} problems with their "
-        "answers; expected none: name another split in the task's fewshot_split, take them out of "
+        f"task {task.name}: num_fewshot is {task.shots}, and {len(shared)} of the {len(examples)} "
+        f"records that examples are drawn from are {split} problems, first: {shared[0][0]} "
+        f"(id in the {split} split: {shared[0][1]}), so prompts would show {split} problems with "
+        "their answers. Name another split in the task's fewshot_split, remove the problems from "
         f"its data, set num_fewshot to 0{instead}"
     )
 
 
 def read_split(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
-    """Reads one split of a run, with the recipe's limits applied.
+    """Read one split of a run, with the recipe's limits applied.
 
     Raises:
-        UserError: data that are missing or malformed, or an empty split.
+        UserError: missing or malformed data, or an empty split.
     """
     asks = recipe.data.drop_shared or recipe.calibration is not None
     if split == "audit" or not asks:
@@ -134,7 +134,7 @@ def read_split(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
 def _read(
     task: LoadedTask, recipe: Recipe, split: Split, audit: Sequence[Problem] = ()
 ) -> ReadSplit:
-    """One split; of what is taken out of the training split, none is of ``audit``."""
+    """Read one split; calibration problems are never problems of ``audit``."""
     taken = recipe.calibration
     source: Split = "pool" if split == CALIBRATION and isinstance(taken, int) else split
     read: dict[Split, Callable[[], list[Problem]]] = {
@@ -157,8 +157,8 @@ def _read(
         kept = [p for p in problems if known.find((p.id, task.question(p))) is None]
         if gone := len(problems) - len(kept):
             dropped.append(
-                f"pool: {gone} of {len(problems)} problems dropped, they are also in the audit "
-                "(drop_shared)"
+                f"pool: {gone} of {len(problems)} problems dropped because they are also in the "
+                "audit (drop_shared)"
             )
         problems = kept
     if source == "pool" and isinstance(taken, int) and problems:
@@ -169,7 +169,7 @@ def _read(
             halved = _halved(taken, len(problems), len(division.pool))
             problems = division.pool
             dropped.append(
-                f"pool: {taken} problems taken out to calibrate on "
+                f"pool: {taken} problems moved to the calibration split "
                 "(experiments.scaling.calibration)"
             )
             dropped += [division.dropped] if division.dropped else []
@@ -186,13 +186,13 @@ def _read(
 
 
 def _halved(taken: int, before: int, left: int) -> str:
-    """A sentence where calibration takes half of the training split or more; else empty."""
+    """Warn if calibration uses at least half of the training split; else return an empty text."""
     if 2 * left > before:
         return ""
     return (
         f"experiments.scaling.calibration: {taken:,} leaves {left:,} of {before:,} training "
-        "problems in the pool, so every condition has half as many to learn from or fewer; take "
-        "fewer, or calibrate on a validation split (experiments.scaling.calibration: validation)"
+        "problems in the pool, so every condition can learn from half as many or fewer; use fewer, "
+        "or calibrate on a validation split (experiments.scaling.calibration: validation)"
     )
 
 
@@ -201,10 +201,10 @@ class Division:
     """A training split divided into pool and calibration.
 
     Attributes:
-        pool: what search looks through; the order of the split is kept.
-        calibration: what was taken out.
-        dropped: a sentence on pool problems that were dropped because their content was taken
-            out; empty if there are none.
+        pool: the problems to search, in the order of the split.
+        calibration: the problems moved to the calibration split.
+        dropped: a sentence on pool problems dropped because calibration has the same content;
+            empty if there are none.
     """
 
     pool: list[Problem]
@@ -213,28 +213,28 @@ class Division:
 
 
 def hash_order(problems: Sequence[Problem]) -> list[Problem]:
-    """Problems by the frozen hash of their ids: limits take the first, calibration the last."""
+    """Sort problems by the frozen hash of their ids: limits use the first, calibration the last."""
     return sorted(problems, key=lambda problem: derive("limit", problem.id))
 
 
 def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()) -> Division:
-    """Takes the last ``count`` problems of the hash's order out of a training split.
+    """Move the last ``count`` problems in hash order from a training split to calibration.
 
-    A limited pool is the first ones of that order, so it stays as it is without calibration
-    wherever there are problems enough for both. Problems that repeat the content of one that was
-    taken out leave the pool too. Those that are in the audit as well (by the rule
-    of ``stages/integrity/disjoint.py``) are not taken: they stay in the pool.
+    A limited pool uses the first problems of that order, so calibration does not change it while
+    there are enough problems for both. Problems with the same content as a calibration problem
+    leave the pool too. Problems that are also in the audit (by the rule of
+    ``stages/integrity/disjoint.py``) are not moved: they stay in the pool.
 
     Raises:
-        UserError: there are too few to take, or nothing would be left for the pool.
+        UserError: there are too few problems, or none would be left for the pool.
     """
     audited = Known(keyed(audit))
     candidates = [p for p in problems if audited.find((p.id, p.prompt)) is None]
     shared = len(problems) - len(candidates)
     if shared and count > len(candidates):
         raise UserError(
-            f"key 'experiments.scaling.calibration': takes {count} problems out of a training "
-            f"split that has {len(problems)}, but {shared} of these are also in the audit; "
+            f"key 'experiments.scaling.calibration': asks for {count} of the {len(problems)} "
+            f"problems of the training split, but {shared} of these are also in the audit; "
             f"expected at most {len(candidates)}"
         )
     taken = hash_order(candidates)[-count:]
@@ -244,10 +244,10 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     pool = [p for p in rest if known.find((p.id, p.prompt)) is None]
     if not pool:
         raise UserError(
-            f"key 'experiments.scaling.calibration': takes {count} problems out of a training "
-            f"split that has {len(problems)}, which leaves none for the pool; expected fewer"
+            f"key 'experiments.scaling.calibration': asks for {count} of the {len(problems)} "
+            "problems of the training split, which leaves none for the pool; expected fewer"
         )
     repeats = len(rest) - len(pool)
     plural = "s" * (repeats > 1)
-    dropped = f"pool: {repeats} problem{plural} dropped that repeat the content of one taken out"
+    dropped = f"pool: {repeats} problem{plural} dropped with the content of a calibration problem"
     return Division(pool, taken, dropped if repeats else "")

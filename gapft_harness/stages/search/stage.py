@@ -1,7 +1,7 @@
-"""The search stage: each split, its chunks dealt to several jobs where there are many workers.
+"""The search stage: search each split, with its chunks divided among jobs if workers suffice.
 
-One greedy decode and K samples for every problem of a split, verified; the calibration split gets
-the greedy decode alone. Reads the task; writes ``SPLIT/problems.parquet`` and
+Generate and verify one greedy decode and K samples for every problem of a split, or only the greedy
+decode for the calibration split. Read the task; write ``SPLIT/problems.parquet`` and
 ``SPLIT/responses.parquet`` (Section 3.1: d_src(x) and Y_K(x), every generation from the same
 prompt, without feedback).
 """
@@ -68,25 +68,30 @@ def search(
     share: Sequence[int] | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Searches one split with the source model.
+    """Search one split with the source model, as a job.
 
     Args:
-        split: one of ``splits_of``; ``calibration`` gets the greedy decode alone.
-        progress: called with (0, 0) before data and model are loaded, then as ``generate`` does.
-        share: which of how many workers' chunks to generate, counted from 0, and write no table.
+        run_path: the run directory.
+        split: one of ``list_splits``; ``calibration`` is only decoded greedily.
+        plugin_files: files given by ``--plugin``.
+        include_paths: folders with task YAML.
+        progress: called with (0, 0) before data and model are loaded, then as by ``generate``.
+        share: (worker number from 0, number of workers): generate only this worker's chunks, and
+            write no table.
+        recipe: the recipe, if it is not yet on disk.
 
     Returns:
-        Facts for the manifest: ``task``, ``source``, of a further audit ``said`` (what the recipe
-        says of it), and those of ``sealing.write_responses``. Of a share there are none.
+        Facts for the manifest: ``task``, ``source``, for a further audit ``said`` (the recipe's
+        settings of it), and those of ``sealing.write_responses``; none for a share.
 
     Raises:
-        UserError: unknown task, malformed data, no such model, another model than that of the
-            splits that are searched already, ...
+        UserError: an unknown task, malformed data, an unknown model, or another model than that
+            of the splits that are already searched.
     """
     run = RunDirectory.open(run_path, recipe)
     if (found := finished(run.path, split)) is not None:
         return found
-    shutil.rmtree(run.path / layout.imported(split), ignore_errors=True)  # of a killed import
+    shutil.rmtree(run.path / layout.imported(split), ignore_errors=True)  # from a killed import
     progress(0, 0)
     plugins = load_plugins(plugin_files)
     problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
@@ -130,10 +135,15 @@ def foresee_search(
     plugins: Plugins,
     store: Store,
 ) -> Foreseen | None:
-    """Find what of a split's search the store has; see ``generation.foresee``.
+    """Count the parts of a split's search that the store has; see ``generation.foresee``.
 
     Args:
+        recipe: the recipe.
+        split: the split.
+        problems: its problems.
         task: the facts of the split's task.
+        plugins: the loaded plugins.
+        store: the store.
     """
     streams = SampleStreams(recipe.search.seed, "search", split)
     phases = _phases(recipe, split, task)
@@ -141,10 +151,10 @@ def foresee_search(
 
 
 def finished(run_path: Path, split: Split) -> dict[str, Any] | None:
-    """The facts of a split whose search has ended; None before that.
+    """Return the facts of a split whose search has finished; else None.
 
     Raises:
-        UserError: the table was damaged.
+        UserError: the table is damaged.
     """
     responses = run_path / layout.responses(split)
     if not responses.exists():
@@ -153,19 +163,19 @@ def finished(run_path: Path, split: Split) -> dict[str, Any] | None:
         return read_facts(responses)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{responses}: is damaged ({describe(error)}); restore it, or start a new run directory"
+            f"{responses}: damaged ({describe(error)}); restore it, or start a new run directory"
         ) from error
 
 
-#: Seconds until a file that another machine has written must be seen here.
+#: Seconds until a file written on another machine must be visible on this one.
 _PATIENCE_S = 90.0
 
 
 def search_stage(context: Context) -> None:
-    """One greedy decode and K samples, on pool and audit; the first alone to calibrate on.
+    """Search all splits of the context; seal each finished one even if another fails.
 
-    What is finished is sealed even if another part fails, now or, after a kill, by the next
-    command: before that searches anything, so that it is held to the same task and model.
+    After a kill, the next command seals the finished splits before it searches, so that they are
+    checked against the same task and model.
     """
     splits, made = deque(context.splits), dict[Split, dict[str, Any]]()
     _take_up(context, splits, made)
@@ -174,7 +184,7 @@ def search_stage(context: Context) -> None:
         try:
             made |= _search(context, left)
         except GapftError:
-            with contextlib.suppress(GapftError):  # the first error is the one
+            with contextlib.suppress(GapftError):  # the first error is reported
                 _take_up(context, splits, made)
             raise
         _take_up(context, splits, made)
@@ -183,13 +193,13 @@ def search_stage(context: Context) -> None:
 
 
 def held_to_paper(run: RunDirectory) -> list[str]:
-    """The source's figures beside those that the recipe says a paper prints, of what is searched.
+    """Compare the searched splits with the source's figures that the recipe gives from a paper.
 
     Args:
-        run: the run; with no search yet there is nothing to say.
+        run: the run; without a search the list is empty.
 
     Raises:
-        GapftError: a table of responses is not as it was sealed.
+        GapftError: a table of responses was changed after it was sealed.
     """
     from gapft_harness.report.reading.paper import searched, told
 
@@ -207,7 +217,7 @@ def _hold_to_paper(context: Context) -> None:
 
 
 def _seal_subsets(context: Context) -> None:
-    """Every subset whose audit is searched: those of ids, and those that a task chooses."""
+    """Seal every subset of a searched audit: those of ids, and those defined by a task."""
     run = context.run
     seal_subsets(run)
     if not (names := [name for name, _ in unsealed(run)]):
@@ -220,10 +230,10 @@ def _seal_subsets(context: Context) -> None:
 
 
 def _search(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, Any]]:
-    """Searches splits side by side, once the data of all of them are known to be good.
+    """Search splits in parallel, after the data of all of them are checked.
 
     Returns:
-        By split, what its job found.
+        The facts of each split's job.
     """
     trains = "pool" in splits and context.searching is None and not context.alone
     run, now = context.run, read_data(context, trains=trains)
@@ -250,11 +260,11 @@ def _search(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, 
 
 
 def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> None:
-    """What splits rest on that come to the run now."""
+    """Record the inputs of splits that are new in the run."""
 
     def change(manifest: Manifest) -> None:
         manifest[SECTION] = with_audits(manifest[SECTION], now, splits)
-        # of a search of some splits alone (gapft gap), the others come to it
+        # after a search of some splits only (gapft gap), the others are added
         manifest[SECTION]["data"] = {**now["data"], **manifest[SECTION]["data"]}
         manifest[SECTION]["plugins"].update(now["plugins"])
 
@@ -264,11 +274,11 @@ def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> N
 def read_data(
     context: Context, include_paths: Sequence[str] | None = None, *, trains: bool = False
 ) -> dict[str, Any]:
-    """What the run's task and data are now, read by a job (``data.check_data``)."""
+    """Read the inputs of the run's task and data in a job (``data.check_data``)."""
     if include_paths is not None:
         context = replace(context, include_paths=include_paths)
     only = None
-    if context.alone:  # with what is there already, since splits are held apart
+    if context.alone:  # together with the searched splits, since splits must be disjoint
         there = context.run.is_sealed
         only = [
             split
@@ -280,30 +290,30 @@ def read_data(
 
 
 def _wait_for(run_path: Path, split: Split) -> None:
-    """Until the tables of a search that has ended are seen here.
+    """Wait until the tables of a finished search are visible on this machine.
 
-    A shared file system may remember for a while that they were not there.
+    A shared file system may cache for a while that they were missing.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while finished(run_path, split) is None:
         if time.monotonic() > deadline:
             raise GapftError(
-                f"{run_path / split}: its search has ended, and {_PATIENCE_S:g} s later its tables "
-                "are not seen here; do all machines see the same run directory? The same command "
-                "goes on"
+                f"{run_path / split}: its search has finished, but {_PATIENCE_S:g} s later its "
+                "tables are not visible on this machine; check that all machines see the same run "
+                "directory, and run the same command again to continue"
             )
         time.sleep(0.5)
 
 
 def _take_up(context: Context, splits: deque[Split], made: Mapping[Split, dict[str, Any]]) -> None:
-    """Seals the splits that are finished and takes them out, up to the first that is not.
+    """Seal finished splits and remove them from the queue, up to the first unfinished one.
 
-    In their order: a run that was interrupted ends with the same manifest.
+    The order is kept, so that an interrupted run ends with the same manifest.
 
     Args:
         context: the run.
-        splits: to be sealed.
-        made: what this command's jobs found, which says more than their tables.
+        splits: the splits to seal.
+        made: the facts of this command's jobs, which contain more than their tables.
     """
     while splits and (facts := finished(context.run.path, splits[0])) is not None:
         split = splits.popleft()
@@ -311,10 +321,10 @@ def _take_up(context: Context, splits: deque[Split], made: Mapping[Split, dict[s
 
 
 def keep_searched(context: Context) -> None:
-    """Writes the recipe of a search that is a command of its own: later stages go by it.
+    """Store the recipe of a separate search command, since later stages use it.
 
-    Of a run that has selected it only adds what is to be calibrated and audited; to select anew is
-    a command of its own too.
+    If the run has selected, only the calibration and audit settings are added; another selection
+    needs a separate command.
     """
     run = context.run
     if "n" not in run.manifest():
@@ -327,7 +337,7 @@ def keep_searched(context: Context) -> None:
     context.warn(kept.record_changes())
     kept.commit()
     if later := differences(now.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
-        context.say(f"taken up by gapft run alone, which selects: {'; '.join(later)}")
+        context.say(f"these settings apply when gapft run selects again: {'; '.join(later)}")
 
 
 def _job(context: Context, split: Split, share: tuple[int, int] | None = None) -> Job:
@@ -342,30 +352,30 @@ def _job(context: Context, split: Split, share: tuple[int, int] | None = None) -
 
 
 def _where(context: Context) -> dict[str, Any]:
-    """What both jobs are told of the run."""
+    """Build the arguments that all jobs of the search share."""
     return {
         "run_path": str(context.run.path),
         "plugin_files": list(context.plugin_files),
         "include_paths": [str(path) for path in context.include_paths],
-        # the one on disk says nothing of calibration yet, where that is added to a run
+        # the recipe on disk does not have calibration yet if it is being added to the run
         "recipe": context.run.recipe.model_dump(mode="json"),
     }
 
 
 def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
-    """A whole split is there: seal it, record what was found, say what people should see."""
+    """Seal a searched split, record its facts and print its warnings."""
     manifest = context.run.manifest()
     if name := layout.further(split):
-        # the table may be of an earlier command, by whose recipe it was not sealed any more
+        # the table may come from an earlier command with another recipe that did not seal it
         choice = context.run.recipe.audits.get(name)
         said = {} if choice is None else choice.said()
         if said and (lines := differences(facts["said"], said, f"audits.{name}")):
             raise UserError(
-                f"{context.run.path}: {name} was searched otherwise, and not sealed; differing: "
-                f"{'; '.join(lines)}. Remove {context.run.path / split}, and give the command again"
+                f"{context.run.path}: {name} was searched with other settings, and not sealed: "
+                f"{'; '.join(lines)}. Remove {context.run.path / split}, and run the command again"
             )
     record = record_search(split, facts)
-    record(manifest)  # on a copy: what is refused is not sealed
+    record(manifest)  # on a copy: a refused split is not sealed
     there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
     remarks = require_apart(context.run, there)
     _seal(context.run, split)
@@ -378,7 +388,7 @@ def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
 
 
 def _record_model(manifest: Manifest, recipe: Recipe) -> None:
-    """The model's files, where they were not here before the first search downloaded them."""
+    """Record the state of the model's files if the first search downloaded them."""
     if SECTION in manifest and manifest[SECTION].get("model") is None:
         manifest[SECTION]["model"] = model_state(recipe)
 

@@ -1,8 +1,8 @@
 """Evidence states: G solved in one decode, S recovered by search, U missed by search.
 
-Reads a split's responses; writes ``SPLIT/states.parquet`` (Section 3.2, Equations 3 to 6). Further
-states of the same search rest on a *window* of its samples: ``states_in`` computes them, and
-``partition`` writes them to ``SPLIT/states/OFFSET-K.parquet``.
+Read a split's responses; write ``SPLIT/states.parquet`` (Section 3.2, Equations 3 to 6). States can
+also be computed from a *window* of the samples of a search: ``compute_states`` computes them, and
+``write_split_states`` writes them to ``SPLIT/states/OFFSET-K.parquet``.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from gapft_harness.stages.generation.generation import stops
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """The samples of a search that states rest on.
+    """A range of a search's samples that states are computed from.
 
-    Adjacent windows of one search are independent sample sets, as those of Appendix "Stability
-    Across Independent Source Samples"; windows with one offset are nested search budgets.
+    Adjacent windows of one search are independent sample sets, as in Appendix "Stability Across
+    Independent Source Samples"; windows with the same offset are nested search budgets.
 
     Attributes:
-        offset: number of the first of them, from 0.
-        k: how many there are, at least 1.
+        offset: number of the first sample, from 0.
+        k: number of samples, at least 1.
 
     Raises:
-        UserError: it is no window.
+        UserError: the values are out of range.
     """
 
     offset: int
     k: int
 
     def __post_init__(self) -> None:
-        """Refuses what is no window."""
+        """Check the range."""
         if self.offset < 0 or self.k < 1:
             raise UserError(
-                f"window {self.offset}-{self.k}: expected OFFSET-K, the first sample's number from "
-                "0 and how many samples, at least 1"
+                f"window {self.offset}-{self.k}: expected OFFSET-K with the first sample's number "
+                "(from 0) and the number of samples (at least 1)"
             )
 
     def __str__(self) -> str:
@@ -54,35 +54,38 @@ class Window:
 
     @property
     def shown(self) -> str:
-        """As people count them: ``1–8``."""
+        """The range counted from 1, as ``1–8``."""
         return f"{self.offset + 1}–{self.end}"
 
     @property
     def end(self) -> int:
-        """The number after the last sample's."""
+        """The number after that of the last sample."""
         return self.offset + self.k
 
 
 def states_in(
     run: RunDirectory, split: str, window: Window | None = None, plugin_files: Sequence[str] = ()
 ) -> Iterator[ProblemState]:
-    """Yields a split's states, computed from its sealed responses by the run's response rule.
+    """Yield a split's states, computed from its sealed responses by the run's response rule.
 
     Args:
-        window: the samples that they rest on; None: all that were drawn.
+        run: the run.
+        split: the split.
+        window: the samples to use; None for all samples.
+        plugin_files: files given by ``--plugin``.
 
     Raises:
-        UserError: the search drew no such samples, or the split is not searched.
-        PluginError: the response rule failed, or chose something else than a passing sample.
+        UserError: the search has not drawn these samples, or the split is not searched.
+        PluginError: the response rule failed, or chose something other than a passing sample.
     """
     search, responses = run.recipe.search, run.sealed(layout.responses(split))
     keep = run.manifest()["task"]["keep"]
     rule = load_plugins(plugin_files).get("response rule", keep)
     if window is not None and window.end > search.k:
         raise UserError(
-            f"{split}: samples {window.shown} are asked for, and the search drew {search.k} "
-            "(search.k); ask for samples within them, or search with a larger search.k in a new "
-            "run directory"
+            f"{split}: samples {window.shown} are not available: the search drew {search.k} "
+            "(search.k); use samples within them, or search with a larger search.k in a new run "
+            "directory"
         )
     for problem_id, judged in read_judged(responses):
         yield state_row(problem_id, judged, search.k, stops(search, split), rule, window)
@@ -91,7 +94,7 @@ def states_in(
 def partition(
     run_path: str, split: str, plugin_files: Sequence[str] = (), window: Window | None = None
 ) -> dict[str, Any]:
-    """Writes the states of one split and the evidence kept for each problem.
+    """Write the states of one split and the evidence kept for each problem.
 
     Returns:
         Facts for the manifest: ``states``, the counts of G, S and U.
@@ -117,18 +120,18 @@ def partition_window(
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
-    """Write the states of one split by some of its samples: a job's function.
+    """Write the states of one split from some of its samples, as a job.
 
     Args:
         run_path: the run directory.
-        split: whose problems.
+        split: the split.
         offset: the first sample's number.
-        k: how many samples.
+        k: the number of samples.
         plugin_files: files given by ``--plugin``.
         progress: called at the end.
 
     Returns:
-        As ``partition``.
+        As ``write_split_states``.
     """
     facts = partition(run_path, split, plugin_files, Window(offset, k))
     progress(1, 1)
@@ -136,14 +139,14 @@ def partition_window(
 
 
 def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool) -> None:
-    """Holds a problem's responses to the search: all K samples, fewer only where it is solved."""
+    """Require all K samples of a problem, or fewer if it is solved and search may stop early."""
     indices = [j.response.index for j in judged]
     drawn = len(indices) - 1
     solved = any(j.verdict.passed for j in judged)
     require(
         indices == [GREEDY, *range(drawn)] and (drawn == k or (stop and drawn < k and solved)),
         f"problem {problem_id}: expected one greedy response and samples 0 to {k - 1}"
-        f"{', fewer where one of them passes' if stop else ''}, found {indices}",
+        f"{', fewer if one of them passes' if stop else ''}, found {indices}",
     )
 
 
@@ -155,16 +158,19 @@ def state_row(
     rule: Registered,
     window: Window | None = None,
 ) -> ProblemState:
-    """One problem's state, and the response that is kept of it.
+    """Compute one problem's state and choose the response that is kept.
 
     Args:
+        problem_id: the problem.
         judged: its greedy response and samples with their verdicts, in order.
+        k: the number of samples per problem of the search.
         stop: whether sampling may have stopped at the first success.
-        window: the samples that the state rests on, of those that were drawn; None: all.
+        rule: the response rule.
+        window: the samples to use; None for all that were drawn.
 
     Raises:
-        UserError: samples of the window were left out, as the search stopped before them.
-        PluginError: the rule failed, or chose something else.
+        UserError: the search stopped before samples of the window.
+        PluginError: the rule failed, or chose something other than a passing sample.
     """
     _check_samples(problem_id, judged, k, stop)
     greedy, *samples = judged
@@ -182,12 +188,12 @@ def state_row(
 
 
 def _within(problem_id: str, samples: list[Judged], window: Window) -> list[Judged]:
-    """A window's samples of those drawn; from sample 0 on, fewer of a problem that one solved."""
+    """Return a window's samples; a window from sample 0 may be shorter if search stopped early."""
     if window.offset and window.end > len(samples):
         raise UserError(
-            f"problem {problem_id}: samples {window.shown} are asked for, and search stopped after "
-            f"{len(samples)} (search.stop: first_pass); ask for samples from the first on, or "
-            "search with search.stop: never"
+            f"problem {problem_id}: samples {window.shown} are not available: search stopped after "
+            f"{len(samples)} (search.stop: first_pass); use samples from the first on, or search "
+            "with search.stop: never"
         )
     return samples[window.offset : window.end]
 
@@ -197,7 +203,7 @@ def _chosen(rule: Registered, passing: Sequence[Response]) -> Response:
         chosen = rule.value(list(passing))
     if not isinstance(chosen, Response) or chosen not in passing:
         raise rule.broke(
-            f"gave a response to problem {passing[0].problem_id} that is none of its "
+            f"returned a response to problem {passing[0].problem_id} that is not one of its "
             f"{len(passing)} passing samples: {short(chosen)}"
         )
     return chosen

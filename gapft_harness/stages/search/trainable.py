@@ -1,4 +1,4 @@
-"""Whether the pool can be trained on, known from its prompts and golds before any search."""
+"""Check from prompts and golds, before the search, whether the pool can be trained on."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe, sampler_settings
 from gapft_harness.recipe.sections import Training
 
-#: Problems that a message names.
+#: Maximum number of problems that a message names.
 _NAMED = 3
 
 
 class NotTrainable(UserError):
-    """A pool with problems that a condition could not be trained on."""
+    """A pool with problems that a condition cannot be trained on."""
 
 
 def check_trainable(
     recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
 ) -> None:
-    """Refuse before a search what selection or training could refuse after it.
+    """Refuse before the search what selection or training would refuse after it.
 
     Args:
-        recipe: its conditions' selectors and ``training`` sections set what is asked of a problem.
-        plugins: those that are loaded.
-        pool: the problems that a search would answer.
-        task: its facts, as ``load_problems`` gives them.
+        recipe: the recipe; the selectors and ``training`` sections of its conditions apply.
+        plugins: the loaded plugins.
+        pool: the problems to search.
+        task: the task's facts, from ``load_problems``.
 
     Raises:
         NotTrainable: a gold answer that a selector cannot use, or a prompt that leaves too little
@@ -44,7 +44,7 @@ def check_golds(recipe: Recipe, plugins: Plugins, pool: Sequence[Problem]) -> No
     """Refuse a gold answer that a condition's selector cannot use.
 
     Raises:
-        NotTrainable: there is one; the message names the problem and what was expected.
+        NotTrainable: there is one; the message names the problem and the fault.
     """
     for name, condition in recipe.conditions.items():
         check = plugins.get("selector", condition.selector).declared(SelectorTraits).check_gold
@@ -61,11 +61,12 @@ def check_lengths(
     """Refuse a pool with a problem that training could refuse after the search.
 
     A response has up to ``max_gen_toks`` tokens; in an episode whose conversation is trained on, up
-    to as many in each attempt, feedback not counted. Nothing is checked where the sampler has no
-    tokenizer to ask.
+    to as many in each attempt, feedback not counted. Nothing is checked if the sampler has no
+    tokenizer.
 
     Raises:
-        NotTrainable: there is such a problem; the message says how many, the longest, and remedies.
+        NotTrainable: there is such a problem; the message has the number of problems, the longest
+            and the remedies.
         UserError: the model has no tokenizer.
     """
     count = plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).prompt_lengths
@@ -95,17 +96,17 @@ def check_lengths(
 
 
 def _must_fit(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
-    """Whether a condition's responses may not be cut.
+    """Return whether a condition's responses may not be truncated.
 
-    They may not where training refuses them, nor where one set's targets are another's, which a cut
-    would make different.
+    They may not if training refuses truncation, or if its targets are borrowed from other problems:
+    truncation would make two sets of targets differ.
     """
     traits = plugins.selector_traits(recipe.conditions[condition].selector)
     return traits.borrows or recipe.training_of(condition).too_long == "refuse"
 
 
 def _shift(recipe: Recipe, settings: Training) -> int:
-    """Start tokens that the training prompt has more than the generator's."""
+    """Count the start tokens that a training prompt has in addition to the generator's."""
     own, seen = settings.start_tokens, recipe.model.start_tokens
     return 0 if own is None or seen is None else own - seen
 
@@ -124,7 +125,7 @@ def _too_long(
     remedies = [f"training.max_length: {most} or more"]
     if whole:
         remedies.append("a smaller search.max_gen_toks")
-        remedies.append("training.too_long: truncate, which cuts responses")
+        remedies.append("training.too_long: truncate, to truncate responses")
     else:
         remedies.append("a pool without these problems")
     what = f"a response of up to {needed} tokens" if whole else "any response"

@@ -1,4 +1,4 @@
-"""What makes a comparison fair: matched budgets B = (N, L, J), checked before anything is trained.
+"""Matched budgets B = (N, L, J), which make a comparison fair; checked before training.
 
 Equation 7 and, for supervised tokens, the tolerance of the paper's MATH recipe (Table 6).
 """
@@ -17,13 +17,15 @@ from gapft_harness.training.plan import count_steps
 
 
 def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence], Pool]:
-    """Takes the replay that all matched conditions of one seed share out of a pool.
+    """Take the replay that all matched conditions of one seed share out of a pool.
 
     The draw is that of the ``replay`` selector: stream ``select/replay`` of the seed, so that a
     smaller count gives a prefix of a larger one's draw.
 
     Args:
-        count: g, solved problems to take (``budget.replay``).
+        pool: the pool.
+        count: g, the number of solved problems to take (``budget.replay``).
+        seed: the training seed.
 
     Returns:
         The g solved problems in drawn order, and the pool without them.
@@ -34,7 +36,7 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
     if count > len(pool.solved):
         raise UserError(
             f"budget.replay asks for {count} solved problems, but only {len(pool.solved)} of the "
-            f"pool are solved (state G): {count - len(pool.solved)} too few. Lower budget.replay "
+            f"pool are solved (state G): {count - len(pool.solved)} too few. Lower budget.replay, "
             "or enlarge the pool"
         )
     replay = pool.draw(pool.solved, count, Stream(seed, "select/replay"))
@@ -49,11 +51,15 @@ def in_groups(
     recipe: Recipe,
     taken: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[Arm, Any]]:
-    """What belongs to arms, apart by comparison group.
+    """Group the values of arms by comparison group.
 
     Args:
-        recipe: a condition that has settings of its own is grouped with those that have the same.
-        taken: where sets of another run come from, by condition: settings of that run count too.
+        of_arms: a value for each arm.
+        slots: n by condition.
+        recipe: the recipe; a condition with its own settings is grouped with those that have the
+            same settings.
+        taken: the sources of training sets of other runs, by condition; settings of those runs
+            count too.
     """
     own = own_settings(recipe.model_dump(mode="json"), taken)
     keys = {arm: (slots[arm.condition], own[arm.condition]) for arm in of_arms}
@@ -67,17 +73,17 @@ def in_groups(
 
 
 def enforce_matched(budgets: Mapping[Arm, Budget]) -> None:
-    """Checks that the arms of one group have exactly the same n, N and J (Equation 7).
+    """Require that the arms of one group have exactly the same n, N and J (Equation 7).
 
     Raises:
-        GapftError: they do not; the message names two arms.
+        GapftError: they differ; the message names two arms.
     """
     if fault := next(unmatched(budgets), None):
         raise GapftError(fault)
 
 
 def unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
-    """Yields a sentence for each figure in which an arm of a group differs from its first."""
+    """Yield a sentence for each figure in which an arm of a group differs from the first arm."""
     first, *others = budgets
     for arm in others:
         for key in ("n", "repetitions", "exposures", "steps"):
@@ -87,15 +93,16 @@ def unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
 
 
 def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> None:
-    """Checks that the supervised tokens of one seed's arms of a group are near enough.
+    """Require that the supervised tokens of one seed's arms of a group differ little.
 
     Args:
-        budgets: the arms'; supervised tokens count over all R exposures.
-        tolerance: most that two arms of a seed may differ by, as a share of the larger
-            (``budget.token_tolerance``); None: anything goes.
+        budgets: the arms' budgets; supervised tokens count over all R exposures.
+        tolerance: the largest allowed difference of two arms of a seed, as a share of the larger
+            (``budget.token_tolerance``); None for no limit.
 
     Raises:
-        UserError: they differ by more; the message names the least and the most of the seed.
+        UserError: the difference is larger; the message names the arms with the fewest and the
+            most tokens of the seed.
     """
     if tolerance is None:
         return
@@ -113,10 +120,11 @@ def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> No
 
 
 def foreseen(recipe: Recipe, condition: str | None = None) -> tuple[str, str, str]:
-    """The slots, exposures and steps of a matched condition, as far as they are known.
+    """Describe the slots, exposures and steps of a matched condition, as far as they are known.
 
     Args:
-        condition: one with an n or settings of its own; None: any without.
+        recipe: the recipe.
+        condition: a condition with its own n or settings; None for any other.
     """
     n = recipe.budget.n if condition is None else recipe.slots(condition)
     replay, training = recipe.budget.replay, recipe.training_of(condition)

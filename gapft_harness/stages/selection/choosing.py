@@ -1,4 +1,4 @@
-"""One arm's training set: its selector is called, and held to its contract."""
+"""Build one arm's training set: call its selector and check the selector's contract."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Selected:
     """One arm's training set.
 
     Attributes:
-        examples: in order.
-        matched: whether its budget is the comparison's matched one.
-        ends_unknown: examples whose generator did not say how they ended.
-        taken: where the set of another run comes from.
+        examples: the examples, in order.
+        matched: whether its budget is the comparison's matched budget.
+        ends_unknown: number of examples whose generator did not report how they ended.
+        taken: the source of a set of another run.
     """
 
     examples: list[Example]
@@ -39,7 +39,7 @@ class Selected:
     taken: TakenFacts | None = None
 
     def said(self) -> dict[str, Any]:
-        """What the manifest's ``budgets`` say of it besides the budget."""
+        """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
         found = {"matched": self.matched, "ends_unknown": self.ends_unknown}
         return found | ({"taken": self.taken} if self.taken else {})
 
@@ -49,9 +49,9 @@ class SourceSet:
     """The training set of another run (``other_runs.py``).
 
     Attributes:
-        evidence: of each example, in order, a problem of that run's pool with its response.
-        matched: whether its budget is that run's matched one, not a reference's own.
-        facts: where it comes from.
+        evidence: for each example, in order, a problem of that run's pool with its response.
+        matched: whether its budget is that run's matched budget, not a reference's own.
+        facts: its source.
     """
 
     evidence: tuple[Evidence, ...]
@@ -60,16 +60,17 @@ class SourceSet:
 
 
 def make_pool(evidence: Sequence[Evidence]) -> Pool:
-    """Groups evidence by state."""
+    """Group evidence by state."""
     by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
     return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
 
 
 def slots_of(wanted: int | str, pool: Pool) -> int:
-    """n, the slots of a matched selector; 0 if it is what search recovered, and that is nothing.
+    """Return n, the slots of a matched selector; 0 if it is the recovered count and that is 0.
 
     Args:
         wanted: a number, ``recovered`` (|E_S,K|) or ``verified`` (|E_G| + |E_S,K|).
+        pool: the pool.
     """
     if isinstance(wanted, int):
         return wanted
@@ -77,10 +78,10 @@ def slots_of(wanted: int | str, pool: Pool) -> int:
 
 
 def slots_by_condition(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[str, int]:
-    """N of every condition; what replay adds to it comes on top.
+    """Return n of every condition, without replay.
 
     Raises:
-        UserError: a condition has an n or a K of its own, and n is 0.
+        UserError: a condition has its own n or K, and n is 0.
     """
     slots = {name: slots_of(recipe.slots(name), pool_of(name)) for name in recipe.conditions}
     if empty := [name for name, n in slots.items() if not n]:
@@ -88,17 +89,17 @@ def slots_by_condition(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[s
         key = "k" if recipe.conditions[name].n is None else "n"
         raise UserError(
             f"key {f'conditions.{name}.{key}'!r}: n is {recipe.slots(name)}, and search recovered "
-            f"nothing in {recipe.k(name)} samples; leave the condition out or give it another {key}"
+            f"nothing in {recipe.k(name)} samples; remove the condition, or change its {key}"
         )
     return slots
 
 
 class Pools:
-    """The pool of a run as its conditions see it: by the samples of the search that each is of.
+    """The pool of a run for each of its conditions, which may use different samples.
 
     Args:
-        run: the run; its pool is searched, and the states of each window are there.
-        sealed: whether the tables have to be as they were sealed.
+        run: the run; its pool is searched and has the states of each window.
+        sealed: whether to check the tables' hashes.
     """
 
     def __init__(self, run: RunDirectory, *, sealed: bool = True) -> None:
@@ -106,11 +107,11 @@ class Pools:
         self._known: dict[int, tuple[list[Evidence], Pool]] = {}
 
     def evidence(self, condition: str | None = None) -> list[Evidence]:
-        """The evidence of a condition's K; of all samples, where none is named."""
+        """Return the evidence from a condition's K samples; from all samples for None."""
         return self._of(condition)[0]
 
     def of(self, condition: str | None = None) -> Pool:
-        """The same, grouped by state."""
+        """Return a condition's evidence grouped by state."""
         return self._of(condition)[1]
 
     def _of(self, condition: str | None) -> tuple[list[Evidence], Pool]:
@@ -130,14 +131,14 @@ class Pools:
 def fill(
     selector: Selector, entry: Registered, pool: Pool, n: int, replay: int, arm: Arm
 ) -> list[Evidence]:
-    """All of one arm's slots: its selector's choice, then the replay that its seed's arms share.
+    """Fill one arm's slots: its selector's choice, then the replay that its seed's arms share.
 
-    A matched selector chooses from a pool that the replay was taken out of. A reference with its
-    own budget sees the whole pool and gets none.
+    A matched selector chooses from the pool without the replay. A reference with its own budget
+    chooses from the whole pool and gets no replay.
 
     Raises:
         UserError: the pool is too small for n or for the replay.
-        PluginError: see ``choose``.
+        PluginError: see ``run_selector``.
     """
     if entry.declared(SelectorTraits).own_budget:
         return choose(selector, entry, pool, n, arm)
@@ -154,15 +155,21 @@ def choose_set(
     arm: Arm,
     source: SourceSet | None = None,
 ) -> Selected:
-    """Choose one arm's training set: its examples, with what the manifest records of them.
+    """Build one arm's training set with its facts for the manifest.
 
     Args:
-        source: for a selector of another run's training sets, that set. Its slots include the
-            replay that it was chosen with.
+        selector: the arm's selector.
+        entry: its registration.
+        pool: the pool of its condition.
+        n: the slots of a matched selector.
+        replay: the number of replay examples.
+        arm: the arm.
+        source: the set of another run, for a selector of such sets. Its slots include the replay
+            that it was chosen with.
 
     Raises:
         UserError: the pool is too small for n or for the replay, or the set has other slots.
-        PluginError: see ``choose``.
+        PluginError: see ``run_selector``.
     """
     matched = not entry.declared(SelectorTraits).own_budget
     if source is None:
@@ -180,12 +187,12 @@ def choose_set(
 
 
 def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
-    """Runs one selector and holds it to its contract.
+    """Run one selector and check its contract.
 
     Raises:
         UserError: the pool is too small.
-        PluginError: the selector failed, or returned the wrong number, something that is no
-            evidence of this pool, or undeclared repeats or unverified responses.
+        PluginError: the selector failed, or returned the wrong number of examples, evidence of
+            another pool, or undeclared repeats or unverified responses.
     """
     traits = entry.declared(SelectorTraits)
     slots = len(pool.verified) if traits.own_budget else n
@@ -196,8 +203,8 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
     except PoolTooSmallError as error:
         raise UserError(
             f"condition {arm.condition!r} cannot fill the budget of {slots} examples: {error} "
-            f"(to choose from: {len(pool.solved)} G, {len(pool.recovered)} S, {len(pool.missed)} "
-            "U). Leave the condition out (--condition names those to keep), set budget.n or the "
+            f"(available: {len(pool.solved)} G, {len(pool.recovered)} S, {len(pool.missed)} U). "
+            "Leave the condition out (list the others with --condition), set budget.n or the "
             "condition's own n, or enlarge the pool"
         ) from error
     known = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
@@ -208,7 +215,7 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
         if traits.foreign:
             is_evidence = isinstance(example, Evidence)
             is_offered = is_evidence and example in offered.get(example.problem_id, ())
-            fault = "" if is_offered else f"no example of the other run's set: {short(example)}"
+            fault = "" if is_offered else f"an example not in the other run's set: {short(example)}"
         else:
             fault = _evidence_fault(example, known, traits)
         if fault:
@@ -226,10 +233,10 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
 
 
 def _evidence_fault(example: Any, known: Mapping[str, Evidence], traits: SelectorTraits) -> str:
-    """What keeps something that a selector returned from being an example, or ``""``."""
+    """Describe why a returned object is not a valid example; empty if it is valid."""
     ours = isinstance(example, Evidence) and isinstance(example.problem_id, str)
     if not ours or example.problem_id not in known:
-        return f"something that is not of this pool: {short(example)}"
+        return f"an object that is not evidence of this pool: {short(example)}"
     evidence, response = known[example.problem_id], example.response
     if not isinstance(response, Response) or not response.token_ids:
         return (
@@ -245,10 +252,10 @@ def _evidence_fault(example: Any, known: Mapping[str, Evidence], traits: Selecto
     if lender is None or response not in lender.verified:
         return f"a response to problem {evidence.problem_id} that is not its verified evidence"
     if lender is not evidence:
-        what = f"the response of problem {lender.problem_id} to problem {evidence.problem_id}"
+        what = f"the response of problem {lender.problem_id} for problem {evidence.problem_id}"
         option = "responses='borrowed'"
     elif not traits.takes_others:
-        what = f"a response to problem {evidence.problem_id} that is not its kept one"
+        what = f"a response to problem {evidence.problem_id} other than its kept one"
         option = "responses='verified'"
     else:
         return f"problem {evidence.problem_id} changed in more than its response"
@@ -256,34 +263,35 @@ def _evidence_fault(example: Any, known: Mapping[str, Evidence], traits: Selecto
 
 
 def _loan_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) -> str:
-    """What is wrong with a problem that has another's response, or ``""``."""
-    kept = lender is not None and example.response == lender.response  # known without reading
+    """Describe the fault of a problem with another problem's response; empty if it is valid."""
+    kept = lender is not None and example.response == lender.response  # without reading the table
     if lender is None or not (kept or example.response in lender.verified):
-        return f"problem {evidence.problem_id} with a response that is no other's verified one"
+        return f"problem {evidence.problem_id} with a response that no other problem's evidence has"
     if replace(example, response=evidence.response) != evidence:
         return f"problem {evidence.problem_id} changed in more than its response"
     return ""
 
 
 class NotEvidence(UserError):
-    """An example that is not a verified response to a problem of a pool."""
+    """An example that is not a verified response to a problem of the pool."""
 
 
 def as_evidence(
     example: Example, known: Mapping[str, Evidence], responses: str = "borrowed"
 ) -> Evidence:
-    """Find the evidence that an example was made of.
+    """Find the evidence that an example was made from.
 
     Args:
-        known: the pool's evidence by problem.
-        responses: as ``SelectorTraits.responses`` says: those it may be of.
+        example: the example.
+        known: the pool's evidence by problem id.
+        responses: the allowed responses, as ``SelectorTraits.responses``.
 
     Raises:
-        NotEvidence: there is none; the message is the end of a sentence on the example.
+        NotEvidence: there is none; the message continues a sentence about the example.
     """
     evidence, index = known.get(example.problem_id), example.response_index
     if evidence is None:
-        raise NotEvidence("is no problem of the pool")
+        raise NotEvidence("is not a problem of the pool")
     if example.origin != example.problem_id:
         lent = f"has the response of problem {example.origin}"
         if responses != "borrowed":
@@ -292,29 +300,29 @@ def as_evidence(
             )
         lender = known.get(example.origin)
         if lender is None or lender.response is None:
-            raise NotEvidence(f"{lent}, of which none passed")
+            raise NotEvidence(f"{lent}, which has no passing response")
         evidence = replace(evidence, response=_with_response(lender, index).response)
     elif responses != "kept":
         evidence = _with_response(evidence, index)
     if evidence.response is None:
-        raise NotEvidence("search missed it, so no response of it passed")
+        raise NotEvidence("has no passing response: search missed it")
     if example != (made := to_example(evidence)):
         differing = differing_keys(example, made)
         raise NotEvidence(
-            f"is not the evidence that the states table keeps; differing: {differing}"
+            f"does not match the evidence in the states table; differing: {differing}"
         )
     return evidence
 
 
 def differing_keys(one: Example, other: Example) -> str:
-    """The columns in which two examples differ."""
+    """List the columns in which two examples differ."""
     return ", ".join(
         key for key in one.__dataclass_fields__ if getattr(one, key) != getattr(other, key)
     )
 
 
 def _with_response(evidence: Evidence, index: int) -> Evidence:
-    """A problem with its verified response of an index; with the kept one if that did not pass."""
+    """Return a problem with its verified response of an index; unchanged if that did not pass."""
     if evidence.response and evidence.response.index == index:
         return evidence
     verified = (of for of in evidence.each_verified() if of.response and of.response.index == index)
@@ -322,7 +330,7 @@ def _with_response(evidence: Evidence, index: int) -> Evidence:
 
 
 def to_example(evidence: Evidence) -> Example:
-    """The exact ids to train on."""
+    """Build the training example, with the exact token ids."""
     response = evidence.response
     assert response is not None
     return Example(

@@ -1,7 +1,7 @@
 """Selection: each condition's selector fills the matched budget (Section 3.3, Equation 7).
 
-Reads the pool's states; writes ``selections/CONDITION-seedS.parquet`` for every arm. Budgets are
-computed and enforced here, before anything is trained.
+Read the pool's states; write ``selections/CONDITION-seedS.parquet`` for every arm. Budgets are
+computed and checked here, before anything is trained.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from gapft_harness.training.plan import budget
 
 
 def arms(recipe: Recipe) -> list[Arm]:
-    """Every (condition, seed) of a recipe, in the recipe's order."""
+    """List every (condition, seed) of a recipe, in the recipe's order."""
     return [Arm(condition, seed) for condition in recipe.conditions for seed in recipe.seeds]
 
 
 def replicate_warnings(recipe: Recipe) -> list[str]:
-    """Describe conditions with a ``replicate`` that repeat no other condition of the recipe."""
+    """Describe conditions with a ``replicate`` that do not repeat another condition."""
     pairs = recipe.replicates()
     return [
         f"conditions.{name}.replicate is {condition.replicate}, but no other condition differs "
-        f"from {name} in this key alone, so nothing is compared; add one, or leave the key out"
+        f"from {name} only in this key, so nothing is compared; add one, or remove the key"
         for name, condition in recipe.conditions.items()
         if condition.replicate and name not in {*pairs, *pairs.values()}
     ]
 
 
 def trained_conditions(run: RunDirectory) -> set[str]:
-    """The recipe's conditions that are trained under all its seeds: nothing chooses for them."""
+    """Find the conditions that are trained for all seeds of the recipe; they need no selector."""
     trained = run.trained_arms()
     return {arm.condition for arm in trained} - {
         arm.condition for arm in arms(run.recipe) if arm not in trained
@@ -58,27 +58,28 @@ def trained_conditions(run: RunDirectory) -> set[str]:
 
 
 def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any]:
-    """Selects every arm's training set under the matched budget.
+    """Select every arm's training set under the matched budget.
 
-    What is sealed and trained on must be chosen again; without its selector at hand it is taken as
-    it is. What nothing was trained on is made anew if it would be chosen otherwise now. The set of
-    another run stays as it is sealed here. A replicate has the set of the condition that it
+    A sealed set with a trained adapter must be chosen again identically; if its selector is not
+    loaded, the sealed set is used. A set without a trained adapter is replaced if the choice
+    changed. A sealed set of another run stays. A replicate uses the set of the condition that it
     repeats.
 
     Args:
-        run: the run, with the recipe whose conditions, seeds and budget are wanted.
+        run: the run, with the requested conditions, seeds and budget in its recipe.
+        plugin_files: files given by ``--plugin``.
 
     Returns:
         Facts for the manifest: ``budgets`` by arm, with the number of examples whose generator did
-        not say how they ended (``ends_unknown``), and ``n``; both empty or 0 if search
+        not report how they ended (``ends_unknown``), and ``n``; both empty or 0 if search
         recovered nothing and the budget is ``recovered``: there is nothing to train on.
 
     Raises:
-        UserError: a pool too small for the budget (the message says by how many), supervised
+        UserError: a pool too small for the budget (the message has the shortfall), supervised
             tokens that differ by more than the recipe allows, or a set of another run that cannot
-            be taken.
-        PluginError: a selector that broke its contract, or that now chooses other examples than
-            those that are trained on.
+            be used.
+        PluginError: a selector broke its contract, or chooses other examples than those already
+            trained on.
     """
     pools = Pools(run)
     n = slots_of(run.recipe.budget.n, pools.of())
@@ -97,7 +98,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         if said and is_copied(run, manifest, arm):
             copy = _sealed(run, arm, said)
             if not copy.matched or len(copy.examples) == n + replay:
-                return copy  # else its selector reports how many slots there are
+                return copy  # otherwise its selector reports the number of slots
         selector, entry = find_selector(run.recipe, arm.condition, plugins)
         source = others.read(arm) if entry.declared(SelectorTraits).foreign else None
         return choose_set(selector, entry, pools.of(arm.condition), n, replay, arm, source)
@@ -146,7 +147,7 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
 
 
 def chosen_by(recipe: Recipe, arm: Arm) -> dict[str, Any]:
-    """What an arm's budget in the manifest says of its condition: nothing if the name says all."""
+    """Return the condition's settings for the manifest's budget; empty if the name says all."""
     said = recipe.conditions[arm.condition].said(arm.condition)
     return {"condition": said} if said else {}
 
@@ -160,7 +161,7 @@ def _sealed(run: RunDirectory, arm: Arm, said: Mapping[str, Any]) -> Selected:
 
 def _other_examples(arm: Arm, path: Path) -> PluginError:
     return PluginError(
-        f"{path}: is sealed, and condition {arm.condition!r} now chooses other "
-        "examples: its selector or the version of this package was changed. "
+        f"{path}: sealed, but condition {arm.condition!r} now chooses other examples: its "
+        "selector or the version of this package changed. "
         "Start a new run directory, or register the changed selector under a new name"
     )

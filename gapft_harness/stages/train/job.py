@@ -1,6 +1,6 @@
-"""Training some of a run's arms: the stage function that executors run, a job a worker.
+"""Train some of a run's arms: the function of training jobs, which executors run.
 
-Reads sealed selections; writes ``adapters/ARM`` for each arm. A job's arms share one loaded base.
+Read sealed selections; write ``adapters/ARM`` for each arm. A job's arms share one loaded base.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from gapft_harness.store.store import Group
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences, training_prompt
 
-#: What a line of a report begins with.
+#: The prefix of lines with which a training process reports.
 MARK = "gapft-training: "
 
 
@@ -66,10 +66,17 @@ def launch(
     settings: ExecutorChoice,
     progress: Callable[[int, int], None],
 ) -> dict[str, list[str]]:
-    """Trains arms on ``settings.processes`` processes of this machine, and waits for them.
+    """Train arms on ``settings.processes`` processes of this machine, and wait for them.
+
+    Args:
+        run: the run directory.
+        arms: the arms.
+        plugin_files: files given by ``--plugin``.
+        settings: the executor's settings.
+        progress: called with the numbers of finished and of all optimizer steps.
 
     Returns:
-        By arm name, what trackers could not do, if anything.
+        The trackers' warnings by arm name, if any.
 
     Raises:
         GapftError: the error of the process that failed.
@@ -111,7 +118,7 @@ def launch(
             progress(*fields)
         elif kind == "warnings":
             (warnings,) = fields
-        elif failure is None:  # the first tells the cause; others may fail for its absence
+        elif failure is None:  # the first error is the cause; others may follow from it
             name, text = fields
             failure = next((e for e in ERRORS if e.__name__ == name), GapftError)(text)
     if child.wait() or failure:
@@ -126,14 +133,14 @@ if __name__ == "__main__":
 
     die_with(int(sys.argv[1]))
     main(sys.argv[2:])
-    # All processes have ended well. The interpreter's own end, with the rendezvous's threads still
-    # there, has been seen not to come.
+    # All processes have finished. With the rendezvous's threads still running, the interpreter has
+    # been observed to hang at exit.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-#: Where a job's result holds what trackers could not do; no part of what the manifest compares.
+#: The key of a job's result with the trackers' warnings; the manifest does not compare it.
 TRACKING_WARNINGS = "tracking_warnings"
 
 
@@ -143,19 +150,21 @@ def train_arms(
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
-    """Trains the adapters of some arms that are not there yet.
+    """Train those adapters of some arms that do not exist yet, as a job.
 
     Args:
-        arms: (condition, seed) of each.
-        progress: called with optimizer steps done and in all, over all the arms; those of an arm
-            that was trained before are done.
+        run_path: the run directory.
+        arms: (condition, seed) of each arm.
+        plugin_files: files given by ``--plugin``.
+        progress: called with the numbers of finished and of all optimizer steps of all arms; steps
+            of arms trained earlier count as finished.
 
     Returns:
-        By arm name, the trainer's facts for the manifest (also in ``adapters/ARM/training.json``),
-        and under ``TRACKING_WARNINGS`` what its trackers could not do.
+        The trainer's facts for the manifest by arm name (also in ``adapters/ARM/training.json``),
+        with the trackers' warnings under ``TRACKING_WARNINGS``.
 
     Raises:
-        UserError: an arm's folder is there and incomplete.
+        UserError: an arm's folder exists but is incomplete.
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     wanted = [Arm(*named) for named in arms]
@@ -170,7 +179,7 @@ def train_arms(
         progress(done + further, total)
 
     left = [arm for arm in wanted if arm.name not in found]
-    for wait in (False, True):  # what another command trains is waited for at the end, one by one
+    for wait in (False, True):  # adapters that another command trains are awaited last, one by one
         for together in [[arm] for arm in left] if wait else [left]:
             with contextlib.ExitStack() as claims:
                 mine = [a for a in together if claims.enter_context(claim(groups[a], wait=wait))]
@@ -187,7 +196,7 @@ def _obtain(
     plugin_files: Sequence[str],
     progress: Callable[[int, int], None],
 ) -> dict[str, dict[str, Any]]:
-    """Take adapters from the store, train and store the others; their claims are held."""
+    """Copy adapters from the store; train and store the others. Their claims must be held."""
     found = {
         arm.name: take_from_store(run, arm, group)
         for arm, group in groups.items()
@@ -214,14 +223,17 @@ def count_trainings_at_once(
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
-    """Count how many of some arms' trainings fit into this machine's memory side by side.
+    """Count how many trainings of some arms fit into this machine's memory in parallel, as a job.
 
     Args:
-        arms: as ``train_arms`` takes them. Those of a trainer that is not as documented are left
-            out, as nothing is known of the memory it needs.
+        run_path: the run directory.
+        arms: as for ``train_arms``. Arms of a trainer that is not ``as_documented`` are left out,
+            since its memory use is unknown.
+        plugin_files: files given by ``--plugin``.
+        progress: not used.
 
     Returns:
-        ``count``, None where nothing is known, and ``why`` in words.
+        ``count`` (None if unknown) and the reason ``why``, in words.
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     jobs = [
@@ -240,15 +252,15 @@ def count_trainings_at_once(
 
 
 def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
-    """The trainer's facts of those arms whose adapter is there, by name.
+    """Return the trainer's facts of the arms whose adapter exists, by name.
 
     Raises:
-        UserError: an arm's folder is there and incomplete, or was changed after it was sealed.
+        UserError: an arm's folder is incomplete, or was changed after it was sealed.
     """
     sealed, found = run.manifest()["files"], {}
     for arm in arms:
         relative = layout.adapter(arm)
-        if relative in sealed and (run.path / relative).exists():  # one that was lost is made again
+        if relative in sealed and (run.path / relative).exists():  # a lost one is trained again
             facts = json.loads((run.sealed(relative) / "training.json").read_text("utf-8"))
         else:
             facts = adapter_facts(run.path / relative, "training.json")
@@ -265,17 +277,20 @@ def train_here(
     *,
     fsdp: bool = False,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
-    """Trains arms in this process, or in its share of several.
+    """Train arms in this process, or in its share of several processes.
 
     Args:
-        progress: called with optimizer steps done and in all, over all the arms.
-        fsdp: whether a launcher asked for FSDP, whatever the recipe says.
+        run: the run.
+        arms: the arms.
+        plugin_files: files given by ``--plugin``.
+        progress: called with the numbers of finished and of all optimizer steps of all arms.
+        fsdp: whether a launcher requested FSDP, regardless of the recipe.
 
     Returns:
-        The trainer's facts by arm name, and by arm name what trackers could not do, if anything.
+        The trainer's facts by arm name, and the trackers' warnings by arm name, if any.
 
     Raises:
-        PluginError: a trainer that wrote no adapter.
+        PluginError: a trainer wrote no adapter.
     """
     budgets = run.manifest()["budgets"]
     steps = [int(budgets[arm.name]["steps"]) for arm in arms]
@@ -294,7 +309,7 @@ def train_here(
         "fsdp": fsdp or run.recipe.executor.fsdp,
     }
     groups = groups_of(run, arms, plugins, lambda: searched_pool(run, plugins, plugin_files))
-    together: dict[str, list[TrainingJob]] = {}  # a base is loaded once for all of one's settings
+    together: dict[str, list[TrainingJob]] = {}  # jobs with the same settings share a loaded base
     for i, arm in enumerate(arms):
         own = searched if entries[named[arm]].declared(TrainerTraits).needs_problems else None
         name = as_trained(groups[arm], by).name
@@ -341,7 +356,7 @@ def _job(
 
 
 def searched_pool(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> SearchedPool:
-    """Read off a run what its pool was searched with."""
+    """Read the problems, decoding, verifier and states of the run's searched pool."""
     task = run.manifest()["task"]
     name, params = task["verifier"], task["verifier_params"]
     other = plugins.other_rule(name, params)
@@ -364,7 +379,7 @@ def searched_pool(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> 
 def _trained(
     entry: Registered, jobs: Sequence[TrainingJob]
 ) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
-    """Each job with its trainer's facts, as soon as it is done."""
+    """Yield each job with its trainer's facts, as soon as it is finished."""
     together = getattr(entry.value, "together", None)
     with entry.blamed():
         given = iter(together(jobs) if together is not None else map(entry.value, jobs))
@@ -373,24 +388,24 @@ def _trained(
             facts = next(given, None)
         yield job, plain_facts(entry, facts, f"the facts of {job.arm.name}", together)
     with entry.blamed():
-        more = sum(1 for _ in given)  # what is left of its code runs, too
+        more = sum(1 for _ in given)  # this also runs the rest of the trainer's code
     if more:
-        raise entry.broke(f"gave facts of {more} arms that nobody asked for", together)
+        raise entry.broke(f"returned facts of {more} unknown arms", together)
 
 
 def _check_folder(
     entry: Registered, job: TrainingJob, facts: dict[str, Any], processes: int
 ) -> None:
-    """Any trainer's folder gets a ``training.json`` with its weights' hash, written last.
+    """Add settings, sequences and the weights' hash to ``training.json``, whatever the trainer.
 
-    What a trainer itself says of settings and sequences stays: ``gapft verify`` holds it to that.
+    The trainer's own entries on settings and sequences stay: ``gapft verify`` checks them.
     """
     if not (job.output / "adapter_config.json").is_file():
         raise entry.broke(f"wrote no PEFT folder at {job.output}")
     settings = Training.model_validate(dict(job.settings))
     path = job.output / "training.json"
     written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    # by the first a folder that is left unsealed is known again, whoever wrote it
+    # the first entry identifies a folder that was left unsealed, whatever the trainer
     known = {
         STORED: job.stored,
         "processes": processes,
@@ -399,20 +414,20 @@ def _check_folder(
     }
     told = {key: facts.get(key, written.get(key, value)) for key, value in known.items()}
     told[STORED] = job.stored
-    told["adapter_sha256"] = weights_hash(job.output)  # whatever a plugin made of the bundled one
+    told["adapter_sha256"] = weights_hash(job.output)  # a plugin may have changed the folder
     facts.update(told)
     if any(written.get(key) != value for key, value in told.items()):
         write_json(path, {**(written or facts), **told})
 
 
 def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
-    """A sentence for each package that a tracker or trainer needs and this machine lacks.
+    """Describe each package that a tracker or trainer needs and this machine does not have.
 
     Raises:
         UserError: a tracker is unknown.
     """
     trainers = [
-        f"trainer {name!r} needs {needed}, and {f'{found} is' if found else 'it is not'} "
+        f"trainer {name!r} needs {needed}, but {f'{found} is' if found else 'it is not'} "
         f"installed; {install(Requirement(needed).name)}"
         for name in recipe.trainers()
         for needed in plugins.get("trainer", name).declared(TrainerTraits).needs
@@ -421,7 +436,7 @@ def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
     ]
     return trainers + [
         f"tracker {name!r} needs the package {package!r}, which is not installed; "
-        f"pip install {package}, or take {name} out of the recipe's trackers"
+        f"pip install {package}, or remove {name} from the recipe's trackers"
         for name in recipe.trackers
         for package in plugins.get("tracker", name).declared(TrackerTraits).needs
         if not installed(package)
@@ -429,17 +444,17 @@ def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
 
 
 def check_trackers(recipe: Recipe, plugins: Plugins) -> None:
-    """Refuses a recipe whose trackers or trainers cannot work here, before anything expensive.
+    """Refuse a recipe whose trackers or trainers cannot work on this machine.
 
     Raises:
-        UserError: a tracker is unknown, or a package that one needs is missing.
+        UserError: a tracker is unknown, or a required package is missing.
     """
     if missing := missing_packages(recipe, plugins):
         raise UserError("\n".join(missing))
 
 
 def tracking(run: RunDirectory, arm: Arm, plugins: Plugins) -> Tracking:
-    """The trackers of one arm, still to be opened."""
+    """Return the trackers of one arm, not opened yet."""
     openers: dict[str, Callable[[int], Tracker]] = {
         name: partial(_open, plugins, name, run, arm) for name in run.recipe.trackers
     }
@@ -461,8 +476,8 @@ def _open(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: 
     except FAULTS as error:
         raise GapftError(
             f"{arm.name}: {entry.who} cannot be opened: {describe(error)}"
-            f"{own_line(error, entry.home)}. Set it up, or train without: --set trackers=[] (gapft "
-            "run), or trackers: [] in the run's recipe.yaml"
+            f"{own_line(error, entry.home)}. Configure it, or train without trackers: --set "
+            "trackers=[] (gapft run), or trackers: [] in the run's recipe.yaml"
         ) from error
     require_methods(entry, opened, "log", "finish")
     return opened
@@ -483,5 +498,5 @@ def _settings(run: RunDirectory, arm: Arm) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A list as text: trackers tell hyperparameters apart by single values."""
+    """Convert a list to text: trackers compare hyperparameters as single values."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value

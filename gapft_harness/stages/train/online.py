@@ -1,4 +1,4 @@
-"""Training online: what is said of its reward before anything is trained, and verified after."""
+"""Online training: warnings on its reward before training, and verification afterwards."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from gapft_harness.training.plan import budget
 
 
 def reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugins) -> list[str]:
-    """A sentence where rewards are by another verifier than the audit is.
+    """Warn of rewards by another verifier than the audit's.
 
     Raises:
-        UserError: a permissive reward is asked for, and the task's verifier declares none; or the
-            trainer grpo for episodes of several attempts.
+        UserError: a permissive reward is requested, but the task's verifier declares none; or
+            the trainer grpo is used for episodes of several attempts.
     """
     grpo = [name for name in recipe.conditions if recipe.training_of(name).trainer == "grpo"]
     if grpo and (attempts := task["episode"]["attempts"]) > 1:
         raise UserError(
-            f"the trainer grpo of {', '.join(grpo)} would reward the first attempt alone, and the "
-            f"task's episode.attempts is {attempts}; set it to 1, or take the trainer lora"
+            f"the trainer grpo of {', '.join(grpo)} can reward only the first attempt, but the "
+            f"task's episode.attempts is {attempts}; set it to 1, or use the trainer lora"
         )
     name, params = task["verifier"], task["verifier_params"]
     asked = [
@@ -50,11 +50,11 @@ def reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugins) -
     other = plugins.other_rule(name, params)
     if other is None or not other.permissive:
         raise UserError(
-            f"training.grpo.reward of {', '.join(asked)} is permissive, and the verifier {name} "
-            f"declares no more permissive rule for {json.dumps(dict(params))}; set it to task"
+            f"training.grpo.reward of {', '.join(asked)} is permissive, but the verifier {name} "
+            f"declares no permissive rule for {json.dumps(dict(params))}; set the reward to task"
         )
     return [
-        f"the reward of {', '.join(asked)} is {other.name} {json.dumps(dict(other.params))}, and "
+        f"the reward of {', '.join(asked)} is {other.name} {json.dumps(dict(other.params))}, but "
         f"the audit's verifier is {name} {json.dumps(dict(params))}: responses may drift to forms "
         "that the reward accepts and the audit does not"
     ]
@@ -68,12 +68,15 @@ def _is_online(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
 def check_groups(
     run: RunDirectory, arm: Arm, examples: Sequence[Example], facts: Mapping[str, Any]
 ) -> Iterable[str]:
-    """For ``gapft verify``: an arm's sealed groups follow from plan, states and rewards.
+    """Verify that an arm's sealed groups follow from plan, states and rewards.
 
-    Rewards and tokens are not drawn or judged again.
+    Rewards and tokens are not recomputed.
 
     Args:
-        facts: of its ``training.json``.
+        run: the run.
+        arm: the arm.
+        examples: its training set.
+        facts: the facts of its ``training.json``.
     """
     folder = run.path / layout.adapter(arm)
     if (folder / GROUPS).is_file():

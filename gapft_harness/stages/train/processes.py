@@ -1,7 +1,7 @@
-"""``torchrun --nproc-per-node N -m gapft_harness.training RUN``: trains a run's adapters.
+"""``torchrun --nproc-per-node N -m gapft_harness.training RUN``: train a run's adapters.
 
-Started once per process by torchrun or ``accelerate launch``. All processes share every optimizer
-step; the first one writes. ``gapft run RUN --only train`` seals what it finds done.
+torchrun or ``accelerate launch`` starts it once per process. All processes share every optimizer
+step; the first one writes. ``gapft run RUN --only train`` seals the finished adapters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gapft_harness.stages.train.stored import groups_of, is_stored, list_stale, 
 
 
 def main(arguments: list[str]) -> int:
-    """Trains; the exit status."""
+    """Train, and return the exit status."""
     parser = argparse.ArgumentParser(prog="gapft_harness.training", description=__doc__)
     parser.add_argument("run", type=Path, help="the run directory")
     parser.add_argument("--arm", action="append", default=[], help="only this arm; repeatable")
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--held", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     die_with(os.getppid())
-    # taken away: transformers would leave the weights of all processes but the first to accelerate
+    # removed, since transformers would leave the weights of other processes to accelerate
     fsdp = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
     first = int(os.environ.get("RANK", "0")) == 0
     if "LOCAL_RANK" in os.environ and not _has_gpu():
@@ -67,13 +67,13 @@ def main(arguments: list[str]) -> int:
             plugins = load_plugins(chosen.plugin)
             pool = partial(searched_pool, run, plugins, chosen.plugin)
             groups = groups_of(run, asked, plugins, pool)
-            # every process leaves them out by itself, whether the first has removed them yet or not
+            # every process skips stale adapters, whether the first has removed them yet or not
             stale = list_stale(run, groups)
             if first:
                 remove(run, stale, print)
             done = finished(run, [arm for arm in asked if arm not in stale])
             wanted = [arm for arm in asked if arm.name not in done]
-            if not chosen.arm:  # what the run can take from the store or from another arm
+            if not chosen.arm:  # skip adapters that the store or another arm provides
                 trained = {group.key for arm, group in groups.items() if arm.name in done}
                 once = {groups[arm].key: arm for arm in reversed(wanted)}
                 wanted = [
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _with_budget(run: RunDirectory, chosen: Sequence[str]) -> dict[str, Arm]:
-    """The run's arms that have something to train on, by name."""
+    """Return the run's arms with a training budget, by name."""
     known = {arm.name: arm for arm in arms(run.recipe)}
     budgets = run.manifest()["budgets"]
     for name in chosen:
@@ -110,17 +110,17 @@ def _with_budget(run: RunDirectory, chosen: Sequence[str]) -> dict[str, Arm]:
             raise UserError(f"--arm {name}: {did_you_mean(name, known)}")
         if name not in budgets:
             raise UserError(
-                f"--arm {name}: it has no budget, so nothing to train on: selection chose no "
-                "example for it, or was made before the recipe had it"
+                f"--arm {name}: has no budget and nothing to train on: selection chose no example "
+                "for it, or ran before the recipe had it"
             )
     return {name: arm for name, arm in known.items() if name in budgets}
 
 
 def _failed(status: int) -> int:
-    """The exit status of a process that failed; in a group it ends here and now.
+    """Return the exit status of a failed process; exit immediately in a process group.
 
-    The others may wait for it in a sum. Leaving the group, or the interpreter's end with the
-    group's threads still there, may then wait for them in turn.
+    The other processes may wait for this one in a collective operation. Leaving the group, or
+    exiting the interpreter with the group's threads running, could then wait for them in turn.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -130,9 +130,9 @@ def _failed(status: int) -> int:
 
 
 def _leave_the_group() -> None:
-    """Ends the group's threads and sockets while the interpreter is still whole.
+    """Stop the process group's threads and sockets before the interpreter exits.
 
-    Left to the interpreter's end, they have been seen to keep a finished process from ending.
+    Otherwise they have been observed to keep a finished process from exiting.
     """
     if _in_a_group():
         from torch import distributed
@@ -141,7 +141,7 @@ def _leave_the_group() -> None:
 
 
 def _in_a_group() -> bool:
-    if "torch" not in sys.modules:  # it failed before
+    if "torch" not in sys.modules:  # failed before the import
         return False
     from torch import distributed
 
@@ -149,12 +149,12 @@ def _in_a_group() -> bool:
 
 
 def _refuse_other_launches() -> None:
-    """Nobody who asks a launcher for what is not there gets something else unsaid."""
+    """Refuse launcher options that training does not support, instead of ignoring them."""
     for name in ("DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
             raise UserError(
-                f"the launcher asks for {name}, which training lacks; launch with --multi_gpu or "
-                "--use_fsdp alone"
+                f"the launcher requests {name}, which training does not support; launch with only "
+                "--multi_gpu or --use_fsdp"
             )
 
 

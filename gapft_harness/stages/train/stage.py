@@ -1,4 +1,4 @@
-"""The train stage: adapters of the run's arms, trained on the executor and sealed."""
+"""The train stage: train the adapters of the run's arms on the executor, and seal them."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 
 def train_stage(context: Context) -> None:
-    """One LoRA adapter per condition and seed; what the store has is not trained again.
+    """Train one LoRA adapter per condition and seed, unless the store has it.
 
     Raises:
-        UserError: nothing is selected yet, or a tracker cannot work here.
+        UserError: nothing is selected yet, or a tracker cannot work on this machine.
     """
     run, arms = context.run, context.arms()
     require_selected(run)
@@ -75,19 +75,20 @@ def train_stage(context: Context) -> None:
 
 
 def train(context: Context, groups: Mapping[Arm, Group]) -> None:
-    """Trains arms, or takes their adapters from the store, and seals them.
+    """Train arms or copy their adapters from the store, and seal them.
 
     Args:
-        groups: of each arm where the store has its adapter, or will have it.
+        context: the run.
+        groups: the store's group of each arm's adapter, stored or not.
     """
     run, manifest = context.run, context.run.manifest()
     trained = finished(run, groups)
     if trained:
         steps = sum(manifest["budgets"][name]["steps"] for name in trained)
-        context.progress(_label(list(trained)), steps, steps)  # is told as already there
+        context.progress(_label(list(trained)), steps, steps)  # shown as already finished
     places, left = dict(groups), [arm for arm in groups if arm.name not in trained]
     for arm in groups.keys() - left:
-        # several processes may have trained it, as whoever started them chose
+        # the launcher may have chosen another number of processes than the recipe
         there = as_trained(groups[arm], trained[arm.name])
         if trained[arm.name].get(STORED) == there.name:
             put_into_store(there, run.path / layout.adapter(arm), run, arm)
@@ -134,8 +135,8 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
         context.say(f"train: {', '.join(parts)}")
     if any(has_copies(places[arm]) for arm in left):
         context.say(
-            f"train: adapters are copied, not linked: {run.path} and the store have no hard links "
-            "between them"
+            f"train: adapters are copied, not linked: hard links between {run.path} and the store "
+            "are not possible"
         )
 
 
@@ -144,11 +145,10 @@ def _label(names: Sequence[str]) -> str:
 
 
 def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
-    """Divide arms into as many groups as workers train, of about equally many tokens each.
+    """Divide arms into one group for each worker, with about equal numbers of tokens.
 
-    The arms of a group are trained on a base that is loaded once. Fewer workers train where memory
-    is too small for all. An executor that does not go by ``workers`` gets a group an arm, to place
-    as its machines allow.
+    The arms of a group share a base that is loaded once. Fewer workers are used if memory is too
+    small for all. An executor that ignores ``workers`` gets one group for each arm.
     """
     run = context.run
     budgets = run.manifest()["budgets"]
@@ -168,7 +168,7 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
 
 
 def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
-    """Return how many workers train at once, and report where memory allows fewer than asked."""
+    """Return how many workers can train in parallel; warn if memory allows fewer than requested."""
     wanted = min(context.run.recipe.executor.workers, len(arms))
     if wanted < 2:
         return wanted
@@ -182,10 +182,10 @@ def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
     (found,) = context.executor.run([job], context.progress)
     if found["count"] is None or found["count"] >= wanted:
         return wanted
-    count = max(1, int(found["count"]))  # one that does not fit is refused as it begins
+    count = max(1, int(found["count"]))  # a training that does not fit fails at its start
     context.say(
         f"warning: training with {count} of {wanted} workers, since memory is too small for all: "
-        f"each needs {found['why']}"
+        f"each worker needs {found['why']}"
     )
     return count
 
@@ -195,9 +195,9 @@ def check_trainings(
     plugin_files: Sequence[str] = (),
     progress: ReportProgress = report_nothing,
 ) -> dict[str, Any]:
-    """Check what trainings will need of the base, before anything is generated.
+    """Check the base's requirements for training before anything is generated, as a job.
 
-    A model that cannot be loaded is passed over: whoever loads it reports that better.
+    A model that cannot be loaded is skipped: its sampler reports that better.
 
     Raises:
         UserError: see ``model.check_trainable``.
@@ -210,9 +210,9 @@ def check_trainings(
 
 
 def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | None]:
-    """Find the end token that each condition's responses are trained with, None for no token.
+    """Find the end token that each condition's responses are trained with; None for no token.
 
-    Conditions of a trainer that is not as documented are left out.
+    Conditions of a trainer that is not ``as_documented`` are left out.
 
     Raises:
         UserError: see ``model.check_trainable``.
@@ -233,9 +233,9 @@ def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | No
 
 
 def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
-    """Why this machine cannot train with the recipe's kernels; empty where it can.
+    """Explain why this machine cannot train with the recipe's kernels; empty if it can.
 
-    Nothing is said where an executor trains on machines that it chooses itself.
+    Nothing is checked for an executor that chooses the machines itself.
     """
     entry = plugins.get("executor", recipe.executor.name)
     asked = [of for of in map(recipe.training_of, recipe.conditions) if of.kernels != "plain"]
@@ -254,7 +254,7 @@ def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
 
 
 def require_trainable(context: Context) -> None:
-    """Refuse a run with an adapter still to be trained, if it cannot be trained here.
+    """Refuse a run with untrained adapters if this machine cannot train them.
 
     Raises:
         UserError: it cannot.
@@ -265,7 +265,7 @@ def require_trainable(context: Context) -> None:
     if why := refused_kernels(run.recipe, context.plugins):
         raise UserError(why)
     if run.is_sealed(layout.responses("pool")):
-        return  # training itself checks, and comes soon
+        return  # training follows soon and checks this itself
     job = Job.of(
         "check",
         check_trainings,

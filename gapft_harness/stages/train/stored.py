@@ -1,7 +1,7 @@
-"""Adapters in the store: what one is trained on and by gives its key, and it is trained once.
+"""Adapters in the store: their key is computed from all inputs, and each is trained once.
 
-Arms with the same key have the same adapter, in one run or in several. A trainer that is not as
-documented may go by an arm's name, so the name is in its keys.
+Arms with the same key share an adapter, in one run or in several. A trainer that is not
+``as_documented`` may depend on an arm's name, so its keys contain the name.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from gapft_harness.store.store import INDEX, Group, Store, damaged, read_json
 from gapft_harness.training.ledger import sequences_hash
 from gapft_harness.training.plan import sequences
 
-#: In an adapter's facts: where the store has it, ``train/KEY``.
+#: In an adapter's facts: its group in the store, ``train/KEY``.
 STORED: Final = "stored"
 
-#: In the manifest's facts of an adapter: the arm of this run that it was trained as.
+#: In the manifest's facts of an adapter: the arm of this run whose adapter it reuses.
 TRAINED_AS: Final = "trained_as"
 
-#: What the manifest alone says of an adapter: its folder does not.
+#: Keys of an adapter's facts that are only in the manifest, not in its folder.
 OF_THE_MANIFEST: Final = ("seconds", TRAINED_AS, "reused", "made_with")
 
-#: In an adapter's folder: what its key in the store was computed from.
+#: In an adapter's folder: the content that its key was computed from.
 MADE_FROM: Final = "made_from.json"
 
-#: The step's name in the store, and its version: raised when its adapters change meaning.
+#: The step's name in the store, and its version, which increases when adapters change meaning.
 _STEP, VERSION = "train", 1
 
-#: Libraries whose minor versions may change what is trained.
+#: Libraries whose minor versions may change the result of training.
 _LIBRARIES = (
     "torch", "transformers", "tokenizers", "peft", "accelerate", "bitsandbytes", "liger-kernel",
     "trl",
 )  # fmt: skip
 
-#: Files from here on are linked into the store and out of it, where the file system can.
+#: Files of at least this many bytes are hard-linked to and from the store, if possible.
 _LINKED = 1 << 16
 
 
@@ -72,13 +72,13 @@ def groups_of(
     plugins: Plugins,
     searched: Callable[[], SearchedPool],
 ) -> dict[Arm, Group]:
-    """Compute where the store has, or will have, the adapters of some arms.
+    """Compute the store's groups for the adapters of some arms, stored or not.
 
     Args:
         run: the run; its selections are sealed.
         arms: arms of its recipe.
-        plugins: those that are loaded.
-        searched: gives what the pool was searched with; called for trainers that need problems.
+        plugins: the loaded plugins.
+        searched: returns the searched pool; called for trainers that need problems.
     """
     recipe, store = run.recipe, Store.beside(run.path)
     digests, arguments = Digests(), model_args(recipe)
@@ -122,14 +122,14 @@ def groups_of(
 def describe_training(
     recipe: Recipe, arm: Arm, examples: Sequence[Example], replicate: int, as_documented: bool
 ) -> dict[str, Any]:
-    """Describe what of a training recipe and training set decide, for its key.
+    """Describe the recipe's and the training set's part of an adapter's key.
 
     Args:
-        recipe: the run's.
-        arm: the arm that is trained.
+        recipe: the run's recipe.
+        arm: the arm.
         examples: its training set.
         replicate: the number of its condition among those that repeat one training.
-        as_documented: whether its trainer declares so; another one may go by the arm's name.
+        as_documented: whether its trainer declares this; another one may depend on the arm's name.
     """
     settings = recipe.training_of(arm.condition)
     found: dict[str, Any] = {
@@ -147,7 +147,7 @@ def describe_training(
 
 
 def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> str:
-    """A hash of what a trainer is given of the pool."""
+    """Hash the searched pool as a trainer receives it."""
     verifiers: list[Any] = []
     rule: TaskVerifier | None = searched.verifier
     while rule is not None:
@@ -162,38 +162,38 @@ def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> st
 
 
 def as_trained(group: Group, facts: Mapping[str, Any]) -> Group:
-    """The group of an adapter that may have been trained by other processes than the recipe says.
+    """Return the group of an adapter trained on other processes than the recipe sets.
 
     Args:
-        group: as ``groups_of`` gives it.
-        facts: ``processes`` and ``fsdp``, where they are known.
+        group: a group of ``compute_groups``.
+        facts: ``processes`` and ``fsdp``, if known.
     """
     made_from = {key: of for key, of in group.made_from.items() if key not in ("step", "version")}
     by = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
     if facts.get("processes") and "fsdp" not in facts:
-        by["fsdp"] = False  # facts say it only where it was so
+        by["fsdp"] = False  # facts contain it only if it is true
     return group.store.group(_STEP, VERSION, {**made_from, **by})
 
 
 def record_made_from(folder: Path, group: Group) -> None:
-    """Write into an adapter's folder what its key was computed from, unless it is there."""
+    """Write the content of an adapter's key into its folder, unless the file exists."""
     if not (folder / MADE_FROM).exists():
         write_json(folder / MADE_FROM, group.made_from)
 
 
 def is_stored(group: Group) -> bool:
-    """Whether the store has the whole adapter."""
+    """Return whether the store has the complete adapter."""
     return group.store.holds(group.name)
 
 
 def has_copies(group: Group) -> bool:
-    """Whether the store has a copy of a large file, for want of hard links to the run's folder."""
+    """Return whether the store has copies of large files, since hard links were not possible."""
     files = (file.stat() for file in group.folder.iterdir() if file.is_file())
     return any(file.st_size >= _LINKED and file.st_nlink == 1 for file in files)
 
 
 def claim(group: Group, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
-    """Hold the right to train an adapter, as ``Group.claim`` says."""
+    """Hold the claim to train an adapter; see ``StoreGroup.claim_file``."""
     return group.claim(INDEX, wait=wait)
 
 
@@ -201,8 +201,8 @@ def put_into_store(group: Group, folder: Path, run: RunDirectory, arm: Arm) -> N
     """Store an adapter's folder, unless the store has it.
 
     Args:
-        group: what ``groups_of`` gave for it.
-        folder: it is whole.
+        group: the adapter's group, from ``compute_groups``.
+        folder: the complete folder.
         run: the run that it was trained for.
         arm: the arm.
 
@@ -226,16 +226,17 @@ def put_into_store(group: Group, folder: Path, run: RunDirectory, arm: Arm) -> N
 
 
 def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]:
-    """Put a stored adapter into a run; its folder is whole or absent.
+    """Copy a stored adapter into a run, atomically.
 
     Args:
         run: the run.
-        arm: the arm that it is put there for.
-        group: holds it. Unless its key names an arm, facts and card name this one.
+        arm: the arm.
+        group: the adapter's group. Unless its key contains an arm's name, facts and model card are
+            changed to name this arm.
 
     Returns:
-        The facts of its ``training.json``, and under ``reused`` the run folder that it was trained
-        for, if that is another.
+        The facts of its ``training.json``, with the run directory that it was trained for under
+        ``reused``, if that is another run.
 
     Raises:
         UserError: a stored file was changed.
@@ -245,21 +246,21 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
     base, trained_for = str(model_args(run.recipe)["pretrained"]), group.facts().get("run")
     index = read_json(group.folder / INDEX)
     if content_hash(index.get("files")) != index.get("sha256"):
-        raise damaged(group.folder / INDEX, "its hash is another")
+        raise damaged(group.folder / INDEX, "its hash is different")
     with whole_folder(run.path / layout.adapter(arm)) as partial:
         for name, recorded in index["files"].items():
             stored, file = group.folder / str(recorded), partial / name
             if sha256_once(stored) != recorded:
-                raise damaged(stored, "its hash is another")
+                raise damaged(stored, "its hash is different")
             file.parent.mkdir(parents=True, exist_ok=True)
             if stored.stat().st_size >= _LINKED:
-                with contextlib.suppress(OSError):  # another file system: copied
+                with contextlib.suppress(OSError):  # another file system: copy instead
                     os.link(stored, file)
             if not file.exists():
                 shutil.copyfile(stored, file)
         facts = read_json(partial / "training.json")
         if facts.get(STORED) != group.name:
-            raise damaged(group.folder / INDEX, f"it is a copy of {facts.get(STORED)}")
+            raise damaged(group.folder / INDEX, f"copied from {facts.get(STORED)}")
         if "arm" not in group.made_from:
             facts |= {"condition": arm.condition, "base_model": base}
             _write_anew(partial / "README.md", model_card(facts))
@@ -274,17 +275,17 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
 
 
 def _write_anew(path: Path, text: str) -> None:
-    """Write a file that may be linked with another."""
+    """Replace a file that may be hard-linked with another."""
     path.unlink(missing_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
 def list_stale(run: RunDirectory, groups: Mapping[Arm, Group]) -> dict[Arm, str]:
-    """List adapters that were left unsealed and were trained otherwise than they would be now.
+    """List unsealed adapters whose inputs differ from those of a training now.
 
     Returns:
-        By arm, in words, what is wrong with its adapter. One that is not whole is not among them:
-        ``adapter_facts`` tells of it.
+        A description of the difference by arm. Incomplete adapters are not listed:
+        ``adapter_facts`` reports them.
     """
     files, found = run.manifest()["files"], {}
     for arm, group in groups.items():
@@ -298,12 +299,12 @@ def list_stale(run: RunDirectory, groups: Mapping[Arm, Group]) -> dict[Arm, str]
         key = facts.get(STORED) if isinstance(facts, dict) else None
         if not isinstance(facts, dict) or key != as_trained(group, facts).name:
             differing = _differing(run, key, group)
-            found[arm] = f"{where}: was trained on or by something else{differing}"
+            found[arm] = f"{where}: was trained from different inputs{differing}"
     return found
 
 
 def _differing(run: RunDirectory, key: str | None, group: Group) -> str:
-    """Which parts of a key differ, as far as the store knows what the other one was made from."""
+    """List the parts of a key that differ, if the store has the content of the other key."""
     path = Store.beside(run.path).root / str(key) / "made_from.json"
     if not path.is_file():
         return ""
@@ -313,17 +314,17 @@ def _differing(run: RunDirectory, key: str | None, group: Group) -> str:
 
 
 def remove(run: RunDirectory, stale: Mapping[Arm, str], say: Callable[[str], None]) -> None:
-    """Remove adapters that ``list_stale`` found, and say of each why; the run's lock is held."""
+    """Remove the adapters of ``list_stale`` and report the reasons; the run's lock must be held."""
     for arm, why in stale.items():
         run.unseal([layout.adapter(arm)])
-        say(f"{why}; an earlier command left it unsealed, so it was removed and is made anew")
+        say(f"{why}; an earlier command left it unsealed, so it is removed and trained again")
 
 
 def originals(manifest: Manifest) -> dict[Arm, Arm]:
-    """The arms of a run that have another's adapter, each with the arm that it was trained as.
+    """Map each arm that reuses an adapter to the arm that was trained.
 
     Raises:
-        GapftError: the manifest names no arm there.
+        GapftError: the manifest does not name an arm there.
     """
     found = {}
     for name, facts in manifest["training"].items():
@@ -331,16 +332,16 @@ def originals(manifest: Manifest) -> dict[Arm, Arm]:
             continue
         arm, other = layout.arm_of(name), layout.arm_of(str(said))
         if arm is None or other is None:
-            raise GapftError(f"manifest.json: {name} was trained as {said!r}: no such arm")
+            raise GapftError(f"manifest.json: {name} was trained as {said!r}, which is not an arm")
         found[arm] = other
     return found
 
 
 def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plugins) -> str | None:
-    """Find the arm of a run that has an adapter's key already, and so the same answers.
+    """Find the arm of a run whose adapter has the same key, and therefore the same answers.
 
     Returns:
-        Its name; None: there is none, or the run's responses may go by an arm's name.
+        Its name; None if there is none, or if the run's responses may depend on an arm's name.
     """
     sampler = plugins.get("sampler", manifest["recipe"]["model"]["backend"])
     if not sampler.declared(SamplerTraits).generates:
@@ -352,10 +353,10 @@ def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plu
 
 
 def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
-    """Map each condition that will have an earlier one's adapters to that condition.
+    """Map each condition that will share an earlier condition's adapters to that condition.
 
-    Known before selection, from the recipe and what selectors declare (``same_as``). Conditions
-    whose training sets merely turn out the same share adapters too and are not here.
+    This is known before selection from the recipe and the selectors' ``same_as``. Conditions whose
+    training sets turn out the same share adapters too, but are not listed.
     """
     if not plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).generates:
         return {}

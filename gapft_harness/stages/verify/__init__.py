@@ -1,1 +1,1 @@
-"""``gapft verify``: whether a run's arms differ in nothing but what its recipe declares."""
+"""``gapft verify``: check that a run's arms differ only in what its recipe declares."""

@@ -1,4 +1,4 @@
-"""What ``gapft verify`` checks of arms: their adapters, and the decisions made with them."""
+"""Verification of arms: their adapters, and the decisions made with them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ from gapft_harness.stages.verify.versions import is_recorded
 from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
 from gapft_harness.training.plan import budget, plan, sequences
 
-#: What arms must have in common, whatever their examples: those of one run, of one trainer, and of
-#: the same settings.
+#: Facts that must be equal for all arms of a run, of one trainer, and of the same settings.
 _OF_RUN = ("base_sha256",)
 _OF_TRAINER = ("processes", "versions")
 _OF_SETTINGS = ("settings", "optimizer", "adapter_config.json")
 
-#: Keys of ``adapter_config.json`` that may differ: where the base lay, who wrote the file, and what
-#: PEFT sets by the base's kind of layer, whatever the file says.
+#: Keys of ``adapter_config.json`` that may differ: the base's location, the version of PEFT, and a
+#: value that PEFT sets by the base's kind of layer, whatever the file contains.
 _FREE = ("base_model_name_or_path", "peft_version", "fan_in_fan_out")
 
-#: What PEFT writes of its own where a base holds its experts fused, in place of modules' names.
+#: Keys that PEFT rewrites for a base with fused experts, instead of modules' names.
 _REWRITTEN = ("target_modules", "target_parameters", "rank_pattern", "alpha_pattern")
 
 
@@ -50,11 +49,15 @@ def check_adapter(
     manifest: Manifest,
     documented: bool,
 ) -> Iterable[str]:
-    """Compares one arm's folder, facts and log with what its selection and the recipe give.
+    """Compare one arm's folder, facts and log with its selection and the recipe.
 
-    Without PEFT the adapter's configuration is not compared; the caller says so.
+    Without PEFT the adapter's configuration is not compared; the caller reports this.
 
     Args:
+        run: the run.
+        arm: the arm.
+        examples: its training set.
+        manifest: the run's manifest.
         documented: whether its trainer declares ``as_documented``.
     """
     settings = run.recipe.training_of(arm.condition)
@@ -78,27 +81,27 @@ def check_adapter(
         expected["base_sha256"] = searched
     if documented:
         expected["optimizer"] = OPTIMIZER
-    else:  # another trainer says what it likes; what it says must hold
+    else:  # another trainer may leave out facts; those it gives must be right
         expected = {key: value for key, value in expected.items() if key in facts}
     yield from unequal(f"{where}/training.json", facts, expected)
     said = manifest["training"].get(arm.name, {})
     recorded = {key: value for key, value in said.items() if key not in OF_THE_MANIFEST}
     yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
     if not recorded:
-        yield f"manifest.json: holds nothing of the training of {arm.name}"
-    if documented:  # another trainer's manifest may say less than its folder
+        yield f"manifest.json: has no facts on the training of {arm.name}"
+    if documented:  # another trainer's manifest may have fewer facts than its folder
         for key in sorted(facts.keys() - recorded.keys()) if recorded else ():
-            yield f"manifest.json, training of {arm.name}: does not say {key}"
+            yield f"manifest.json, training of {arm.name}: {key} is missing"
         needs_end = any(sequence.eos for sequence in fitted.values())
         if (facts.get("end_id") is not None) != needs_end:
             yield (
-                f"{where}/training.json: end_id is {facts.get('end_id')}, and "
+                f"{where}/training.json: end_id is {facts.get('end_id')}, but "
                 f"{'an' if needs_end else 'no'} end of a sequence is supervised"
             )
         ends = manifest["source"].get("end_ids")
         if needs_end and ends is not None and facts.get("end_id") not in ends:
             yield (
-                f"{where}/training.json: end_id is {facts.get('end_id')}, and the search's "
+                f"{where}/training.json: end_id is {facts.get('end_id')}, but the search's "
                 f"responses ended with one of {ends}"
             )
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
@@ -113,10 +116,12 @@ def check_adapter(
 def check_alike(
     run: RunDirectory, arms: Sequence[Arm], documented: Mapping[str, bool]
 ) -> Iterable[str]:
-    """Compares what the recipe gives arms alike.
+    """Compare the facts that arms must have in common.
 
     Args:
-        documented: by trainer, whether it declares ``as_documented``.
+        run: the run.
+        arms: the arms.
+        documented: whether each trainer declares ``as_documented``.
     """
     first: dict[tuple[str, str], tuple[Arm, Any]] = {}
     for arm in arms:
@@ -130,29 +135,29 @@ def check_alike(
             settings.model_dump_json(): (_OF_SETTINGS, ("attention",)),
         }
         for whose, (keys, sometimes) in alike.items():
-            for key in (*keys, *sometimes):  # not every arm says one of the latter
+            for key in (*keys, *sometimes):  # the latter may be missing
                 b = facts.get(key)
                 must = key in keys and (
                     documented[settings.trainer] or (whose and (whose, key) in first)
                 )
                 if b is None and must:
-                    yield f"{layout.adapter(arm)}/training.json: does not say {key}"
+                    yield f"{layout.adapter(arm)}/training.json: {key} is missing"
                 if b is None:
                     continue
                 other, a = first.setdefault((whose, key), (arm, b))
                 if key == "versions" and is_recorded(run.manifest(), other, arm):
-                    continue  # named by ``check_versions``
+                    continue  # ``check_versions`` reports it
                 if a != b:
                     yield f"arms {other.name} and {arm.name} differ in {key}: {a} and {b}"
         other, a = first.setdefault((settings.trainer, "fsdp"), (arm, facts.get("fsdp")))
         if a != facts.get("fsdp"):
-            yield f"arms {other.name} and {arm.name} differ in fsdp: one shared the base out"
+            yield f"arms {other.name} and {arm.name} differ in fsdp: one sharded the base"
 
 
 def _config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:
-    """The adapter's whole configuration is the one that the trainer makes of the settings.
+    """Compare an adapter's configuration with the one that the trainer builds from the settings.
 
-    A key that the file lacks has PEFT's default, as it has when the adapter is loaded.
+    A missing key has PEFT's default, as when the adapter is loaded.
     """
     from gapft_harness.training.adapter import default_config, saved_config
 
@@ -161,29 +166,29 @@ def _config(where: str, config: dict[str, Any], settings: Training) -> Iterable[
     said = {k: _or_none(v) for k, v in (default_config() | config).items()}
     yield from unequal(where, said, right)
     for key in sorted(config.keys() - right.keys() - free):
-        if said[key]:  # a later PEFT's key that is off changes nothing
+        if said[key]:  # a newer PEFT's key that is off changes nothing
             yield (
-                f"{where}: says {key}, which the installed PEFT does not know; it was written by "
-                f"version {config.get('peft_version')}"
+                f"{where}: has the key {key}, which the installed PEFT does not know; the file was "
+                f"written by PEFT {config.get('peft_version')}"
             )
 
 
 def _or_none(value: Any) -> Any:
-    """Nothing at all for an empty list or mapping: PEFT writes either, by the base's kind."""
+    """Return None for an empty list or mapping: PEFT writes either, by the base's kind."""
     return None if value in ([], {}) else value
 
 
 def _own(path: Path) -> dict[str, Any]:
-    """What an adapter's configuration says of the adapter itself."""
+    """Return an adapter's configuration without the keys that may differ."""
     config = json.loads(path.read_text("utf-8"))
     return {key: value for key, value in config.items() if key not in _FREE}
 
 
 def _log(where: str, path: Path, steps: Sequence[Step], facts: dict[str, Any]) -> Iterable[str]:
-    """The log has every planned step once, in order, with its members, tokens and weight."""
+    """Compare the log with the planned steps: order, members, tokens and weights."""
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     if len(lines) != len(steps):
-        yield f"{where}: has {len(lines)} steps, the plan {len(steps)}"
+        yield f"{where}: has {len(lines)} steps, but the plan has {len(steps)}"
     for number, (line, step) in enumerate(zip(lines, steps, strict=False), start=1):
         yield from unequal(f"{where}, line {number}", line, step.line(), "the plan gives")
         for key in ("loss", "grad_norm"):
@@ -203,10 +208,16 @@ def check_decisions(
     keys: Keys,
     findings: Differences,
 ) -> None:
-    """Every table of decisions on an audit: its problems, its verdicts, what it was decoded with.
+    """Check every table of decisions on an audit: problems, verdicts, adapters.
 
     Args:
-        judge_of: as ``judges`` gives them.
+        run: the run.
+        manifest: its manifest.
+        selected: the arms with a training set.
+        trained: the arms with an adapter.
+        judge_of: the judges of ``open_judges``.
+        keys: recomputes the table's keys.
+        findings: receives the results.
     """
     audits = ["", *manifest.get("audits", {})]
     for arm in selected:
@@ -216,7 +227,7 @@ def check_decisions(
                 check_table(run, manifest, table, layout.audit(audit), judge_of, keys, findings)
                 if not (run.path / layout.adapter(arm)).is_dir():
                     findings.differences.append(
-                        f"{table}: is there, and {layout.adapter(arm)} is not"
+                        f"{table}: exists, but {layout.adapter(arm)} does not"
                     )
     for audit in audits:
         files = {layout.decisions_on(arm, audit): arm for arm in trained}
@@ -251,12 +262,12 @@ def check_table(
         run: the run directory.
         manifest: its manifest.
         table: the table.
-        split: whose problems it answers.
-        judge_of: as ``judges`` gives them.
-        keys: computes its keys again.
-        findings: gets what differs.
-        ids: of these problems those that it must answer; None: all.
-        sampled: whether it holds samples, as many of each problem.
+        split: the split of its problems.
+        judge_of: the judges of ``open_judges``.
+        keys: recomputes the table's keys.
+        findings: receives the differences.
+        ids: the problems that it must answer; None for all problems of the split.
+        sampled: whether it contains samples, equally many of each problem.
     """
     problems, judge = layout.problems(split), judge_of.get(layout.further(split), judge_of[""])
 
@@ -273,11 +284,11 @@ def check_table(
 def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> Iterable[str]:
     """Yield a sentence for each table of decisions that names another adapter than its own.
 
-    Where no sampler said what it decoded with, there is none.
+    If no table records its adapter, nothing is compared.
 
     Args:
         run: the run directory.
-        tables: of each table the arm and the scale of its adapter's update.
+        tables: the arm and the scale of its adapter's update for each table.
     """
     there = [table for table in tables if (run.path / table).exists()]
     said = {table: read_facts(run.path / table).get("adapter") for table in there}
@@ -287,11 +298,11 @@ def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> 
         at = f" at scale {scale:g}" if scale != 1 else ""
         if arm.condition == SOURCE:
             if adapter is not None:
-                yield f"{table}: was decoded with an adapter; the source has none"
+                yield f"{table}: was decoded with an adapter, but is of the source model"
             continue
         if adapter is None:
             if any(said.values()):
-                yield f"{table}: does not say what it was decoded with, as others do"
+                yield f"{table}: does not record its adapter, but other tables do"
             continue
         if (arm, scale) not in hashes:
             with (
@@ -303,6 +314,6 @@ def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> 
             yield f"{table}: was decoded with the adapter of {adapter['arm']}"
         elif adapter["weights_sha256"] != hashes[arm, scale]:
             yield (
-                f"{table}: was decoded with another adapter than {arm.name}{at} "
+                f"{table}: was decoded with a different adapter than {arm.name}{at} "
                 f"({adapter['weights_sha256']})"
             )

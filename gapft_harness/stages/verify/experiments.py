@@ -1,4 +1,4 @@
-"""What ``gapft verify`` checks of experiments: their faults, and what their steps made."""
+"""Verification of experiments: their faults, and the output of their steps."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def check_experiments(
     keys: Keys,
     findings: Differences,
 ) -> None:
-    """Check what experiments made of a run, those that its recipe does not ask for any more too.
+    """Check all output of experiments, including output that the recipe no longer requests.
 
     Args:
         run: the run directory.
         manifest: its manifest.
-        plugins: those that are loaded.
+        plugins: the loaded plugins.
         trained: the arms with an adapter.
-        judge_of: as ``judges`` gives them.
-        keys: computes the keys of decodes again.
-        findings: gets what was checked, what differs and what is missing.
+        judge_of: the judges of ``open_judges``.
+        keys: recomputes the keys of decodes.
+        findings: receives what was checked, what differs and what is missing.
     """
     checker = _Checker(run, manifest, plugins, judge_of, keys, findings)
     view = View(run, plugins, trained)
@@ -72,12 +72,12 @@ class _Checker:
     decoded: dict[str, tuple[Arm, float]] = field(default_factory=dict)
 
     def check(self, experiment: Experiment, view: View) -> None:
-        """Ask for its faults again, and check every step that it asks for."""
+        """Check an experiment's faults again, and every step that it requests."""
         name, before = experiment.name, len(self.findings.differences)
         if view.arms():
             self.findings.gather(f"experiments.{name}", lambda: experiment.faults(view))
             if experiment.has_faults and len(self.findings.differences) == before:
-                self.findings.checked.append(f"{name}: what it asks of the run before training")
+                self.findings.checked.append(f"{name}: its requirements before training")
         computed = sampled = made = 0
 
         def walk() -> None:
@@ -98,12 +98,13 @@ class _Checker:
         self.findings.attempt(name, walk)
         if made:
             self.findings.checked.append(
-                f"{name}: {made} of its files are of the settings and files that their keys say, "
-                f"{computed} were computed again, and {sampled} hold decodes, each problem once"
+                f"{name}: {made} of its files have the settings and inputs that their keys "
+                f"record, {computed} were recomputed, and {sampled} contain decodes, each problem "
+                "once"
             )
 
     def _check_step(self, file: str, step: Step, name: str) -> None:
-        """Compare a sealed file's record and content with what its step gives now."""
+        """Compare a sealed file's record and content with those of its step."""
         files, where = self.manifest["files"], f"manifest.json, steps, {file}"
         record = self.manifest.get("steps", {}).get(file)
         lacking = [
@@ -111,11 +112,11 @@ class _Checker:
             if input not in files
         ]  # fmt: skip
         if lacking:
-            self.findings.differences.append(f"{file}: is there, and {lacking[0]} is not")
+            self.findings.differences.append(f"{file}: exists, but {lacking[0]} does not")
             return
         now = describe(step, name, self.plugins, files)
         if record is None:
-            self.findings.differences.append(f"{where}: does not say what it was made from")
+            self.findings.differences.append(f"{where}: does not record its inputs")
         else:
             expected = {key: value for key, value in now.items() if key != "operational"}
             self.findings.gather(where, partial(unequal, where, record, expected))
@@ -145,7 +146,7 @@ class _Checker:
         self.decoded[file] = arm, float(settings["scale"])
 
     def check_others(self) -> None:
-        """Check what is sealed and no experiment of the recipe asks for, by what is recorded."""
+        """Check sealed files that no experiment of the recipe requests, from their records."""
         for file in self.manifest["files"].keys() - self.seen:
             place, folder = layout.read(file), layout.folder_of(file)
             is_decoded = place is not None and place.kind == layout.DECISIONS and place.of != ""
@@ -156,10 +157,10 @@ class _Checker:
         where, files = f"manifest.json, steps, {file}", self.manifest["files"]
         record = self.manifest.get("steps", {}).get(file)
         if record is None:
-            yield f"{where}: does not say what it was made from"
+            yield f"{where}: does not record its inputs"
             return
         if lacking := [input for input in list_inputs(record) if input not in files]:
-            yield f"{file}: is there, and {lacking[0]} is not"
+            yield f"{file}: exists, but {lacking[0]} does not"
             return
         key = compute_key(record, files)
         yield from unequal(where, record, {"key": key})
@@ -170,14 +171,14 @@ class _Checker:
         if wanted is not None:
             ids = list(dict.fromkeys(read_ids(self.run.path / file)))
             if content_hash(ids) != wanted:
-                yield f"{file}: holds other problems than {where} says"
+                yield f"{file}: has other problems than {where} records"
         if place.arm.condition != SOURCE and "adapter" not in record["inputs"]:
-            yield f"{where}: does not say with which adapter it was decoded"
+            yield f"{where}: does not record the adapter that it was decoded with"
         self._check_decode(file, place.arm, record, ids)
 
 
 def _compute_again(run: RunDirectory, file: str, step: Step) -> Iterator[str]:
-    """Run a step again, and compare."""
+    """Run a step again, and compare its output."""
     function: Any = step.function
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / Path(file).name
@@ -191,7 +192,7 @@ def _compute_again(run: RunDirectory, file: str, step: Step) -> Iterator[str]:
 
 
 def _compare(where: str, sealed: Path, again: Path) -> Iterable[str]:
-    """Yield what differs between two files or folders."""
+    """Yield the differences between two files or folders."""
     if sealed.is_dir() and again.is_dir():
         names = {path.name for folder in (sealed, again) for path in folder.iterdir()}
         for name in sorted(names):
@@ -203,8 +204,8 @@ def _compare(where: str, sealed: Path, again: Path) -> Iterable[str]:
         if all(isinstance(content, dict) for content in contents):
             yield from unequal(where, *contents)
             for key in sorted(contents[0].keys() - contents[1].keys()):
-                yield f"{where}: says {key}, which is not computed"
+                yield f"{where}: has the key {key}, which its step does not compute"
         elif contents[0] != contents[1]:
-            yield f"{where}: is not what is computed again"
+            yield f"{where}: differs from what its step computes"
     elif sealed.read_bytes() != again.read_bytes():
-        yield f"{where}: is not what is computed again"
+        yield f"{where}: differs from what its step computes"

@@ -1,4 +1,4 @@
-"""What ``gapft verify`` checks of files and splits: recipe, hashes, tables, tasks, states."""
+"""Verification of files and splits: recipe, hashes, tables, tasks, states."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from gapft_harness.stages.integrity.differences import Differences, unequal, une
 from gapft_harness.stages.search.states import Window, state_row
 from gapft_harness.version import __version__
 
-#: Sections of a manifest that every run has from its beginning.
+#: Sections of a manifest that every run has from its start.
 _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 
-#: Where sealed tables lie.
+#: Folders of sealed tables.
 _TABLES = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
 
 
 def open_run(path: Path, findings: Differences) -> tuple[RunDirectory, Manifest] | None:
-    """Opens what is to be verified, also where its recipe or its manifest was damaged.
+    """Open a run to verify, even if its recipe or its manifest is damaged.
 
     Returns:
-        The run and its manifest; None where too little can be read to go on.
+        The run and its manifest; None if too little can be read.
 
     Raises:
-        UserError: it is no run directory.
+        UserError: the folder is not a run directory.
     """
     if not any((path / name).is_file() for name in (layout.RECIPE, layout.MANIFEST)):
-        RunDirectory.open(path)  # says so
+        RunDirectory.open(path)  # raises the error
     run = findings.attempt(layout.RECIPE, lambda: RunDirectory.open(path))
     manifest = findings.attempt(layout.MANIFEST, lambda: read_manifest(path))
     if manifest is None:
@@ -69,40 +69,40 @@ def open_run(path: Path, findings: Differences) -> tuple[RunDirectory, Manifest]
 
 
 def other_version(manifest: Manifest) -> str:
-    """A sentence if another version of this package made the run; else nothing."""
+    """Describe that another version of this package made the run; else return an empty text."""
     made_by = manifest.get("gapft_harness")
     if made_by in (None, __version__):
         return ""
     return (
-        f"the run was made by version {made_by} of gapft-harness, and this is {__version__}: the "
-        "versions may differ in what they write; verify the run with the one that made it"
+        f"the run was made by version {made_by} of gapft-harness, but this is {__version__}, which "
+        "may write other contents; verify the run with the version that made it"
     )
 
 
 def check_files(
     run: RunDirectory, manifest: Manifest, folders: Sequence[str], findings: Differences
 ) -> Iterable[str]:
-    """Sealed files have the hashes that the manifest recorded, and nothing lies there unsealed."""
+    """Check that sealed files have their recorded hashes, and that no file is unsealed."""
     checked = 0
     for relative, recorded in manifest["files"].items():
         path = run.path / relative
         checked += 1
         if not path.exists():
-            yield f"{relative}: is sealed in the manifest and not there"
+            yield f"{relative}: is sealed in the manifest, but missing"
         elif sha256(path) != recorded:
             yield f"{relative}: was changed after it was sealed"
     for relative in _lying_there(run.path, folders):
         if relative not in manifest["files"]:
             yield (
-                f"{relative}: lies there and is not sealed in the manifest; if a command was "
-                "interrupted, the same command seals it"
+                f"{relative}: exists, but is not sealed in the manifest; if a command was "
+                "interrupted, run it again to seal the file"
             )
     if checked:
         findings.checked.append(f"{checked} sealed files have their hashes")
 
 
 def _lying_there(path: Path, folders: Sequence[str]) -> list[str]:
-    """What stages seal, as the manifest names it; no kept states of a training."""
+    """List the files that stages seal, as in the manifest, without checkpoints of training."""
     tables = [f for folder in _TABLES for f in (path / folder).rglob("*") if f.is_file()]
     sealed = [f for folder in folders for f in (path / folder).glob("*")]
     return sorted(
@@ -113,20 +113,20 @@ def _lying_there(path: Path, folders: Sequence[str]) -> list[str]:
 
 
 def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
-    """A split's tables hold the same problems, each once, of the task and model of the manifest."""
+    """Compare a split's tables with each other, and with the manifest's task and model."""
     problems, responses, states = (
         table(split) for table in (layout.problems, layout.responses, layout.states)
     )
     ids = list(read_ids(run.path / problems))
     if any(a >= b for a, b in pairwise(ids)):
-        yield f"{problems}: does not hold each problem once, ordered by id"
+        yield f"{problems}: does not have each problem once, ordered by id"
     for table in (responses, states):
         if table == responses or (run.path / table).exists():
             yield from unequal_ids(table, read_ids(run.path / table), problems, ids)
     facts = read_facts(run.path / responses)
     task = task_of(manifest, split)
-    where = f"manifest.json, task{_of(split)}: {responses} was made with another"
-    # what was dropped, and warned of, is said of all splits together
+    where = f"manifest.json, task{_of(split)}: {responses} was made with a different"
+    # dropped problems and warnings are recorded for all splits together
     free = {"dropped", "warnings"}
     if run.recipe.evidence.keep is not None:
         free.add("keep")  # may have changed after the search; ``check_task`` compares it
@@ -136,26 +136,27 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
     if name := layout.further(split):
         said = {"said": manifest["audits"][name]["said"]}
         yield from unequal(responses, facts, said, "manifest.json, audits has")
-    # who imported responses knows no weights
+    # the weights' hash is unknown for imported responses
     for key in ("start_ids",) if "imported" in facts else ("weights_sha256", "start_ids"):
         before, now = facts["source"].get(key), manifest["source"].get(key)
         if before != now:
             yield (
-                f"manifest.json, source: {key} is {now}, {responses} was generated with {before}"
+                f"manifest.json, source: {key} is {now}, but {responses} was generated with "
+                f"{before}"
             )
     if start := facts["source"].get("start_ids"):
         yield from _other_starts(run.path / problems, problems, start)
 
 
 def _other_starts(path: Path, name: str, start: Sequence[int]) -> Iterable[str]:
-    """The prompts that begin with other start tokens; one that did not fit has no ids."""
+    """Yield prompts with other start tokens; a prompt that did not fit has no ids."""
     for problem, ids in read_problems(path):
         if ids and list(ids) != started(ids, start):
-            yield f"{name}: problem {problem.id} does not begin with the start tokens {start} alone"
+            yield f"{name}: problem {problem.id} does not begin with just the start tokens {start}"
 
 
 def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
-    """What the recipe says of the verifier and the response rule is what the manifest records."""
+    """Compare the recipe's verifier and response rule with those of the manifest."""
     name = layout.further(split)
     task, recipe = task_of(manifest, split), run.recipe.on(name)
     where = f"manifest.json, task{_of(split)}"
@@ -186,7 +187,7 @@ def _of(split: str) -> str:
 def check_states(
     run: RunDirectory, manifest: Manifest, plugins: Plugins, table: str
 ) -> Iterable[str]:
-    """A table's states and kept responses follow from its split's verdicts, by the frozen rule."""
+    """Check that a table's states and kept responses follow from its split's verdicts."""
     place = layout.read(table)
     assert place is not None
     split, window = place.split, Window(*place.window) if place.window else None
@@ -200,5 +201,6 @@ def check_states(
         ).items():
             if (told := getattr(stated, key)) != value:
                 yield (
-                    f"{table}: problem {problem_id} has {key} {told!r}, its verdicts give {value!r}"
+                    f"{table}: problem {problem_id} has {key} {told!r}, but its verdicts give "
+                    f"{value!r}"
                 )

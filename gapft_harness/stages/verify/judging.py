@@ -1,4 +1,4 @@
-"""Sealed responses judged again by ``gapft verify``: verdicts, answers, and what is counted."""
+"""Judge sealed responses again: verdicts, answers, and their counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gapft_harness.stages.generation.sealing import closing_verifier, tokens_of
 from gapft_harness.stages.integrity.differences import Differences, unequal
 from gapft_harness.verification.judging import judge_and_answer
 
-#: Responses that are judged again at a time, and differing verdicts of a table that are named.
+#: Responses judged again at a time, and the maximum number of named differences of a table.
 _AT_ONCE, _NAMED = 1024, 20
 
 
@@ -33,10 +33,10 @@ class Rejudge:
     """Judges sealed responses again.
 
     Attributes:
-        verifier: the task's; None where its verdicts are taken as they are.
-        timed_out: what differs by a time-out, then or now: a machine's pace, and no evidence that
-            anything was changed.
-        taken: by table, what differs in one whose verdicts were imported: no difference of a run.
+        verifier: the task's verifier; None if its verdicts are not recomputed.
+        timed_out: differences because of a timeout then or now: they depend on the machine's
+            speed, and do not indicate a change.
+        taken: by table with imported verdicts, the differing verdicts: not differences of the run.
     """
 
     verifier: Verifier | None
@@ -54,11 +54,14 @@ class Rejudge:
         split: str,
         sampled: bool = False,
     ) -> Iterable[str]:
-        """A table's verdicts are the verifier's, and what is counted of them is so.
+        """Compare a table's verdicts and their counts with the verifier's.
 
         Args:
+            run: the run.
+            manifest: its manifest.
             relative: the table: a split's responses, or an arm's decisions.
-            sampled: of an arm's decisions: they are samples, as many of each problem.
+            split: the split of its problems.
+            sampled: whether an arm's decisions are samples, equally many of each problem.
         """
         counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
         drawn = {"samples": 0, "tokens": 0}
@@ -74,10 +77,10 @@ class Rejudge:
         facts = read_facts(run.path / relative)
         imported = manifest.get("imported", {}).get(place.name)
         if facts.get("imported") != imported:
-            yield f"manifest.json, imported: is not what {relative} says of its import"
+            yield f"manifest.json, imported: does not match the import that {relative} records"
         for warning in facts.get("warnings", ()) if place.arm is None else ():
             if f"{place.name}: {warning}" not in manifest.get("warnings", ()):
-                yield f"manifest.json, warnings: lacks what {relative} says: {warning}"
+                yield f"manifest.json, warnings: a warning of {relative} is missing: {warning}"
         taken = imported is not None and imported["verdicts"] == "file"
         if taken and self.verifier:
             self.taken[relative] = []
@@ -92,7 +95,10 @@ class Rejudge:
                     yield f"{relative}: problem {problem_id} has {other}"
                 for each in of_problem:
                     if each.verdict.reason.startswith(TAKEN) != taken:
-                        yield f"{_who(relative, each)}: says wrongly whose verdict it has"
+                        yield (
+                            f"{_who(relative, each)}: the recorded source of this verdict does not "
+                            "match the manifest"
+                        )
                     counts["verdicts"][each.verdict.status] += 1
                     counts["finish_reasons"][each.response.finish_reason] += 1
                     if each.response.index != GREEDY:
@@ -116,7 +122,7 @@ class Rejudge:
         yield from unequal(f"manifest.json, {place.name}", recorded, counted)
 
     def passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
-        """Responses that another run's table has as passed pass again."""
+        """Check that responses which another run records as passed pass again."""
         judged = ((gold, [Judged(response, Verdict("pass"))]) for gold, response in pairs)
         for batch in _batches(judged):
             yield from self._again(str(table), batch, None)
@@ -159,10 +165,10 @@ def _who(relative: str, judged: Judged) -> str:
 
 @contextlib.contextmanager
 def judging(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iterator[Rejudge]:
-    """Gives the run's judge, and says at the end what was judged again and what was not.
+    """Yield the run's judge; at the end report what was and was not judged again.
 
     Raises:
-        UserError: the verifier cannot be made, and nothing else is amiss.
+        UserError: the verifier cannot be created, and no other difference was found.
     """
     task = manifest["task"]
     name = task.get("verifier")
@@ -170,13 +176,13 @@ def judging(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iter
         yield Rejudge(None)
     elif not plugins.rejudges(name):
         yield Rejudge(None)
-        findings.checked.append(f"the verdicts of {name} were taken as they are, not judged again")
+        findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
         findings.checked += _rules_told(manifest)
     else:
         try:
             verifier = plugins.verifier(name, task["verifier_params"])
         except UserError as error:
-            if not findings.differences:  # say, its data are not on this machine
+            if not findings.differences:  # for example, its data are not on this machine
                 raise
             findings.differences.append(str(error))
             yield Rejudge(None)
@@ -189,37 +195,39 @@ def judging(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iter
             findings.checked.append(f"{judge.answers} answers of {name} were read again")
         if judge.timed_out:
             findings.checked.append(
-                f"of these, {len(judge.timed_out)} differ by a time-out, which is no difference "
+                f"of these, {len(judge.timed_out)} differ by a timeout, which is not a difference "
                 f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
             )
 
 
 def _rules_told(manifest: Manifest) -> Iterator[str]:
-    """By which edition of the verifier's rules each table was judged: more than one, one by one."""
+    """Describe the verifier's rules for each table; several lines if they differ."""
     parts: dict[str, list[str]] = {}
     for part, said in manifest.get("judged_by", {}).items():
         parts.setdefault(json.dumps(said.get("rules"), sort_keys=True), []).append(part)
     for rules, judged in parts.items():
-        told = "none told" if rules == "null" else rules
-        yield f"rules by which {', '.join(judged)} got these verdicts: {told}"
+        told = "none recorded" if rules == "null" else rules
+        yield f"rules of these verdicts ({', '.join(judged)}): {told}"
 
 
 def _with_golds(
     problems: Path, judged: Iterable[tuple[str, list[Judged]]]
 ) -> Iterator[tuple[Gold, list[Judged]]]:
-    """Each problem's gold answer with its responses; both tables are ordered by problem id."""
+    """Yield each problem's gold answer with its responses; both tables are ordered by id."""
     known = read_problems(problems)
     for problem_id, of_problem in judged:
         problem = next((p for p, _ in known if p.id == problem_id), None)
         if problem is None:
-            raise GapftError(f"answers problem {problem_id}, which {problems} lacks at its place")
+            raise GapftError(
+                f"answers problem {problem_id}, which is not at its place in {problems}"
+            )
         yield problem.gold, of_problem
 
 
 def _batches(
     pairs: Iterable[tuple[Gold, list[Judged]]],
 ) -> Iterator[list[tuple[Gold, list[Judged]]]]:
-    """Whole problems, until there are enough responses."""
+    """Yield batches of complete problems with at least ``_AT_ONCE`` responses."""
     batch: list[tuple[Gold, list[Judged]]] = []
     size = 0
     for gold, of_problem in pairs:
@@ -236,12 +244,12 @@ def _batches(
 def judges(
     manifest: Manifest, plugins: Plugins, findings: Differences
 ) -> Iterator[Mapping[str, Rejudge]]:
-    """Gives the judge of each further audit by its name, and by no name that of the run's own task.
+    """Yield the judges by the names of further audits; the own task's has the empty name.
 
-    Each says at the end what it judged again and what not.
+    At the end each reports what it did and did not judge again.
 
     Raises:
-        UserError: as ``judging``.
+        UserError: as ``open_judge``.
     """
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(judging(manifest, plugins, findings))
@@ -259,12 +267,12 @@ def judges(
 
 
 def _imported(split: str, facts: ImportFacts, differing: list[str] | None) -> str:
-    """Where a split's responses came from, and whose their verdicts are."""
+    """Describe the source of a split's responses and verdicts."""
     files = ", ".join(f"{of['path']} (sha256 {of['sha256'][:12]})" for of in facts["files"])
     line = f"{split}: its {facts['responses']} responses were imported from {files}"
     if facts["verdicts"] != "file":
-        return f"{line}; their verdicts are the task's verifier's, judged when they were imported"
-    line += f"; their verdicts are those of the files ({facts['told_by']}), not this verifier's"
+        return f"{line}; their verdicts were computed by the task's verifier at the import"
+    line += f"; their verdicts come from the files ({facts['told_by']}), not from this verifier"
     if differing is None:
         return line
     again = f"{line}: judged again, {len(differing)} of them differ"

@@ -1,8 +1,8 @@
-"""What ``gapft verify`` checks of keys: each is computed again from what the run records.
+"""Verification of keys: each is recomputed from what the run records.
 
-A table or adapter records what its keys in the store were computed from. Whatever of it follows
-from recipe, manifest, selections and adapters must be equal; the rest, libraries and accelerators
-among it, must be equal within a comparison.
+A table or adapter records the contents of its keys in the store. The parts that follow from recipe,
+manifest, selections and adapters must be equal to these; the other parts, such as libraries and
+accelerators, must be equal within a comparison.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from gapft_harness.stages.train.stored import VERSION as TRAIN_VERSION
 from gapft_harness.store.explain import is_version
 from gapft_harness.store.recorded import read_groups, require_key
 
-#: Parts of descriptions that arms of one comparison must have in common.
+#: Parts of descriptions that must be equal for all arms of a comparison.
 _OF_SAMPLERS = ("model", "code", "libraries", "accelerators", "environment")
 _OF_VERIFIERS = ("code", "libraries", "python", "gapft-harness")
 _OF_TRAININGS = ("base", "trainer", "libraries", "accelerators", "environment", "searched")
 
-#: Parts in which they may differ where the run accepts other versions.
+#: Parts that may differ if the run accepts other versions.
 _VERSIONS = ("libraries", "accelerators")
 
-#: Parts of a training's key that follow from nothing else that a run records.
+#: Parts of a training's key that cannot be derived from anything else that a run records.
 _UNDERIVED = (
     "trainer", "base", "libraries", "accelerators", "environment", "searched", "arguments",
 )  # fmt: skip
@@ -65,14 +65,14 @@ _UNDERIVED = (
 
 @dataclass(slots=True)
 class Keys:
-    """Computes the keys of a run's tables and adapters again.
+    """Recomputes the keys of a run's tables and adapters.
 
     Attributes:
         run: the run.
         manifest: its manifest.
-        plugins: those that are loaded; a sampler or trainer among them tells more.
-        tables: those whose keys agreed, each with the split whose problems it answers.
-        adapters: the arms whose adapters' keys agreed.
+        plugins: the loaded plugins; loaded samplers and trainers allow more checks.
+        tables: tables whose keys agree, with the split of their problems.
+        adapters: the arms whose adapters' keys agree.
     """
 
     run: RunDirectory
@@ -83,21 +83,21 @@ class Keys:
     _first: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
 
     def check_table(self, relative: str, split: str) -> Iterator[str]:
-        """Compare what a table was made from with recipe, manifest and adapters.
+        """Compare the contents of a table's keys with recipe, manifest and adapters.
 
         Args:
             relative: a split's responses, or an arm's decisions.
-            split: whose problems it answers.
+            split: the split of its problems.
         """
         name = layout.name_of(relative)
         facts = read_facts(self.run.path / relative)
         stored = self.manifest.get("stored", {}).get(name)
         if "imported" in facts:
             if stored or "made_from" in facts:
-                yield f"{relative}: was imported, and is recorded as generated"
+                yield f"{relative}: was imported, but is recorded as generated"
             return
         if not stored or "made_from" not in facts:
-            yield f"{relative}: does not record what its keys were computed from"
+            yield f"{relative}: does not record the contents of its keys"
             return
         contents = read_groups(facts["made_from"])
         faults = [*unequal(relative, facts, {"stored": stored}, "manifest.json has")]
@@ -106,12 +106,12 @@ class Keys:
         generated = [of for of in contents.values() if of["step"] == "generate"]
         judged = [of for of in contents.values() if of["step"] == "judge"]
         if not (generated and judged):
-            yield f"{relative}: does not record what its responses and verdicts were made from"
+            yield f"{relative}: does not record the inputs of its responses and verdicts"
             return
         table = GeneratedTable(self.run, self.manifest, self.plugins, relative, split, facts)
         faults += table.check(generated, judged)
         sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
-        # a server's model has another name with each adapter
+        # a server gives the model another name for each adapter
         model = {"model": sampler["model"].get("files")}
         faults += self._alike(relative, split, _OF_SAMPLERS, {**sampler, **model})
         faults += self._alike(relative, f"verdicts on {split}", _OF_VERIFIERS, verifier)
@@ -120,7 +120,7 @@ class Keys:
             self.tables[relative] = split
 
     def check_adapter(self, arm: Arm, examples: Sequence[Example]) -> Iterator[str]:
-        """Compare what an adapter was trained on and by with its selection and the recipe."""
+        """Compare the inputs of an adapter with its selection and the recipe."""
         folder = layout.adapter(arm)
         path = self.run.path / folder
         where = f"{folder}/{MADE_FROM}"
@@ -143,12 +143,12 @@ class Keys:
         }
         faults = [*unequal(where, content, expected)]
         faults += [
-            f"{where}: says {part}, which nothing here accounts for"
+            f"{where}: unexpected entry {part}"
             for part in sorted(content.keys() - expected.keys() - {*_UNDERIVED})
         ]
         if content["trainer"]["name"] != name:
             faults.append(
-                f"{where}: trainer is {content['trainer']['name']}, the recipe has {name}"
+                f"{where}: trainer is {content['trainer']['name']}, but the recipe has {name}"
             )
         faults += _compare_weights(where, content["base"], facts.get("base_sha256"))
         faults += self._alike(where, f"trainer {name}", _OF_TRAININGS, content)
@@ -157,11 +157,11 @@ class Keys:
             self.adapters.append(arm)
 
     def check_shared(self, trained: Sequence[Arm], tables: Iterable[str]) -> Iterator[str]:
-        """Hold what has equal keys to be equal: adapters, and responses with their verdicts.
+        """Check that adapters and responses with equal keys are equal.
 
         Args:
-            trained: arms with an adapter, in the order in which the manifest has them.
-            tables: of decisions.
+            trained: arms with an adapter, in the order of the manifest.
+            tables: tables of decisions.
         """
         training, first = self.manifest["training"], dict[str, str]()
         backend = self.run.recipe.model.backend
@@ -175,11 +175,11 @@ class Keys:
             if facts.get(TRAINED_AS) != right:
                 yield (
                     f"manifest.json, training of {name}: {TRAINED_AS} is {facts.get(TRAINED_AS)}, "
-                    f"its key is that of {right or 'no other arm'}"
+                    f"but its key is that of {right or 'no other arm'}"
                 )
             weights = training[original].get("adapter_sha256")
             if facts.get("adapter_sha256") != weights:
-                yield f"adapters of {original} and {name}: have one key and different weights"
+                yield f"adapters of {original} and {name}: have the same key but different weights"
         of_key: dict[tuple[str, ...], str] = {}
         for table in tables:
             stored = self.manifest.get("stored", {}).get(layout.name_of(table))
@@ -188,7 +188,7 @@ class Keys:
                 yield from self._compare_rows(table, original)
 
     def _compare_rows(self, table: str, original: str) -> Iterator[str]:
-        """Compare two tables with the same keys on the responses that both have."""
+        """Compare the responses that two tables with the same keys have in common."""
         rows = {
             (problem_id, of.response.index): of
             for problem_id, judged in read_judged(self.run.path / original)
@@ -200,17 +200,17 @@ class Keys:
                 is_late = {of.verdict.status, other.verdict.status} & {"timeout", "error"}
                 if of.response != other.response or (of != other and not is_late):
                     yield (
-                        f"{table}: has the keys of {original}, and differs on problem {problem_id}"
+                        f"{table}: has the keys of {original}, but differs on problem {problem_id}"
                     )
                     return
 
     def _alike(
         self, where: str, comparison: str, parts: Iterable[str], described: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Name the parts in which one description differs from the first of its comparison."""
+        """Yield the parts in which a description differs from the first of its comparison."""
         for part in parts:
             if part in _VERSIONS and self.manifest.get("reuse_versions"):
-                continue  # ``check_versions`` names them
+                continue  # ``check_versions`` reports them
             value = described.get(part)
             other, before = self._first.setdefault((comparison, part), (where, value))
             if value != before:
@@ -222,7 +222,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedTable:
-    """One table that was generated, with what it records of itself."""
+    """A generated table with its recorded facts."""
 
     run: RunDirectory
     manifest: Manifest
@@ -234,11 +234,11 @@ class GeneratedTable:
     def check(
         self, generated: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]]
     ) -> Iterator[str]:
-        """Compare what keys were made from with what recipe, manifest and adapters give.
+        """Compare the contents of its keys with recipe, manifest and adapters.
 
         Args:
-            generated: contents of the responses' keys.
-            judged: contents of the verdicts' keys.
+            generated: the contents of the responses' keys.
+            judged: the contents of the verdicts' keys.
         """
         samplers = distinct(of["sampler"] for of in generated)
         verifiers = distinct(of["verifier"] for of in judged)
@@ -249,7 +249,7 @@ class GeneratedTable:
             for of_phase, on_phase in self.contents(sampler, verifier).values():
                 responses.append(of_phase)
                 verdicts.append(on_phase)
-        if len(samplers) > 1 or len(verifiers) > 1:  # no version needs to have made every phase
+        if len(samplers) > 1 or len(verifiers) > 1:  # a version may have made only some phases
             responses = [of for of in responses if of in generated]
             verdicts = [of for of in verdicts if of in judged]
         yield from self._compare(generated, distinct(responses))
@@ -261,7 +261,7 @@ class GeneratedTable:
         yield from self._check_samples()
 
     def _check_versions(self, described: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Name what differs among the makers of one table, but for versions that a run accepts."""
+        """Yield differences among the makers of one table, except for accepted versions."""
         for other in described[1:]:
             differing = [key for key, *_ in changes(described[0], other)]
             if not self.manifest.get("reuse_versions") or not all(map(is_version, differing)):
@@ -270,11 +270,11 @@ class GeneratedTable:
     def contents(
         self, sampler: Mapping[str, Any], verifier: Mapping[str, Any]
     ) -> dict[Phase, tuple[dict[str, Any], dict[str, Any]]]:
-        """Compute what the keys of each phase's responses and verdicts must be made from.
+        """Compute the contents of the keys of each phase's responses and verdicts.
 
         Args:
-            sampler: what the table records of the sampler.
-            verifier: what it records of the verifier.
+            sampler: the table's description of the sampler.
+            verifier: the table's description of the verifier.
         """
         episode, phases = task_of(self.manifest, self.split)["episode"], self.phases()
         streams, size = self.streams(), chunk_size(self.run.recipe.search, phases)
@@ -289,7 +289,7 @@ class GeneratedTable:
         return found
 
     def phases(self) -> list[Phase]:
-        """The responses that the table must hold, as they were generated."""
+        """Build the phases of the responses that the table must contain."""
         greedy = decoding_from(task_of(self.manifest, self.split))
         search = self.run.recipe.search
         if self._arm is None and self.split != CALIBRATION:
@@ -301,7 +301,7 @@ class GeneratedTable:
         return sample_phases(sampled_decoding(greedy, search), samples // problems)
 
     def streams(self) -> SampleStreams:
-        """The random streams that its samples must be drawn from."""
+        """Build the random streams that its samples must be drawn from."""
         seed, arm = self.run.recipe.search.seed, self._arm
         if arm is None:
             return SampleStreams(seed, "search", self.split)
@@ -321,18 +321,18 @@ class GeneratedTable:
     def _compare(
         self, recorded: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]
     ) -> Iterator[str]:
-        """Name the parts in which recorded contents differ from those computed again."""
+        """Yield the parts in which recorded contents differ from recomputed ones."""
         others = [content for content in recorded if content not in right]
         lacking = [content for content in right if content not in recorded]
         if len(others) != len(lacking):
             yield (
                 f"{self._where}: describes {len(recorded)} groups of the step "
-                f"{recorded[0]['step']}, computed again there are {len(right)}"
+                f"{recorded[0]['step']}, but recomputed there are {len(right)}"
             )
         for other, content in zip(others, lacking, strict=False):
             yield from unequal(self._where, other, content)
             for part in sorted(other.keys() - content.keys()):
-                yield f"{self._where}: says {part}, which nothing here accounts for"
+                yield f"{self._where}: unexpected entry {part}"
 
     def _check_sampler(self, sampler: Mapping[str, Any]) -> Iterator[str]:
         settings = sampler_settings(self.run.recipe)
@@ -360,11 +360,11 @@ class GeneratedTable:
         yield from self._check_adapter(sampler["adapter"])
 
     def _check_adapter(self, recorded: Mapping[str, Any] | None) -> Iterator[str]:
-        """What was put on the model is the arm's own adapter, and of a split nothing."""
+        """Check that the model has the arm's own adapter, or none for a split."""
         arm, place = self._arm, layout.read(self.relative)
         if arm is None or arm.condition == SOURCE:
             if recorded is not None:
-                yield f"{self._where}: names an adapter; the source model has none"
+                yield f"{self._where}: names an adapter, but is of the source model"
             return
         if recorded is None:
             yield f"{self._where}: names no adapter"
@@ -373,7 +373,7 @@ class GeneratedTable:
             yield f"{self._where}: adapter is that of {recorded['arm']}"
         said = self.facts.get("adapter")
         if said and "weights" in recorded and said["weights_sha256"] != recorded["weights"]:
-            yield f"{self._where}: adapter is another than the sampler reported"
+            yield f"{self._where}: adapter differs from the one that the sampler reported"
         folder = self.run.path / layout.adapter(arm)
         if place is not None and not place.of and "weights" in recorded and folder.is_dir():
             given = {"weights": weights_hash(folder)}  # its config is compared with the settings
@@ -390,7 +390,7 @@ class GeneratedTable:
         yield from unequal(f"{self._where}, verifier", verifier, expected, "the run has")
 
     def _check_samples(self) -> Iterator[str]:
-        """Every response has the seed of its stream; without early stop all K are there."""
+        """Check that every response has its stream's seed, and that no sample is missing."""
         search, streams = self.run.recipe.search, self.streams()
         wanted = None
         if self._arm is None and self.split != CALIBRATION and not stops(search, self.split):
@@ -406,13 +406,13 @@ class GeneratedTable:
                 if of.response.seed != seed:
                     yield (
                         f"{self.relative}: problem {problem_id}, index {index} has the seed "
-                        f"{of.response.seed}, its random stream {seed}"
+                        f"{of.response.seed}, but its random stream gives {seed}"
                     )
                     return
 
 
 def distinct(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Contents without those that repeat an earlier one: further blocks of samples."""
+    """Remove contents that repeat an earlier one, such as those of further sample blocks."""
     found: list[dict[str, Any]] = []
     for content in contents:
         if content not in found:
@@ -421,7 +421,7 @@ def distinct(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _compare_weights(where: str, model: Mapping[str, Any], weights: str | None) -> Iterator[str]:
-    """Compare a described model with the hash of its weights that the run records."""
+    """Compare a described model with the recorded hash of its weights."""
     recorded = model.get("weights_sha256")
     if "files" in model:
         digest = hashlib.sha256()  # as ``weights_hash`` computes it
@@ -430,11 +430,11 @@ def _compare_weights(where: str, model: Mapping[str, Any], weights: str | None) 
                 digest.update(f"{name} {sha256}\n".encode())
         recorded = digest.hexdigest()
     if weights is not None and recorded != weights:
-        yield f"{where}: is of a model with the weights {recorded}, the run has {weights}"
+        yield f"{where}: has a model with the weights {recorded}, but the run has {weights}"
 
 
 def _with_files(given: Any, recorded: Any) -> Any:
-    """A setting as keys describe it, where a recorded hash takes the place of a file's name."""
+    """Describe a setting as in keys, with the recorded hashes instead of file names."""
     if isinstance(given, Mapping):
         known = recorded if isinstance(recorded, Mapping) else {}
         return {key: _with_files(value, known.get(key)) for key, value in given.items()}
@@ -449,7 +449,7 @@ def _with_files(given: Any, recorded: Any) -> Any:
 
 
 def _differing(before: Any, value: Any) -> str:
-    """What differs between two values: of two mappings the entries that do."""
+    """Describe the difference of two values; of two mappings only the differing entries."""
     if isinstance(before, Mapping) and isinstance(value, Mapping):
         keys = sorted(key for key in {*before, *value} if before.get(key) != value.get(key))
         return ", ".join(f"{key} {before.get(key)} and {value.get(key)}" for key in keys)

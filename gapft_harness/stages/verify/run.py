@@ -1,8 +1,8 @@
-"""``gapft verify``: whether the arms of a run differ in nothing but what its recipe declares.
+"""``gapft verify``: check that the arms of a run differ only in what its recipe declares.
 
-Everything is computed again from the sealed tables: states from verdicts, selections from states,
-plans, weights and budgets from selections (Equations 6 and 7). What was written about a run is
-compared with that, never believed. Reads; changes nothing.
+Everything is recomputed from the sealed tables: states from verdicts, selections from states,
+plans, weights and budgets from selections (Equations 6 and 7). Recorded results are compared with
+these, never trusted. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ from gapft_harness.stages.verify.versions import check_versions
 def verify(
     path: Path, plugin_files: Sequence[str] = (), progress: Progress = lambda *_: None
 ) -> Differences:
-    """Verifies a run directory as far as the run has come.
+    """Verify the finished part of a run.
 
     Args:
+        path: the run directory.
         plugin_files: files given by ``--plugin``, those that the run was made with.
-        progress: told how many verdicts were judged again so far.
+        progress: called with the number of verdicts judged again so far.
 
     Raises:
-        UserError: it is no run directory, or a plugin of the recipe is not there.
+        UserError: the folder is not a run directory, or a plugin of the recipe is missing.
     """
     plugins = load_plugins(plugin_files)
     findings = Differences(progress=progress)
@@ -73,7 +74,7 @@ def verify(
 
 
 def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
-    """Task, data, plugins and model are what the run rests on, as far as they are here."""
+    """Compare the inputs of the run with the present ones, as far as these are available."""
     if not manifest["files"]:
         return
 
@@ -85,12 +86,12 @@ def _hold(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Dif
 
     try:
         bound(run, manifest)
-    except UserError as error:  # damaged: a difference like any other
+    except UserError as error:  # damage is a difference like any other
         findings.differences.append(str(error))
         return
     held = hold(run, manifest, plugins, (), read)
     if held.compared:
-        findings.checked.append(f"as they were searched: {', '.join(held.compared)}")
+        findings.checked.append(f"unchanged since the search: {', '.join(held.compared)}")
     findings.checked += held.unchecked
 
 
@@ -118,7 +119,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
     except UserError as error:
         if not findings.differences:
             raise
-        # a name was changed, or its plugin is not given: what was found is not lost for that
+        # a name changed, or its plugin is not loaded: earlier findings are still reported
         findings.differences.append(str(error))
         return
     keys = Keys(run, manifest, plugins, findings.tables, findings.adapters)
@@ -135,7 +136,7 @@ def _check(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Di
 
 
 def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
-    """The tables of a split's states: of all its samples, and of those in a window."""
+    """Yield the tables of a split's states: of all its samples, and of windows."""
     whole = layout.states(split)
     if split != CALIBRATION and (run.path / whole).exists():
         yield whole
@@ -146,9 +147,9 @@ def _states(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
 
 
 def _searched(run: RunDirectory, manifest: Manifest, findings: Differences) -> list[str]:
-    """The splits whose search is sealed; the manifest says nothing yet of one that is in work."""
+    """List the splits whose search is sealed."""
     splits = splits_of(run.recipe)
-    left = map(layout.audit, manifest.get("audits", {}))  # some that the recipe does not name now
+    left = map(layout.audit, manifest.get("audits", {}))  # also those no longer in the recipe
     known = dict.fromkeys([*splits, *left])
     there = [s for s in known if layout.responses(s) in manifest["files"]]
     findings.missing += [f"the {split} is not searched" for split in splits if split not in there]
@@ -156,16 +157,16 @@ def _searched(run: RunDirectory, manifest: Manifest, findings: Differences) -> l
 
 
 def _check_apart(run: RunDirectory, searched: Sequence[str], findings: Differences) -> None:
-    """No problem is in two splits, by the sealed tables."""
+    """Check that no problem is in two splits, by the sealed tables."""
     remarks = require_apart(run, searched)
     if len(searched) > 1:
-        but = ", but for those that are kept" * run.recipe.data.keep_shared
+        but = ", except those that are kept" * run.recipe.data.keep_shared
         said = f"no problem of one split is in another{but} ({', '.join(searched)})"
         findings.checked.append("; ".join([said, *remarks]))
 
 
 def _look_up(run: RunDirectory, manifest: Manifest, plugins: Plugins) -> None:
-    """Finds the plugins that verifying takes."""
+    """Check that the plugins needed for verification are loaded."""
     for condition in run.recipe.conditions:
         find_selector(run.recipe, condition, plugins)
     task = manifest["task"]
@@ -187,7 +188,7 @@ def _adapters(
     keys: Keys,
     findings: Differences,
 ) -> None:
-    """Trained adapters, what was decoded with them, and what experiments made of them."""
+    """Check trained adapters, their decisions, and the output of experiments."""
     trained = [arm for arm in examples if layout.adapter(arm) in manifest["files"]]
     documented = {
         name: plugins.has("trainer", name)
@@ -211,13 +212,13 @@ def _adapters(
             )
             if not has("peft"):
                 findings.checked.append(
-                    f"not checked, for PEFT is not installed ({install('peft')}): whether these "
-                    "adapters' configurations are those of their settings"
+                    f"not checked, because PEFT is not installed ({install('peft')}): whether "
+                    "these adapters' configurations match their settings"
                 )
         else:
             findings.checked.append(
-                f"{count} adapters of trainer {trainer!r}: what their folders say of steps, "
-                "tokens, weights, settings and drawn groups holds; what they do not say was not "
+                f"{count} adapters of trainer {trainer!r}: the steps, tokens, weights, settings "
+                "and drawn groups in their folders are right; facts that are not there were not "
                 "verified"
             )
     check_decisions(run, manifest, [*examples], trained, judge_of, keys, findings)
@@ -229,15 +230,15 @@ def _adapters(
 
 
 def _tell_keys(keys: Keys, trained: Sequence[Arm], findings: Differences) -> None:
-    """Say which keys agree with what the run records."""
+    """Report which keys agree with what the run records."""
     if keys.tables or keys.adapters:
         findings.checked.append(
-            f"the keys of {len(keys.tables)} tables and {len(keys.adapters)} adapters are those "
-            "of what they were made from"
+            f"the keys of {len(keys.tables)} tables and {len(keys.adapters)} adapters follow from "
+            "their recorded inputs"
         )
     shared = [arm for arm in trained if TRAINED_AS in keys.manifest["training"].get(arm.name, {})]
     if shared and not findings.differences:
         findings.checked.append(
-            f"{len(shared)} arms have the adapter and the answers of an arm with the same training "
+            f"{len(shared)} arms share adapter and answers with an arm with the same training "
             "set, which was trained once"
         )

@@ -1,6 +1,6 @@
-"""What ``gapft verify`` checks of selections: examples, order, budgets, replay, sets of other runs.
+"""Verification of selections: examples, order, budgets, replay, sets of other runs.
 
-Where another run that a set comes from is not on this machine, the set is compared with this run's
+If another run that a set comes from is not on this machine, the set is compared with this run's
 pool, and what could not be verified is reported.
 """
 
@@ -46,10 +46,14 @@ def check_selections(
     judge: Rejudge,
     findings: Differences,
 ) -> dict[Arm, list[Example]]:
-    """Every arm's examples and budget, computed again; then what arms must have in common.
+    """Recompute every arm's examples and budget; then compare what arms must have in common.
 
     Args:
+        run: the run.
+        manifest: its manifest.
+        plugins: the loaded plugins.
         judge: judges the responses of other runs' sets again.
+        findings: receives the results.
 
     Returns:
         The examples of the arms whose selection can be read.
@@ -91,13 +95,13 @@ def check_selections(
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, examples, recorded, slots, findings)
     findings.checked.append(
-        f"{len(examples) - foreign} selections hold the evidence that their conditions choose, "
+        f"{len(examples) - foreign} selections contain the evidence that their conditions choose, "
         "each a response that passed"
     )
     named = {run.path / layout.selection(arm) for arm in arms(run.recipe)}
     if others := [file.stem for file in there if file not in named]:
         findings.checked.append(
-            f"no arms of the recipe any more, so only their files' hashes were compared: "
+            f"arms that are no longer in the recipe; only their files' hashes were compared: "
             f"{', '.join(others)}"
         )
     return examples
@@ -133,10 +137,15 @@ def _check_budgets(
     slots: Mapping[str, int],
     findings: Differences,
 ) -> None:
-    """Counts every arm's budget, and compares those that must match.
+    """Count every arm's budget, and compare those that must match.
 
     Args:
-        expected: what the manifest must record of an arm's set besides its budget.
+        run: the run.
+        manifest: its manifest.
+        examples: the training sets.
+        expected: the expected entries of the manifest on each arm's set, besides its budget.
+        slots: n by condition.
+        findings: receives the results.
     """
     matched: dict[Arm, Budget] = {}
     for arm, chosen in examples.items():
@@ -166,18 +175,18 @@ def _budget(arm: Arm, expected: Mapping[str, Any], recorded: Mapping[str, Any]) 
     for key, value in expected.items():
         if recorded.get(key) != value:
             yield (
-                f"manifest.json: the budget of {arm.name} has {key} = {recorded.get(key)}, its "
+                f"manifest.json: the budget of {arm.name} has {key} = {recorded.get(key)}, but its "
                 f"selection and its condition give {value}"
             )
 
 
 @dataclass(frozen=True)
 class _Again:
-    """One arm's training set, held against what its selector chooses now.
+    """One arm's training set, compared with its selector's choice.
 
     Attributes:
-        examples: as they are sealed.
-        evidence: the pool's, as the condition sees it.
+        examples: the sealed examples.
+        evidence: the evidence of the condition's pool.
     """
 
     run: RunDirectory
@@ -191,10 +200,10 @@ class _Again:
         return self.plugins.selector_traits(self.run.recipe.conditions[self.arm.condition].selector)
 
     def check_own(self, n: int, findings: Differences) -> dict[str, Any]:
-        """Compare a set with the pool's evidence, and with what its selector chooses.
+        """Compare a set with the pool's evidence, and with its selector's choice.
 
         Returns:
-            What the manifest must record of it besides its budget.
+            The expected entries of the manifest besides the budget.
         """
         where = layout.selection(self.arm)
         findings.gather(where, self._compare_evidence)
@@ -203,7 +212,7 @@ class _Again:
         return {"matched": not self.traits.own_budget, "taken": None}
 
     def _compare_evidence(self) -> Iterable[str]:
-        """Every example is exactly what the states table keeps for its problem, or its origin."""
+        """Compare every example with the states table's evidence for its problem or origin."""
         known = {e.problem_id: e for e in self.evidence}
         for slot, example in enumerate(self.examples):
             try:
@@ -212,18 +221,18 @@ class _Again:
                 yield f"{self._who(slot, example)}: {error}"
 
     def _compare(self, chosen: Selected) -> Iterable[str]:
-        """The condition's selector, run again, chooses the same examples in the same order."""
+        """Compare examples and order with the choice of the selector, run again."""
         where, right = layout.selection(self.arm), chosen.examples
         if len(right) != len(self.examples):
-            yield f"{where}: holds {len(self.examples)} examples, its selector chooses {len(right)}"
+            yield f"{where}: has {len(self.examples)} examples, its selector chooses {len(right)}"
             return
         for slot, (one, other) in enumerate(zip(self.examples, right, strict=True)):
             if one.problem_id != other.problem_id:
                 yield (
-                    f"{where}: slot {slot} holds problem {one.problem_id}, its selector chooses "
+                    f"{where}: slot {slot} has problem {one.problem_id}, its selector chooses "
                     f"{other.problem_id}"
                 )
-            elif self.traits.takes_others and one != other:  # else ``_compare_evidence`` finds it
+            elif self.traits.takes_others and one != other:  # else ``_compare_evidence`` reports it
                 yield (
                     f"{self._who(slot, one)}: is not the example that its selector chooses; "
                     f"differing: {differing_keys(one, other)}"
@@ -244,10 +253,10 @@ class _Again:
         n: int,
         findings: Differences,
     ) -> dict[str, Any]:
-        """Compare a set of another run with this run's pool, and with that run where it is here.
+        """Compare a set of another run with this run's pool, and with that run if available.
 
         Returns:
-            What the manifest must record of it besides its budget.
+            The expected entries of the manifest besides the budget.
         """
         where, before = layout.selection(self.arm), len(findings.differences)
         task = manifest["task"].get("episode")
@@ -257,12 +266,12 @@ class _Again:
         recorded = manifest["budgets"].get(self.arm.name, {})
         file = place / layout.selection(of)
         if not file.exists():
-            prompts = " (prompts after earlier attempts apart)" if converses else ""
+            prompts = " (except prompts after earlier attempts)" if converses else ""
             if len(findings.differences) == before:
                 findings.checked.append(
                     f"{self.arm.name}: each example is a problem of this run's pool with its "
-                    f"prompt{prompts}; that its responses passed, and whose budget it has, was not "
-                    f"verified, because the run that it comes from is not here: {place}"
+                    f"prompt{prompts}; its verdicts and its budget were not verified, because the "
+                    f"run that it comes from is not on this machine: {place}"
                 )
             return {"taken": {**recorded.get("taken", {}), "run": str(place), "arm": of.name}}
         source = findings.attempt(where, partial(other_runs.read, self.arm))
@@ -278,22 +287,20 @@ class _Again:
         pairs = [(golds[response.problem_id], response) for response in responses]
         findings.gather(where, partial(judge.passed, table, pairs))
         if len(findings.differences) == before:
-            judged = (
-                "and passed again" if judge.verifier else "by its record, not judged again here"
-            )
+            judged = "and passed again" if judge.verifier else "as recorded, not judged again"
             findings.checked.append(
-                f"{self.arm.name} was compared with the set that it was taken from, {file}: each a "
-                f"response that passed there, {judged}, to a problem of this run's pool"
+                f"{self.arm.name} was compared with its source {file}: each example is a response "
+                f"that passed there, {judged}, to a problem of this run's pool"
             )
         return chosen.said()
 
     def _compare_pool(self, converses: bool) -> Iterable[str]:
-        """Every example is a problem of this run's pool, with that problem's prompt."""
+        """Check that every example is a problem of this run's pool, with its prompt."""
         prompts = {evidence.problem_id: evidence.prompt_ids for evidence in self.evidence}
         for slot, example in enumerate(self.examples):
             if lacking := sorted({example.problem_id, example.origin} - prompts.keys()):
                 names = ", ".join(lacking)
-                yield f"{self._who(slot, example)}: {names} is no problem of this run's pool"
+                yield f"{self._who(slot, example)}: {names} is not a problem of this run's pool"
             elif not converses and example.prompt_ids != prompts[example.problem_id]:
                 yield f"{self._who(slot, example)}: has other prompt tokens than this run's pool"
 

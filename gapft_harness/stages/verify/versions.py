@@ -1,4 +1,4 @@
-"""What ``gapft verify`` checks of the versions and devices that a run was made with."""
+"""Verification of the versions and devices that a run was made with."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gapft_harness.stages.integrity.differences import Differences
 def check_versions(
     run: RunDirectory, manifest: Manifest, arms: Sequence[Arm], findings: Differences
 ) -> Iterator[str]:
-    """Compare what the manifest says of versions with the sealed tables, and name what is mixed.
+    """Compare the manifest's versions with the sealed tables, and report mixed versions.
 
     Args:
         run: the run.
         manifest: its manifest.
-        arms: those that are trained.
-        findings: gets a sentence where arms were made by several versions.
+        arms: the trained arms.
+        findings: receives a sentence if arms were made by several versions.
     """
     for name, said in manifest.get("made_with", {}).items():
         table = layout.judged(name)
         if table in manifest["files"]:
             sealed = read_facts(run.path / table).get("made_with")
             if sealed != said:
-                yield f"manifest.json, made_with of {name}: is {said}, and {table} has {sealed}"
+                yield f"manifest.json, made_with of {name}: is {said}, but {table} has {sealed}"
     mixed: dict[str, set[str]] = {}
     for of in (None, *arms):
         for step, toolchains in toolchains_of(manifest, of).items():
@@ -46,6 +46,6 @@ def check_versions(
 
 
 def is_recorded(manifest: Manifest, *arms: Arm) -> bool:
-    """Whether the manifest says that arms were trained by different versions."""
+    """Return whether the manifest records different versions for the training of arms."""
     said: list[Any] = [manifest["training"].get(of.name, {}).get("made_with") for of in arms]
     return None not in said and len({*said}) > 1
