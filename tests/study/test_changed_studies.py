@@ -35,10 +35,10 @@ def test_nobody_elses_folder_becomes_a_studys(folder):
         describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
     # nor does it with a study's file beside
     shutil.copy("study.yaml", "study/study.yaml")
-    with pytest.raises(UserError, match=r"report: holds chapter1\.tex, which is no part of a"):
+    with pytest.raises(UserError, match=r"report: .* chapter1\.tex"):
         study(folder)
     chapter.rename(chapter.with_name("index.html"))
-    with pytest.raises(UserError, match=r"holds no results\.json, so it is no report"):
+    with pytest.raises(UserError, match=r"report: .* results\.json"):
         study(folder)
     assert [p.name for p in folder.glob("study/*")] in (
         ["report", "study.yaml"],

@@ -109,7 +109,7 @@ def test_decisions_on_another_audit_are_refused_though_they_are_sealed(folder):
     file = "decisions/uniform-seed13.parquet"
     write(folder / "runs/b" / file, rows, response_schema())
     reseal(folder / "runs/b", file)
-    with pytest.raises(GapftError, match="holds other problems than the audit"):
+    with pytest.raises(GapftError, match="other problems than the audit"):
         study(folder)
 
 
