@@ -51,7 +51,7 @@ def test_a_study_of_runs_that_are_there(folder):
     unlinked = re.sub(r"\*\*(.*?)\*\*|</?u>", r"\1", unlinked)
     assert all(f"| {' | '.join(map(escape, row))} |" in unlinked for row in rows)
     told = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
-    assert "--to dataset: is of a run" in told
+    assert "--to dataset: needs a run" in told
 
 
 def test_it_is_told_which_seed_is_missing_and_no_mean_is_given(folder):
