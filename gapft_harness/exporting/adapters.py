@@ -1,4 +1,4 @@
-"""Export trained adapters with model cards: results, uncertainty, and provenance."""
+"""Trained adapters with model cards: results, uncertainty, and provenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build the common parts of dataset cards and model cards."""
+"""Cards of datasets and models: their common parts."""
 
 from __future__ import annotations
 

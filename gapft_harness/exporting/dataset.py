@@ -1,4 +1,4 @@
-"""Export the evidence as a Hugging Face dataset: one Parquet file for each split, and a card."""
+"""The evidence as a Hugging Face dataset: one Parquet file for each split, and a card."""
 
 from __future__ import annotations
 
