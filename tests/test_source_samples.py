@@ -409,7 +409,7 @@ def test_an_arm_whose_answers_will_not_do_costs_the_rates_alone(tmp_path: Path) 
     made = prepare(tmp_path / "made", "brackets")
     succeed(*command("--set", "model.backend=bracketed"), cwd=made)
     found = results(made)
-    why = "decisions/gapft-seed13.parquet: the verifier 'brackets' judges some responses otherwise"
+    why = "decisions/gapft-seed13.parquet: answers cannot be redistributed"
     assert why in found["redistribution"]["no_rates"]
     assert found["redistribution"]["conditions"] == {}
     assert why in found["scope"]["no_null_rates"]
