@@ -131,8 +131,8 @@ class Format:
     """The format of a trainer's examples.
 
     Attributes:
-        row: builds a line of its file, from an example and the recipe.
-        beside: builds the other files by name, from the names of the datasets' files and the
+        build_row: builds a line of its file, from an example and the recipe.
+        build_files: builds the other files by name, from the names of the datasets' files and the
             recipe.
     """
 

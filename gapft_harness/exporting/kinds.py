@@ -53,7 +53,7 @@ class ExportKind:
 
     Attributes:
         write: writes the export, and returns the paths of the files.
-        takes: the keys of ``_OPTIONS`` that it accepts.
+        options: the keys of ``_OPTIONS`` that it accepts.
     """
 
     write: Callable[[RunDirectory, Asked], list[Path]]
@@ -66,7 +66,7 @@ def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
     Args:
         run: the run.
         to: a key of ``KINDS``.
-        asked: the choices.
+        choice: the choices.
 
     Returns:
         The paths of the files.
@@ -87,7 +87,7 @@ def export_study(sections: Callable[[], Sequence[Section]], to: str, asked: Aske
     Args:
         sections: computes the report's sections.
         to: ``tables``; other kinds need a run.
-        asked: the choices.
+        choice: the choices.
 
     Returns:
         The paths of the files.

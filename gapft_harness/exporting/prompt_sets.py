@@ -68,8 +68,8 @@ class PromptFormat:
 
     Attributes:
         library: its name.
-        own: builds the fields that the library reads itself.
-        under: the field that contains ``FACTS``; empty: each fact is a field of the row.
+        build_fields: builds the fields that the library reads itself.
+        facts_field: the field that contains ``FACTS``; empty: each fact is a field of the row.
         file: the name of the file with the rows: Parquet, or JSON lines.
         chat: whether the library always applies a chat template.
     """

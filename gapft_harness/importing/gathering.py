@@ -38,10 +38,10 @@ class Gathering:
         plugin_files: files given by ``--plugin``; their log readers have priority.
         formats: the format of each file that was read.
         hashes: the hash of each file, the same before and after reading.
-        taken: the number of imported responses.
+        response_count: the number of imported responses.
         samples: the number of samples of each problem in the files.
         left_out: responses whose problem is not in the split.
-        told_by: the sources of verdicts in the files.
+        verdict_sources: the sources of verdicts in the files.
         rules: values that must be equal in all rows, by kind, with the place of the first.
     """
 

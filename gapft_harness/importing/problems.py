@@ -115,7 +115,7 @@ class Seen:
         places[slot] = row.line * len(self._paths) + file
 
     def count(self, problems: Sequence[Problem], before: int, what: str) -> int:
-        """Count the samples of each problem after the first ``before`` ones.
+        """Count the samples of each problem after the first ``earlier_samples`` ones.
 
         Raises:
             UserError: a problem has no samples, a gap in their numbers, or a different count.

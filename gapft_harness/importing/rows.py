@@ -86,7 +86,7 @@ class ImportedResponse:
             file.
         text: the response.
         verdict: the file's verdict; None where it has none, or the verifier judges.
-        told_by: the source of the verdict in the file.
+        verdict_source: the source of the verdict in the file.
         finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
         rule: values by kind that must be equal in all rows; else the same text could pass and fail.
     """
@@ -113,10 +113,10 @@ class Format:
     Attributes:
         name: its name in the manifest and in messages.
         read: reads a file.
-        numbered: whether rows have the number of the sample, over all files; else the samples of
+        is_numbered: whether rows have the number of the sample, over all files; else the samples of
             a second file follow those of the first.
-        on: fields that join its rows with documents by default.
-        filters: whether rows belong to filters, of which one is used.
+        join_fields: fields that join its rows with documents by default.
+        has_filters: whether rows belong to filters, of which one is used.
     """
 
     name: str

@@ -103,7 +103,7 @@ def pass_at_k(
     """Compute the unbiased Pass@k for every k up to the number of samples.
 
     Args:
-        of: a run with states, or an array of shape (P, n): whether each sample passed.
+        source: a run with states, or an array of shape (P, n): whether each sample passed.
         k: the values of k; None: 1 to n.
         split: the split of a run.
 
@@ -132,7 +132,7 @@ def decompose(of: Any, passed: Any = None) -> Decomposed:
     """Decompose a change of Pass@1 into corrected S, corrected U and regressed G (Equation 9).
 
     Args:
-        of: a run whose audit is done, or an array of shape (P,) with ``G``, ``S`` or ``U``.
+        source: a run whose audit is done, or an array of shape (P,) with ``G``, ``S`` or ``U``.
         passed: only with an array: whether the trained model solved each problem, shape (P,) or
             (seeds, P); a mapping has several models by name.
 

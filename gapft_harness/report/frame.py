@@ -65,7 +65,7 @@ class Column(Generic[Row]):
         """Return the same column for larger rows that contain such a row, or none.
 
         Args:
-            part: returns the row inside a larger row; None where the larger row has none.
+            find_row: returns the row inside a larger row; None where the larger row has none.
             missing: the text for a larger row without a row; default: this column's ``missing``.
         """
 

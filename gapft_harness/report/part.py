@@ -23,8 +23,8 @@ class Opening:
 
     Attributes:
         sentence: the part's result.
-        first: whether the sentence comes first, because the lead condition belongs to this part.
-        stat: a highlighted number; shown only where ``first`` is true.
+        is_first: whether the sentence comes first, because the lead condition belongs to this part.
+        stat: a highlighted number; shown only where ``is_first`` is true.
     """
 
     sentence: str

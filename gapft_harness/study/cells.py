@@ -30,7 +30,7 @@ class Collected:
     Attributes:
         name: the cell's name in the study.
         place: its run directory.
-        lacks: missing or wrong parts, one sentence each; empty if the cell is complete.
+        missing: missing or wrong parts, one sentence each; empty if the cell is complete.
         inputs: the inputs of its report, with only the study's conditions and seeds; None where
             the cell is incomplete.
         files: names and hashes of the sealed tables behind ``inputs``.

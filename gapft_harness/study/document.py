@@ -166,7 +166,7 @@ def main_columns(
     Args:
         lead: the study's first condition.
         titles: titles by condition, in the order of the columns.
-        own: conditions with another budget; their slots are shown, and they are not ranked.
+        unmatched: conditions with another budget; their slots are shown, and they are not ranked.
     """
 
     def column(
@@ -337,7 +337,7 @@ def _decomposition(of: StudyFindings) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class CellModel:
-    """A condition in a cell; ``first``: whether it is the first row of the cell."""
+    """A condition in a cell; ``is_first``: whether it is the first row of the cell."""
 
     cell: CellFindings
     model: comparison.Model

@@ -61,8 +61,8 @@ def run_study(
         folder: the study's folder.
         resolve: returns the recipe of a cell.
         run_cell: runs a cell's recipe in a folder.
-        say: prints a line of progress.
-        settle: returns the protocol of a recipe's task.
+        report: prints a line of progress.
+        resolve_task: returns the protocol of a recipe's task.
 
     Returns:
         The path of the report's page.

@@ -49,10 +49,10 @@ class Share:
     """The share of a larger budget's gain that the first condition reaches (Section 4.2).
 
     Attributes:
-        full: the condition with its own, larger budget.
-        gain: the first condition's gain over the source, divided by that of ``full``; None where
-            ``full`` gains nothing.
-        problems: the first condition's distinct problems, divided by those of ``full``.
+        reference: the condition with its own, larger budget.
+        gain: the first condition's gain over the source, divided by that of ``reference``; None
+            where ``reference`` gains nothing.
+        problems: the first condition's distinct problems, divided by those of ``reference``.
     """
 
     full: str

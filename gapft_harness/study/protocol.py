@@ -50,7 +50,7 @@ def require_settled(settled: Mapping[str, Mapping[str, Any] | None]) -> None:
     """Compare the settings that the cells' tasks determine, before anything is run.
 
     Args:
-        settled: by cell, the result of ``select_task_protocol``; None where it is unknown.
+        protocols: by cell, the result of ``select_task_protocol``; None where it is unknown.
 
     Raises:
         UserError: two tasks differ.

@@ -57,7 +57,7 @@ def pack(explored: Explored, most: int = MOST) -> Packed:
 
     Args:
         explored: the content.
-        most: characters of all chunks.
+        max_chars: characters of all chunks.
     """
     for longest in LENGTHS:
         heads, fields, reasons = _Heads(), _Fields(), _Reasons(1 + len(explored.models))

@@ -61,7 +61,7 @@ def panels(
         height: in inches.
         rows: rows of panels.
         columns: columns of panels.
-        given: more arguments for ``Figure.subplots``.
+        options: more arguments for ``Figure.subplots``.
     """
     from matplotlib.figure import Figure
 

@@ -68,7 +68,7 @@ def changes(inputs: ReportInputs) -> Iterator[Changed]:
 
 
 def chosen(inputs: ReportInputs, condition: str, change: Change, most: int) -> list[Chosen]:
-    """Choose at most ``most`` problems of a condition to show, by ``RULE``."""
+    """Choose at most ``limit`` problems of a condition to show, by ``RULE``."""
     arms = inputs.of(condition)
     under = _under(inputs, condition, change)
     seeds, ids = under.sum(axis=0), inputs.audit.ids

@@ -49,7 +49,7 @@ class LedgerLine:
         gain: its mean Pass@1 minus the source's, from -1 to 1.
         training: the cost of one seed, a mean: processed tokens L, or the tokens drawn by an online
             trainer; and the trainer's seconds.
-        all: training and the search of the pool.
+        total: training and the search of the pool.
         saved: per query: K_eq samples of the source minus one decode of the trained model.
     """
 
@@ -93,7 +93,7 @@ class Ledger:
 
     Attributes:
         search: generated tokens, and wall seconds of the search times the pool's share of tokens.
-        a_sample: the mean cost of a sample on the audit.
+        per_sample: the mean cost of a sample on the audit.
         entries: the lines, in the recipe's order.
     """
 

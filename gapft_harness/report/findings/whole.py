@@ -73,7 +73,7 @@ class SeedFindings:
         verdicts: greedy decodes by status.
         trained_as: the arm whose adapter it shares, where both have the same training set, which
             was trained once; else empty.
-        taken: the origin of a training set of another run (``TrainedArm.reused_set``), or None.
+        reused_set: the origin of a training set of another run, or None (as in ``TrainedArm``).
     """
 
     decomposition: Decomposition

@@ -52,7 +52,7 @@ def stacked(arms: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
     """Stack the arrays of a condition's arms, shape (S, P), by ascending seed.
 
     Args:
-        arms: an array by arm, shape (P,).
+        values: an array by arm, shape (P,).
         condition: the condition's name.
     """
     seeds = sorted(arm.seed for arm in arms if arm.condition == condition)

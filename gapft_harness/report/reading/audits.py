@@ -73,8 +73,8 @@ class TrainedArm:
         budget: the budget of its training set.
         matched: whether the budget is matched with the comparison's, not a reference's own.
         problems: distinct problems in the budget's n example slots.
-        taken: for a training set of another run: that ``run`` and ``arm``, the file's ``sha256``,
-            and the ``k`` and ``replay`` of that run; else None.
+        reused_set: for a training set of another run: that ``run`` and ``arm``, the file's
+            ``sha256``, and the ``k`` and ``replay`` of that run; else None.
     """
 
     arm: Arm
@@ -148,7 +148,7 @@ def read_decisions(table: Path, ids: Sequence[str], whose: str = "the audit") ->
     Args:
         table: a table of decisions, or of a split's responses.
         ids: the expected problems, in order.
-        whose: the owner of these problems, for the error message.
+        owner: the owner of these problems, for the error message.
 
     Raises:
         GapftError: the table contains other problems.
@@ -253,13 +253,13 @@ class OtherRule:
         name: the verifier; empty where no other verifier is available.
         params: the verifier's parameters.
         permissive: whether it accepts more forms of answers than the run's verifier, or fewer.
-        why: the reason where no other verifier is available.
+        reason: the reason where no other verifier is available.
         source: codes of its verdicts on the source's responses, shape (P,).
         arms: codes of its verdicts on an arm's responses, by the arm's name, shape (P,).
-        read: whether the run's rule finds an answer, for the source (under an empty name) and each
-            arm, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the verifier
-            gives no answers.
-        opens: whether the verifier can read the beginning of a response.
+        answer_codes: whether the run's rule finds an answer, for the source (under an empty name)
+            and each arm, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
+            verifier gives no answers.
+        reads_openings: whether the verifier can read the beginning of a response.
     """
 
     name: str = ""

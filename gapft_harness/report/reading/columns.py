@@ -56,7 +56,7 @@ def count_codes(found: NDArray[np.uint8]) -> dict[str, int]:
     """Count the codes of each status, by the name of the status.
 
     Args:
-        found: codes of verdicts, any shape (P,).
+        status_codes: codes of verdicts, any shape (P,).
     """
     counts = np.bincount(found, minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}

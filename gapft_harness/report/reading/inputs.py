@@ -48,7 +48,7 @@ class Further:
 
     Attributes:
         name: the name in the recipe.
-        of: the audit of which the problems are a subset; empty: they belong to their own task.
+        parent: the audit of which the problems are a subset; empty: they belong to their own task.
         inputs: the run's inputs, with only these problems in ``audit`` and ``arms``.
     """
 
@@ -93,7 +93,7 @@ class ReportInputs:
         failures: reasons, where no or few responses pass.
         further: the recipe's ``audits``, in its order.
         paper: the paper's figures in the recipe with the search's values.
-        unread: reads the texts of the audit; None: no texts are available.
+        texts: reads the texts of the audit; None: no texts are available.
         other_rule: the audit's responses under another rule; None: they were not judged.
     """
 

@@ -40,13 +40,13 @@ class Figure:
     """One figure that a paper prints, with this run's value.
 
     Attributes:
-        where: the paper's table.
-        of: ``pool``, ``audit``, a condition's name, or two as in ``gapft minus uniform``.
-        what: the quantity as in the recipe, such as ``recovered@8`` or ``kappa_S``.
+        table: the paper's table.
+        subject: ``pool``, ``audit``, a condition's name, or two as in ``gapft minus uniform``.
+        quantity: the quantity as in the recipe, such as ``recovered@8`` or ``kappa_S``.
         printed: a count, a rate in percent, or a difference in percentage points.
-        here: this run's value; None: unknown, or not drawn.
+        measured: this run's value; None: unknown, or not drawn.
         n: the number of problems behind a share; 0 where chance is not tested.
-        why: the setting that makes the figure not comparable; empty: comparable.
+        reason: the setting that makes the figure not comparable; empty: comparable.
     """
 
     where: str

@@ -33,7 +33,7 @@ class Document:
         drawings: the figures that sections show.
         explorers: pages with every problem, by the audit's name; "" is the document's own.
         subtitle: a line below the title; may be empty.
-        made: a sentence with the dates; may be empty.
+        date_note: a sentence with the dates; may be empty.
     """
 
     title: str

@@ -26,7 +26,7 @@ _SPECIAL = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](
 
 
 def render(title: str, subtitle: str, sections: Sequence[Section], made: str = "") -> str:
-    """Render title, subtitle, the sentence with the dates (``made``) and sections as Markdown."""
+    """Render title, subtitle, dates (``date_note``, a sentence) and sections as Markdown."""
     parts = [f"# {escape(title)}", *(escape(text) for text in (subtitle, made) if text)]
     for section in sections:
         if section.title:

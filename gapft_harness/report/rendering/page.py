@@ -43,7 +43,7 @@ def render(
         drawings: the figures that sections show.
         explorers: file names of the pages with every problem, by the audit's name.
         tables: whether the page is next to a folder of tables.
-        made: a sentence with the dates; may be empty.
+        date_note: a sentence with the dates; may be empty.
     """
     return filled(
         "index.html.j2",

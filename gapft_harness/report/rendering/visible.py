@@ -24,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Make a text visible, and cut it to ``longest`` characters with a note on the rest."""
+    """Make a text visible, and cut it to ``max_chars`` characters with a note on the rest."""
     if len(text) <= longest:
         return visible(text)
     return f"{visible(text[:longest])} … ({len(text) - longest:,} more characters)"

@@ -209,7 +209,7 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
     Args:
         inputs: the inputs of the report.
         findings: of one audit.
-        explained: whether the note explains the columns; False where an earlier table did.
+        explain: whether the note explains the columns; False where an earlier table did.
     """
     own = {SOURCE, *findings.distinct}
     every = [of for of in findings.contrasts if {of.a, of.b} <= own]
