@@ -197,7 +197,7 @@ def test_two_groups_in_one_report(task: Chosen) -> None:
     assert "| once − again |" in report
     assert "* Not budget-matched." in report
     assert "within each of these groups: GapFT and uniform; once and again." in report
-    assert "GapFT and uniform: matched with one another; their tokens L" in report
+    assert "GapFT and uniform: matched with each other; their tokens L" in report
     assert "Against uniform at the same training budget" in report
     assert "Against once at the same training budget" not in report
     assert task.differences() == []

@@ -150,7 +150,7 @@ def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -
     )
     assert a != b
     report = (made / "taking/report/report.md").read_text("utf-8").replace("\\", "")
-    assert "These training sets were taken from another run" in report
+    assert "These training sets come from another run" in report
     assert f"theirs, seed {SEED}: gapft-seed{SEED} of {made.resolve() / 'source'}" in report
     results = json.loads((made / "taking/report/results.json").read_text())
     told = {"arm": f"gapft-seed{SEED}", "sha256": sha256(made / SOURCE), "k": 4, "replay": 0}

@@ -1,1 +1,1 @@
-"""``gapft export``: what a run holds, in forms that others read."""
+"""``gapft export``: write a run's sealed data in formats of other tools."""

@@ -1,4 +1,4 @@
-"""A trained adapter with its model card: what it reached, how sure that is, how it was made."""
+"""Trained adapters with model cards: results, uncertainty, and provenance."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def write_adapters(
     seeds: Sequence[int] = (),
     plugin_files: Sequence[str] = (),
 ) -> list[Path]:
-    """Writes a folder an arm: the adapter as it was sealed, the run's recipe, and the model card.
+    """Write a folder for each arm: the sealed adapter, the run's recipe, and the model card.
 
     Args:
-        run: the run; its arms are audited, since a card says what they reached.
-        out: the folder.
-        conditions: only these; none: all.
-        seeds: likewise.
+        run: the run; its arms must be audited, because a card contains their results.
+        out: the folder to write.
+        conditions: only these conditions; empty: all.
+        seeds: only these seeds; empty: all.
         plugin_files: files given by ``--plugin``.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        UserError: no such adapter, an arm that is not audited yet, or something
-            was changed after it was sealed.
+        UserError: an adapter does not exist, an arm is not audited yet, or a file was changed after
+            it was sealed.
         GapftError: the folder cannot be written.
     """
     arms = arms_of(run, conditions, seeds, layout.ADAPTERS)
@@ -82,11 +82,11 @@ def _model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, findings: Fin
     )
     base = f"A LoRA adapter of {name}"
     if on_hub is None:
-        base += ", which is no model of the hub; weights_sha256 below says which it is"
+        base += ", which is not a model of the hub; weights_sha256 below identifies it"
     task = inputs.task["name"]
     remarks = [f"{base}. Trained for {task} by GapFT Harness.", *inputs.recipe.get("notes", ())]
     if run.recipe.calibration is not None:
-        remarks.append("As it was trained: scales that the run chose for it are not applied here.")
+        remarks.append("This is the unscaled adapter: the run's scale for it is not applied.")
     tables = [table(split) for split in SPLITS for table in (layout.responses, layout.states)]
     made = [layout.adapter(arm), layout.selection(arm), layout.decisions(arm)]
     return card(
@@ -94,11 +94,11 @@ def _model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, findings: Fin
         title,
         [
             Section("", [*map(Text, remarks), _use(name, task)]),
-            Section("What it reached", [_reached(arm, inputs, findings)]),
+            Section("Results", [_reached(arm, inputs, findings)]),
             Section("Contrasts", comparison.contrasts(inputs, findings)),
             Section("Where the change comes from", [comparison.decomposition(findings)]),
             Section("How it was made", [*asked(run), _training(run, arm)]),
-            Section("To make it again", _again(run)),
+            Section("How to reproduce it", _again(run)),
             Section("Seals", [seals(run, [*made, *tables])]),
         ],
     )
@@ -110,7 +110,7 @@ def _use(name: str, task: str) -> Code:
 
 
 def _results(arm: Arm, inputs: ReportInputs, findings: Findings) -> list[EvalResult]:
-    """What the hub reads: this adapter's Pass@1, and the mean over seeds with its interval."""
+    """Build the hub's results: this adapter's Pass@1, and the mean over seeds with its interval."""
     from huggingface_hub import EvalResult
 
     condition, task = findings.conditions[arm.condition], inputs.task["name"]
@@ -161,10 +161,11 @@ def _reached(arm: Arm, inputs: ReportInputs, findings: Findings) -> Table:
         ("optimizer steps J", whole(budget.steps)),
     ]
     note = (
-        f"Greedy. Intervals are of the mean over training seeds ({seeds}), over seeds and problems "
-        "together, not of this adapter alone. G: solved by the base; S: not, and by one of its "
-        f"{inputs.k} samples; U: by none. K_eq: the most samples of the base, with a verifier to "
-        "choose among them, that one answer is worth."
+        f"Greedy decodes. Intervals are for the mean over training seeds ({seeds}), not for this "
+        "adapter alone; they resample seeds and problems jointly. G: problems that the base solves "
+        f"in one decode; S: only by one of its {inputs.k} samples; U: by none. K_eq: the largest "
+        "number of samples of the base, with a verifier to choose among them, that one decode of "
+        "the adapter matches."
     )
     return Frame(REACHED, rows).table(note)
 
@@ -184,5 +185,5 @@ def _again(run: RunDirectory) -> list[Text | Code]:
     manifest = run.manifest()
     version, files = manifest["gapft_harness"], given_plugins(manifest)
     given = "".join(f" --plugin {Path(file).name}" for file in files)
-    said = f"recipe.yaml beside this file is the run's recipe. With gapft-harness {version}:"
+    said = f"recipe.yaml in this folder is the run's recipe. With gapft-harness {version}:"
     return [Text(said), Code(f"gapft run recipe.yaml --run-dir NEW_FOLDER{given}")]

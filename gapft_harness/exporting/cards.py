@@ -1,4 +1,4 @@
-"""Cards, of datasets and of models: what they have in common."""
+"""Cards of datasets and models: their common parts."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from gapft_harness.run_directory.manifest import given_plugins
 if TYPE_CHECKING:
     from huggingface_hub import CardData
 
-#: What a card says of the source model and of the task; nothing of where they lie.
+#: Facts on the source model and the task in a card; none of them is a path.
 _SOURCE = ("revision", "weights_sha256", "dtype")
 _TASK = ("name", "version", "fingerprint", "verifier", "verifier_params", "decoding")
 
 
 def card(data: CardData, title: str, sections: Sequence[Section]) -> str:
-    """A card's README.md: what the hub reads, then what people read."""
+    """Build a card's README.md: metadata for the hub, then text for people."""
     return f"---\n{data.to_yaml()}\n---\n\n{markdown.render(title, '', sections)}"
 
 
 def model_name(recipe: Recipe) -> str:
-    """The source model as the recipe names it; of a folder its last name, not where it lies."""
+    """Return the source model's name in the recipe; for a folder only the last part of its path."""
     args = recipe.model.args
     name = str(args.get("pretrained") or args.get("model") or recipe.model.backend)
     return Path(name).name if Path(name).is_absolute() else name
 
 
 def hub_name(recipe: Recipe) -> str | None:
-    """The source model as the hub knows it; None for a folder, or a name that it cannot have."""
+    """Return the source model's name on the hub; None for a folder or an invalid name."""
     name = str(recipe.model.args.get("pretrained", ""))
     return name if is_hub_id(name) else None
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a repository of the hub can have this name."""
+    """Return whether this is a valid name for a repository on the hub."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -53,7 +53,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def asked(run: RunDirectory) -> list[Block]:
-    """What the model was asked, and who judged it, with the warnings of the run's stages."""
+    """Describe model, search, task and verifier, with the warnings of the run's stages."""
     manifest = run.manifest()
     told: dict[str, Any] = {
         "gapft_harness": manifest["gapft_harness"],
@@ -64,8 +64,8 @@ def asked(run: RunDirectory) -> list[Block]:
     table = Frame(SETTINGS, [*flat(told)]).table(words=2)
     needed = [
         Text(
-            f"Made with the plugin file {Path(file).name} (sha256 {digest}): gapft run and verify "
-            f"need it, as --plugin {Path(file).name}."
+            f"The run used the plugin file {Path(file).name} (sha256 {digest}); gapft run and "
+            f"gapft verify need it: --plugin {Path(file).name}."
         )
         for file, digest in given_plugins(manifest).items()
     ]
@@ -81,7 +81,7 @@ def _some(values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def seals(run: RunDirectory, places: Iterable[str]) -> Table:
-    """The hashes of sealed files and folders, by which a run's manifest knows them."""
+    """Build the table of the hashes of sealed files and folders in the run's manifest."""
     files = run.manifest()["files"]
     return Frame(SEALS, [(place, files[place]) for place in places]).table(words=2)
 

@@ -1,4 +1,4 @@
-"""The evidence as a dataset of Hugging Face's datasets: a Parquet file a split, and a card."""
+"""The evidence as a Hugging Face dataset: one Parquet file for each split, and a card."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from gapft_harness.run_directory.tables import Judged, read_judged, read_states
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Problems in memory at a time: one gold may be megabytes of packed tests.
+#: Problems in memory at a time: one gold may contain megabytes of packed tests.
 AT_ONCE = 64
 
-#: The columns of the evidence, with what they mean.
+#: The columns of the evidence, with their meanings.
 COLUMNS = {
-    "problem_id": "of the data itself, never a row number",
-    "split": "pool: what training sets are chosen from; audit: what trained models are judged on",
-    "origin": "the lm-eval task that the problem is of",
+    "problem_id": "an id from the data, never a row number",
+    "split": "pool: source of training sets; audit: problems on which trained models are judged",
+    "origin": "the lm-eval task of the problem",
     "prompt": "as the task renders it, before any chat template",
     "gold": "the right answer, as JSON",
-    "state": "G: the greedy response passes; S: it does not, and a sample does; U: none does",
-    "samples": "how many were drawn",
-    "passing_samples": "how many of them passed",
-    "first_success": "number of the first that passed; null: none",
-    "kept_index": "the response kept as evidence: -1 the greedy one, else a sample; null: none",
+    "state": "G: the greedy response passes; S: only a sample passes; U: no response passes",
+    "samples": "the number of drawn samples",
+    "passing_samples": "the number of samples that passed",
+    "first_success": "the number of the first sample that passed; null: none",
+    "kept_index": "the response kept as evidence: -1: greedy, else a sample; null: none",
     "responses": "each with index (-1: greedy), text, verdict (pass, fail, timeout or error), "
-    "reason, answer (what the verifier read; null: nothing), finish_reason, and attempts (earlier "
-    "ones of an episode, each with its feedback)",
+    "reason, answer (read by the verifier; null: none), finish_reason, and attempts (earlier "
+    "attempts of an episode, each with its feedback)",
 }
 
 
 @functools.cache
 def schema() -> pa.Schema:
-    """The columns, which the card explains."""
+    """Build the schema of the columns, which the card explains."""
     import pyarrow as pa
 
     text, number = pa.string(), pa.int32()
@@ -63,14 +63,14 @@ def schema() -> pa.Schema:
 
 
 def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
-    """Writes the evidence of every split that has states, and ``README.md``, the card.
+    """Write the evidence of every split that has states, and the card ``README.md``.
 
     Args:
-        run: the run; its pool has states.
-        out: the folder.
+        run: the run; its pool must have states.
+        out: the folder to write.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
         UserError: the pool has no states yet, or a table was changed after it was sealed.
@@ -84,7 +84,7 @@ def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
     counts = {}
     for split in splits:
         name = re.sub(r"\W", "_", split)
-        require(name not in files, f"two splits of the dataset would be named {name!r}")
+        require(name not in files, f"two splits of the dataset would have the name {name!r}")
         files[name] = Path("data") / f"{name}.parquet"
         counts[split] = _write(run, split, out / files[name])
     write_text(out / "README.md", _card(run, files, counts))
@@ -92,7 +92,7 @@ def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
 
 
 def _write(run: RunDirectory, split: Split, path: Path) -> Counter[str]:
-    """Writes a split's file, and counts its states."""
+    """Write a split's file, and count its states."""
     rows, counts = _rows(run, split), Counter[str]()
     position = schema().get_field_index("state")
 
@@ -106,7 +106,7 @@ def _write(run: RunDirectory, split: Split, path: Path) -> Counter[str]:
 
 
 def _places(splits: Iterable[Split]) -> list[str]:
-    """The tables of splits, three of each."""
+    """List the tables of splits, three for each split."""
     kinds = (layout.problems, layout.states, layout.responses)
     return [kind(split) for split in splits for kind in kinds]
 
@@ -125,8 +125,11 @@ def _rows(run: RunDirectory, split: Split) -> Iterator[Values]:
 
 
 def require_same(run: RunDirectory, split: Split, *ids: str) -> None:
-    """Ends the command where rows of a split's tables are of different problems."""
-    require(len({*ids}) == 1, f"{run.path / split}: its tables are of other problems: {ids[-1]}")
+    """Check that rows of a split's tables are of the same problem; raise an error otherwise."""
+    require(
+        len({*ids}) == 1,
+        f"{run.path / split}: its tables have different problems in one row: {', '.join(ids)}",
+    )
 
 
 def _response(judged: Judged) -> dict[str, Any]:
@@ -152,9 +155,9 @@ def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter
     ]
     told = (
         f"Problems of {', '.join(sorted(_tasks(run, counts)))} with the responses of "
-        f"{model_name(run.recipe)}, one greedy and up to {run.recipe.search.k} samples each, their "
-        "verdicts and the states that follow. The problems are those of the benchmark, under its "
-        "licence."
+        f"{model_name(run.recipe)} (one greedy response and up to {run.recipe.search.k} samples "
+        "each), their verdicts, and the resulting states. The problems come from the benchmark and "
+        "have its licence."
     )
     return dataset_card(
         run,
@@ -176,16 +179,16 @@ def dataset_card(
     columns: tuple[str, Mapping[str, str]],
     places: Iterable[str],
 ) -> str:
-    """A dataset's README.md.
+    """Build the README.md of a dataset.
 
     Args:
-        run: whose it is.
-        title: its name.
-        tag: what the hub files it under.
-        files: by split, within the folder; ``load_dataset`` finds them by the card.
-        opening: what it is.
-        columns: their heading, and what each means.
-        places: the sealed files that it is made of.
+        run: the run of the dataset.
+        title: the dataset's name.
+        tag: a tag for the hub.
+        files: paths within the folder, by split; ``load_dataset`` finds them in the card.
+        opening: blocks that describe the dataset.
+        columns: the heading of the list of columns, and the meaning of each column.
+        places: the sealed files behind the dataset.
     """
     from huggingface_hub import DatasetCardData
 
@@ -210,17 +213,17 @@ def dataset_card(
 
 
 SplitRow = tuple[Split, str, Counter[str]]
-_NAMES = "of the run, of the dataset"
-_MANY = "how many"
+_NAMES = "the split in the run, and in the dataset"
+_MANY = "the number of problems"
 SPLITS: tuple[Column[SplitRow], ...] = (
     Column("", _NAMES, lambda row: row[0], "split"),
-    Column("", _NAMES, lambda row: row[1], "its name here"),
+    Column("", _NAMES, lambda row: row[1], "name in the dataset"),
     Column("", _MANY, lambda row: row[2]["G"], "G", whole),
     Column("", _MANY, lambda row: row[2]["S"], "S", whole),
     Column("", _MANY, lambda row: row[2]["U"], "U", whole),
     Column("", _MANY, lambda row: row[2].total(), "problems", whole),
 )
-_OF_DATASET = "of the dataset"
+_OF_DATASET = "a column of the dataset, and its meaning"
 MEANINGS: tuple[Column[tuple[str, str]], ...] = (
     Column("", _OF_DATASET, lambda row: row[0], "column"),
     Column("", _OF_DATASET, lambda row: row[1], "meaning"),

@@ -1,4 +1,4 @@
-"""The datasets of TRL, Axolotl and LLaMA-Factory, and what each needs beside them."""
+"""Export training sets for TRL, Axolotl and LLaMA-Factory, with the other files they need."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Written:
 
     Attributes:
         prompt: the task's prompt, before any chat template.
-        chat: the same as turns, the system's first if there is one.
-        response: what is trained on.
-        example: what was sealed.
+        chat: the prompt as turns; a system turn comes first.
+        response: the text to train on.
+        example: the sealed example.
     """
 
     prompt: str
@@ -37,7 +37,7 @@ class Written:
     example: Example
 
 
-#: What a kind of sealed thing is called, and the stage that makes it.
+#: By kind of sealed file: its name, the message where none exists, and the stage that writes it.
 _MADE = {
     layout.SELECTIONS: ("training set", "nothing is selected yet", "select"),
     layout.ADAPTERS: ("adapter", "nothing is trained yet", "train"),
@@ -51,16 +51,22 @@ def arms_of(
     seeds: Sequence[int],
     kind: str = layout.SELECTIONS,
 ) -> list[Arm]:
-    """The arms with a sealed training set, or adapter, of these conditions and seeds or of all.
+    """Select the arms that have a sealed file of a kind.
+
+    Args:
+        run: the run.
+        conditions: only these conditions; empty: all.
+        seeds: only these seeds; empty: all.
+        kind: the kind of file: training sets, adapters or decisions.
 
     Raises:
-        UserError: there is none yet, or nothing of what was named.
+        UserError: no such file exists yet, or none of a given condition or seed.
     """
     places = [layout.read(path) for path in sorted(run.manifest()["files"])]
     sealed = [of.arm for of in places if of and of.kind == kind and of.arm and not of.of]
     noun, nothing, stage = _MADE[kind]
     if not sealed:
-        raise UserError(f"{run.path}: {nothing}; gapft run {run.path} --only {stage} does that")
+        raise UserError(f"{run.path}: {nothing}; run: gapft run {run.path} --only {stage}")
     known = ", ".join(arm.name for arm in sealed)
     for option, wanted, found in (
         ("--condition", conditions, {arm.condition for arm in sealed}),
@@ -68,7 +74,7 @@ def arms_of(
     ):
         for one in wanted:
             if one not in found:
-                raise UserError(f"{option} {one}: {run.path} has no such {noun}; has {known}")
+                raise UserError(f"{option} {one}: {run.path} has no such {noun}; it has {known}")
     return [
         arm
         for arm in sealed
@@ -77,11 +83,11 @@ def arms_of(
 
 
 def written(run: RunDirectory, arm: Arm) -> Iterator[Written]:
-    """An arm's examples in their order.
+    """Yield an arm's examples as texts, in their order.
 
     Raises:
-        UserError: an example follows a conversation (episodes), or is no whole response: its
-            texts would not be what the arm was trained on.
+        UserError: an example follows a conversation (episodes) or is not a complete response, so
+            its texts would differ from the tokens that the arm was trained on.
     """
     path = run.sealed(layout.selection(arm))
     examples = read_examples(path)
@@ -103,17 +109,17 @@ def written(run: RunDirectory, arm: Arm) -> Iterator[Written]:
         chat = chat_of(problem.prompt, problem.turns, run.recipe)
         response = responses.get((example.origin, example.response_index))
         if prompt_ids != example.prompt_ids:
-            why = "its prompt is not the problem's own: it follows the attempts of an episode"
+            why = "its prompt includes earlier attempts of an episode"
         elif response is None or response.token_ids != example.response_ids:
-            why = "it is no whole response of this run"
+            why = "it is not a complete response of this run"
         elif chat[-1]["role"] == "assistant":
             why = "its response continues a turn that the task began (gen_prefix)"
         else:
             yield Written(problem.prompt, chat, response.text, example)
             continue
         raise UserError(
-            f"{path}, example {slot}: {why}, so texts would not be what the arm was trained on; "
-            "read the token ids with gapft_harness.open_run(RUN).selections"
+            f"{path}, example {slot}: {why}, so its texts would differ from the tokens of the "
+            "training set; read the token ids with gapft_harness.open_run(RUN).selections"
         )
 
 
@@ -122,11 +128,12 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a trainer takes examples.
+    """The format of a trainer's examples.
 
     Attributes:
-        row: a line of its file, of an example and of the recipe.
-        beside: files beside it by name, of the datasets' files by name and of the recipe.
+        build_row: builds a line of its file, from an example and the recipe.
+        build_files: builds the other files by name, from the names of the datasets' files and the
+            recipe.
     """
 
     row: Callable[[Written, Recipe], Record]
@@ -136,20 +143,20 @@ class Format:
 def write_training_sets(
     run: RunDirectory, to: str, out: Path, conditions: Sequence[str], seeds: Sequence[int]
 ) -> list[Path]:
-    """Writes a dataset an arm, what the trainer needs beside, and ``budget.json``.
+    """Write a dataset for each arm, the trainer's other files, and ``budget.json``.
 
     Args:
-        run: the run; its selections are sealed.
-        to: of ``FORMATS``.
+        run: the run; its selections must be sealed.
+        to: a key of ``FORMATS``.
         out: the folder to write.
-        conditions: only these; none: all.
-        seeds: likewise.
+        conditions: only these conditions; empty: all.
+        seeds: only these seeds; empty: all.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        UserError: nothing is selected, or examples are no texts.
+        UserError: nothing is selected, or examples cannot be written as texts.
     """
     of, recipe = FORMATS[to], run.recipe
     arms = arms_of(run, conditions, seeds)
@@ -190,19 +197,19 @@ def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -
 
 
 def _training(recipe: Recipe, name: str) -> Training:
-    """How the arm of a name is trained."""
+    """Return the training settings of an arm, by its name."""
     arm = layout.arm_of(name)
     return recipe.training if arm is None else recipe.training_of(arm.condition)
 
 
 def _own_training(recipe: Recipe, name: str) -> Record:
-    """The settings of an arm that is not trained as the run's section says."""
+    """Return an arm's training settings where they differ from the run's; else nothing."""
     found = _training(recipe, name)
     return {} if found == recipe.training else {"training": found.model_dump(mode="json")}
 
 
 def _truncated(example: Example, training: Training) -> bool:
-    """Whether this harness trains on less of it than its text, or refuses it (too_long)."""
+    """Return whether an example is too long: this harness would cut or refuse it (too_long)."""
     ends = training.supervise_eos and example.ended
     return len(example.prompt_ids) + len(example.response_ids) + ends > training.max_length
 
@@ -213,7 +220,7 @@ def _sealed(written_example: Written) -> Record:
 
 
 def chat_of(prompt: str, turns: Sequence[Turn], recipe: Recipe) -> list[Turn]:
-    """Return a problem's turns; of one without any, the recipe's system turn and the user's."""
+    """Return a problem's turns; without turns, the recipe's system turn and the user's turn."""
     system = recipe.model.system_instruction
     first = [{"role": "system", "content": system}] if system else []
     return [*turns] or [*first, {"role": "user", "content": prompt}]
@@ -250,7 +257,7 @@ def _llama_factory(example: Written, recipe: Recipe) -> Record:
 
 
 def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
-    """A snippet of the config for each arm: the dataset, and passes over it."""
+    """Build a snippet of the config for each arm: the dataset, and the number of epochs."""
     if recipe.model.chat_template:
         kind: Record = {"type": "chat_template", "field_messages": "messages"}
     else:
@@ -270,7 +277,7 @@ def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
 
 
 def _llama_factory_info(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
-    """``dataset_info.json``, by which LLaMA-Factory finds the files."""
+    """Build ``dataset_info.json``, in which LLaMA-Factory finds the files."""
     columns = {"prompt": "instruction", "query": "input", "response": "output"}
     if recipe.model.chat_template:
         columns |= {"system": "system", "history": "history"}
@@ -282,7 +289,7 @@ def _nothing(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     return {}
 
 
-#: By the name that ``--to`` takes.
+#: Formats by their value of ``--to``.
 FORMATS = {
     "trl": Format(_trl, _nothing),
     "axolotl": Format(_axolotl, _axolotl_config),

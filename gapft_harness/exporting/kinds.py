@@ -1,4 +1,4 @@
-"""What ``gapft export --to`` takes, and the folder that it writes."""
+"""The kinds of ``gapft export --to``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gapft_harness.run_directory.directory import RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is exported, and where to.
+    """The choices of an export.
 
     Attributes:
-        out: a folder; it must be empty or not there.
-        conditions: only these; none: all.
-        seeds: likewise.
-        states: only problems in these; none: all.
+        out: the folder to write; it must be empty or missing.
+        conditions: only these conditions; empty: all.
+        seeds: only these seeds; empty: all.
+        states: only problems in these states; empty: all.
         plugin_files: files given by ``--plugin``.
     """
 
@@ -38,7 +38,7 @@ class Asked:
     plugin_files: Sequence[str] = ()
 
 
-#: The options that not every kind takes, by what they are in ``Asked``.
+#: Options that only some kinds accept, by their fields in ``ExportChoice``.
 _OPTIONS = {
     "conditions": "--condition",
     "seeds": "--seed",
@@ -52,8 +52,8 @@ class ExportKind:
     """One kind of export.
 
     Attributes:
-        write: writes it, and gives the files.
-        takes: of ``_OPTIONS``, those that it takes.
+        write: writes the export, and returns the paths of the files.
+        options: the keys of ``_OPTIONS`` that it accepts.
     """
 
     write: Callable[[RunDirectory, Asked], list[Path]]
@@ -61,20 +61,20 @@ class ExportKind:
 
 
 def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
-    """Writes what is sealed in a run in a form that others read.
+    """Export sealed data of a run.
 
     Args:
         run: the run.
-        to: of ``KINDS``.
-        asked: what, and where to.
+        to: a key of ``KINDS``.
+        choice: the choices.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        UserError: an unknown kind, a folder that holds something, arms where there are none to
-            choose, something is not there yet or was changed after it was sealed, or the recipe
-            is not the manifest's.
+        UserError: the kind is unknown, the folder is not empty, an option does not apply to the
+            kind, a file is missing or was changed after it was sealed, or the recipe differs from
+            the manifest's.
     """
     kind = _checked(to, asked)
     require_recorded(run.path, run.recipe, run.manifest())
@@ -82,22 +82,24 @@ def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
 
 
 def export_study(sections: Callable[[], Sequence[Section]], to: str, asked: Asked) -> list[Path]:
-    """Writes the tables of a study's report.
+    """Export the tables of a study's report.
 
     Args:
         sections: computes the report's sections.
-        to: ``tables``.
-        asked: where to.
+        to: ``tables``; other kinds need a run.
+        choice: the choices.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        UserError: as ``export``; or another kind, which is of a run.
+        UserError: as in ``export``, or the kind needs a run.
     """
     _checked(to, asked)
     if to != "tables":
-        raise UserError(f"--to {to}: is of a run; give a cell's run, or of a study --to tables")
+        raise UserError(
+            f"--to {to}: needs a run, but this is a study; give a cell's run, or use --to tables"
+        )
     return write_tables(sections(), asked.out)
 
 
@@ -108,7 +110,7 @@ def _checked(to: str, asked: Asked) -> ExportKind:
     for name, option in _OPTIONS.items():
         if getattr(asked, name) and name not in kind.takes:
             takers = ", ".join(other for other, one in KINDS.items() if name in one.takes)
-            raise UserError(f"--to {to}: takes no {option}, which is for {takers}; leave it out")
+            raise UserError(f"--to {to}: remove {option}; it applies only to {takers}")
     require_new(asked.out)
     return kind
 
@@ -133,7 +135,7 @@ def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
     return write_dataset(run, asked.out)
 
 
-#: By the name that ``--to`` takes.
+#: Kinds by their value of ``--to``.
 KINDS = {
     **{to: ExportKind(partial(_training_sets, to), _ARMS) for to in FORMATS},
     **{to: ExportKind(partial(_prompt_set, to), ["states"]) for to in PROMPT_FORMATS},

@@ -1,8 +1,8 @@
-"""The pool's prompts for online training, with golds, verifier, states and solve rates.
+"""Export the pool's prompts for online training, with golds, verifier, states and solve rates.
 
-The formats are those of TRL 1.16 (``GRPOTrainer``: a column ``prompt``, and every other goes to the
+The formats are those of TRL 1.16 (``GRPOTrainer``: a column ``prompt``; all other columns go to the
 reward functions), verl 0.9 ("Prepare Data for Post-Training" in its documentation), prime-rl
-(``TaskData`` of verifiers 0.4, with fields of its own) and NeMo Gym (``BaseRunRequest`` and its
+(``TaskData`` of verifiers 0.4, with additional fields) and NeMo Gym (``BaseRunRequest`` and its
 page "Prepare and Validate Data").
 """
 
@@ -30,13 +30,13 @@ from gapft_harness.run_directory.parquet import read_rows, write_batches
 from gapft_harness.run_directory.tables import ProblemState, read_states
 
 _SHARED = ("problem_id", "origin", "gold", "state", "samples", "passing_samples")
-#: What every row says of its problem, whatever the format.
+#: Facts on the problem in every row, in all formats.
 FACTS = {
     **{name: COLUMNS[name] for name in _SHARED},
     "solve_rate": "passing_samples / samples; null where the search stopped before K samples",
     "greedy_passed": "whether the greedy response passed",
-    "verifier": "who judged, by the name that gapft_harness.load_verifier takes",
-    "verifier_params": "its parameters, as JSON",
+    "verifier": "the verifier's name, for gapft_harness.load_verifier",
+    "verifier_params": "the verifier's parameters, as JSON",
 }
 _PLACES = (layout.problems("pool"), layout.states("pool"))
 
@@ -46,11 +46,11 @@ class Prompt:
     """One problem to generate for.
 
     Attributes:
-        number: its place in the file, from 0.
+        number: its row in the file, from 0.
         text: the task's prompt, before any chat template.
-        messages: the same as turns, with the system's first.
-        chat: whether the search asked by the messages, through a chat template.
-        answer: the gold answer; JSON if it is no text.
+        messages: the prompt as turns, with the system's first.
+        chat: whether the search used these messages, with a chat template.
+        answer: the gold answer; JSON if it is not a text.
         facts: the values of ``FACTS``.
     """
 
@@ -64,14 +64,14 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptFormat:
-    """How a library takes prompts.
+    """The format of a library's prompts.
 
     Attributes:
         library: its name.
-        own: the fields that it reads itself.
-        under: the field that holds ``FACTS``; empty: each is a field of the row.
-        file: where the rows stand in the folder: Parquet, or JSON lines.
-        chat: whether it always applies a chat template.
+        build_fields: builds the fields that the library reads itself.
+        facts_field: the field that contains ``FACTS``; empty: each fact is a field of the row.
+        file: the name of the file with the rows: Parquet, or JSON lines.
+        chat: whether the library always applies a chat template.
     """
 
     library: str
@@ -81,7 +81,7 @@ class PromptFormat:
     chat: bool
 
     def row(self, prompt: Prompt) -> Record:
-        """A row of the file."""
+        """Build a row of the file."""
         own = self.own(prompt)
         if not self.under:
             return {**own, **prompt.facts}
@@ -91,20 +91,20 @@ class PromptFormat:
 def write_prompt_set(
     run: RunDirectory, to: str, out: Path, states: Sequence[str] = ()
 ) -> list[Path]:
-    """Writes the pool's prompts in the order of their ids, and ``README.md``, a dataset card.
+    """Write the pool's prompts, ordered by problem id, and the dataset card ``README.md``.
 
     Args:
-        run: the run; its pool has states.
-        to: of ``PROMPT_FORMATS``.
-        out: the folder.
-        states: only problems in these; none: all.
+        run: the run; its pool must have states.
+        to: a key of ``PROMPT_FORMATS``.
+        out: the folder to write.
+        states: only problems in these states; empty: all.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        UserError: no such state, no problem in any of them, the pool has no states yet, or a table
-            was changed after it was sealed.
+        UserError: a state is unknown, no problem is in these states, the pool has no states yet, or
+            a table was changed after it was sealed.
         GapftError: tables contradict each other.
     """
     known = get_args(State)
@@ -116,8 +116,8 @@ def write_prompt_set(
     counts = Counter[str](one.state for one in read_states(stated))
     if not any(counts[state] for state in chosen):
         raise UserError(
-            f"--states {','.join(chosen)}: no problem of {run.path}'s pool is in them; it has "
-            f"{', '.join(f'{counts[state]} in {state}' for state in known)}"
+            f"--states {','.join(chosen)}: the pool of {run.path} has no problem in these states; "
+            f"it has {', '.join(f'{counts[state]} in {state}' for state in known)}"
         )
     write = _write_parquet if form.file.endswith(".parquet") else _write_lines
     write(out / form.file, form, _prompts(run, problems, read_states(stated), chosen))
@@ -127,7 +127,7 @@ def write_prompt_set(
         "reinforcement-learning",
         {"train": Path(form.file)},
         _opening(run, form, Counter({state: counts[state] for state in chosen})),
-        (f"Fields of {form.under}" if form.under else "Columns beside prompt", FACTS),
+        (f"Fields of {form.under}" if form.under else "Other columns", FACTS),
         _PLACES,
     )
     write_text(out / "README.md", text)
@@ -170,14 +170,14 @@ def _chat_of(run: RunDirectory, problem: Record) -> list[Turn]:
     """Return a problem's turns.
 
     Raises:
-        UserError: the last one is the assistant's: trainers would close it, or answer it.
+        UserError: the last turn is the assistant's: trainers would close it, or answer it.
     """
     chat = chat_of(problem["prompt"], json.loads(problem["turns"]), run.recipe)
     if chat[-1]["role"] == "assistant":
         raise UserError(
             f"{run.path}, problem {problem['problem_id']}: the task begins answers with "
-            "gen_prefix, and prompt sets have no place for that; remove gen_prefix from the task "
-            "and search again"
+            "gen_prefix, which prompt sets cannot represent; remove gen_prefix from the task and "
+            "search again"
         )
     return chat
 
@@ -195,7 +195,7 @@ def _write_parquet(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) ->
     import pyarrow as pa
 
     first = next(prompts)
-    rated = replace(first, facts={**first.facts, "solve_rate": 0.0})  # null would tell no type
+    rated = replace(first, facts={**first.facts, "solve_rate": 0.0})  # null would have no type
     schema = pa.Table.from_pylist([form.row(rated)]).schema
     rows = map(form.row, chain([first], prompts))
     batches = iter(lambda: [*islice(rows, AT_ONCE)], [])
@@ -205,21 +205,21 @@ def _write_parquet(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) ->
 def _opening(run: RunDirectory, form: PromptFormat, counts: Counter[str]) -> list[Block]:
     task, k = run.manifest()["task"], run.recipe.search.k
     told = (
-        f"Prompts of {task['name']} in the format of {form.library}, with what {k} samples and the "
-        f"greedy response of {model_name(run.recipe)} say of each problem. The problems are those "
-        "of the benchmark, under its licence."
+        f"Prompts of {task['name']} in the format of {form.library}, with the state and solve rate "
+        f"of each problem, from {k} samples and the greedy response of {model_name(run.recipe)}. "
+        "The problems come from the benchmark and have its licence."
     )
     blocks: list[Block] = [Text(told), Frame(SPLITS, [("pool", "train", counts)]).table(words=2)]
     if form.chat and not run.recipe.model.chat_template:
         warning = (
-            f"{form.library} applies a chat template, and the search used none: states and solve "
-            "rates are of the plain prompts."
+            f"{form.library} applies a chat template, but the search did not: states and solve "
+            "rates belong to the plain prompts."
         )
         blocks.append(Text(warning, "warning"))
     if task.get("episode", {"attempts": 1})["attempts"] > 1:
         warning = (
-            "A response of the search was an episode of several attempts: the prompt is its first "
-            "turn, and states and solve rates are of whole episodes."
+            "Each response of the search was an episode of several attempts: the prompt is its "
+            "first turn, and states and solve rates belong to complete episodes."
         )
         blocks.append(Text(warning, "warning"))
     return blocks
@@ -259,7 +259,7 @@ def _nemo_gym(prompt: Prompt) -> Record:
 
 
 _PARQUET, _LINES = "train.parquet", "train.jsonl"
-#: By the name that ``--to`` takes.
+#: Formats by their value of ``--to``.
 PROMPT_FORMATS = {
     "trl-grpo": PromptFormat("TRL's GRPOTrainer", _trl, "", _PARQUET, chat=False),
     "verl": PromptFormat("verl", _verl, "extra_info", _PARQUET, chat=True),

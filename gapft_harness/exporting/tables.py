@@ -1,4 +1,4 @@
-"""Every table that a report shows, as LaTeX (with booktabs) and as CSV: the same cells in both."""
+"""Export every table of a report as LaTeX (with booktabs) and as CSV, with the same cells."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gapft_harness.stages.report import report_inputs
 #: A document with every table.
 DOCUMENT = "tables.tex"
 
-#: Rows from which a table may break between pages.
+#: From this number of rows, a table may break between pages.
 _LONG = 40
 
-#: What LaTeX would not print as it stands; all else is left to the engine.
+#: Characters that LaTeX would not print unchanged; the engine prints all others.
 _WRITTEN = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "%": r"\%", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -35,14 +35,14 @@ _WRITTEN = {
     "≥": r"$\geq$", "→": r"$\rightarrow$", "†": r"\textdagger{}", "Δ": r"$\Delta$",
     "α": r"$\alpha$", "κ": r"$\kappa$", "ρ": r"$\rho$",
 }  # fmt: skip
-#: How a cell is written by its rank.
+#: The format of a cell, by its rank.
 _RANKED: Mapping[Rank | None, str] = {
     None: "%s",
     "best": r"\textbf{%s}",
     "second": r"\underline{%s}",
 }
 _SPECIAL = re.compile("|".join(map(re.escape, _WRITTEN)))
-#: Signs that fonts draw as one if they stand together: ``--`` would be a dash.
+#: Repeated characters that fonts would join: ``--`` would become a dash.
 _JOINED = re.compile(r"([-',])(?=\1)")
 
 _PREAMBLE = r"""\documentclass{article}
@@ -55,10 +55,10 @@ _PREAMBLE = r"""\documentclass{article}
 
 
 def reported(run: RunDirectory, plugin_files: Sequence[str] = ()) -> tuple[ReportInputs, Findings]:
-    """What a run's report is made of, and its findings, computed again from the sealed tables.
+    """Read the inputs of a run's report, and recompute its findings from the sealed tables.
 
     Raises:
-        UserError: something that a report reads is not there yet, or was changed.
+        UserError: a file of the report is missing, or was changed after it was sealed.
     """
     settings = run.recipe.executor.for_executor()
     with contextlib.closing(LocalExecutor(settings)) as executor:
@@ -67,27 +67,27 @@ def reported(run: RunDirectory, plugin_files: Sequence[str] = ()) -> tuple[Repor
 
 
 def require_new(out: Path, option: str = "--out") -> None:
-    """Holds a folder to be empty or not there, so that nothing of anybody's is overwritten.
+    """Check that a folder is empty or missing, so that no file is overwritten.
 
     Raises:
-        UserError: it holds something, or is a file.
+        UserError: the folder is not empty, or the path is a file.
     """
     require_folder(out, option)
     if out.exists() and any(out.iterdir()):
-        raise UserError(f"{option} {out}: is there already and not empty; give another folder")
+        raise UserError(f"{option} {out}: the folder is not empty; use another folder")
 
 
 def write_tables(sections: Sequence[Section], out: Path) -> list[Path]:
-    """Writes each table as ``NAME.tex`` and ``NAME.csv``, and ``tables.tex``, which has them all.
+    """Write each table as ``NAME.tex`` and ``NAME.csv``, and ``tables.tex`` with all tables.
 
-    A name is made of the section's title; of a section's second table it ends with ``-2``.
+    A name comes from the section's title; the name of a section's second table ends with ``-2``.
 
     Args:
-        sections: of a report.
-        out: the folder.
+        sections: the sections of a report.
+        out: the folder to write.
 
     Returns:
-        The files.
+        The paths of the files.
     """
     texts, names = {}, []
     for name, title, table in _named(sections):
@@ -102,7 +102,7 @@ def write_tables(sections: Sequence[Section], out: Path) -> list[Path]:
 
 
 def _named(sections: Sequence[Section]) -> Iterator[tuple[str, str, Table]]:
-    """Yields (name, the section's title, table); names are plain ASCII, for every engine."""
+    """Yield (name, the section's title, table); names are plain ASCII, for every engine."""
     used = {DOCUMENT.partition(".")[0]}
     for section in sections:
         stem = "-".join(re.findall("[a-z0-9]+", section.anchor)) or "report"
@@ -114,12 +114,12 @@ def _named(sections: Sequence[Section]) -> Iterator[tuple[str, str, Table]]:
 
 
 def latex(table: Table, title: str, label: str) -> str:
-    r"""A table with its title and note as caption; a long one breaks between pages.
+    r"""Render a table with title and note as caption; a long table breaks between pages.
 
     Args:
-        table: any.
-        title: begins the caption.
-        label: what ``\ref`` takes, after ``tab:``.
+        table: the table.
+        title: the beginning of the caption.
+        label: the label for ``\ref``, without ``tab:``.
     """
     said = [f"{part.rstrip('.:')}." for part in (title, table.summary) if part]
     caption = f"\\caption{{{' '.join([*map(escape, said), escape(table.note)]).strip()}}}"
@@ -139,9 +139,9 @@ def latex(table: Table, title: str, label: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints as it is, on one line; other scripts are left to the engine's fonts.
+    """Escape a text for LaTeX, on one line; other scripts need the engine's fonts.
 
-    Control characters and unseen ones are made visible, as on the page.
+    Control characters and invisible characters are made visible, as on the page.
     """
     one_line = " ".join(visible(text).split())
     written = _SPECIAL.sub(lambda found: _WRITTEN[found[0]], one_line)
@@ -149,7 +149,7 @@ def escape(text: str) -> str:
 
 
 def _row(cells: Sequence[str], number: int, ranks: Mapping[tuple[int, int], Rank]) -> str:
-    r"""A line; ``\\`` and ``\midrule`` before it would take ``[`` or ``*`` for an argument."""
+    r"""Render a row; ``{}`` keeps ``\\`` or ``\midrule`` from reading ``[`` or ``*`` after it."""
     marks = (_RANKED[ranks.get((number, place))] for place in range(len(cells)))
     line = " & ".join(mark % escape(cell) for mark, cell in zip(marks, cells, strict=True))
     return f"{'{}' if line[:1] in '[*' else ''}{line} \\\\\n"

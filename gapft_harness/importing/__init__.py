@@ -1,1 +1,1 @@
-"""Responses with verdicts that are there already, as a run's search (``gapft import``)."""
+"""``gapft import``: use existing responses and verdicts as a run's search."""

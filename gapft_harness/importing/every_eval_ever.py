@@ -1,8 +1,8 @@
-"""Instance records of Every Eval Ever, schema 0.3.0: JSON lines, a record a sample and result.
+"""Read instance records of Every Eval Ever, schema 0.3.0: JSON lines, one per sample and result.
 
-A result is one metric of one scorer, so it is read as lm_eval's filters are: a row for each. Its
-converter of Inspect's logs gives all epochs of a sample the same, reduced score; these are the
-responses of one row, whose score does not say which of them passed.
+A result is one metric of one scorer; it is read like a filter of lm_eval, as one row. The converter
+of Inspect's logs gives all epochs of a sample the same, reduced score; these are the responses of
+one row, and its score does not show which of them passed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gapft_harness.verdicts.sample_logs import LogRow, grouped, records
 
 
 def every_eval_ever_task(path: Path) -> str:
-    """What its first record is of, without lm_eval's filter, which its converter puts behind."""
+    """Read the task of the first record, without the filter that lm_eval's converter appends."""
     for _, _, record, _ in records(path):
         metadata = record.get("metadata")
         behind = metadata.get("filter") if isinstance(metadata, dict) else None
@@ -28,10 +28,10 @@ def every_eval_ever_task(path: Path) -> str:
 
 
 def every_eval_ever_rows(log: Log) -> Iterator[LogRow]:
-    """Yields a row for each sample and result, with the responses of all its epochs.
+    """Yield a row for each sample and result, with the responses of all its epochs.
 
     Raises:
-        UserError: a record is malformed; it names file and line.
+        UserError: a record is malformed; the message has file and line.
     """
     for repeats in grouped(log.path, lambda record, _: (record.get("sample_id"), _result(record))):
         yield _row(log, repeats)
@@ -47,9 +47,9 @@ def _row(log: Log, repeats: list[tuple[int, dict[str, Any], str]]) -> LogRow:
     scores = {_score(one, place) for _, one, place in repeats}
     if len(scores) > 1:
         raise UserError(
-            f"{place}: {len(repeats)} records of sample {record.get('sample_id')} and one result, "
-            f"with the scores {', '.join(f'{score:g}' for score in sorted(scores))}; expected one "
-            "score, for a record has no rule by which it is of one response alone"
+            f"{place}: {len(repeats)} records of sample {record.get('sample_id')} and one result "
+            f"have the scores {', '.join(f'{score:g}' for score in sorted(scores))}; expected one "
+            "score, because records do not identify the response of a score"
         )
     references = asked.get("reference") or []
     return LogRow.of(
@@ -71,7 +71,7 @@ def _score(record: dict[str, Any], place: str) -> float:
 
 
 def _texts(record: dict[str, Any], place: str) -> list[str]:
-    """The responses; of a conversation the assistant's last turn."""
+    """Read the responses; for a conversation, the assistant's last turn."""
     if (output := record.get("output")) is not None:
         said = as_object(output, f"{place}: output").get("raw")
     else:

@@ -1,4 +1,4 @@
-"""The formats of files with responses, each with a log reader: told apart by the first record."""
+"""The formats of files with responses; the first record identifies the format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gapft_harness.verdicts.sample_logs import (
     unknown_kind,
 )
 
-#: What an import reads of a response beyond a log's row: how it ended, and which sample it is.
+#: Formats for which an import reads more than a log's row: how a response ended, and its number.
 _FORMATS = (
     Format("jsonl", read_plain, numbered=True),
     Format("nemo-skills", read_nemo_skills, on=ON),
@@ -39,7 +39,7 @@ _REMEDY = (
     "name another metric (--metric), one log for each sample, or have the task's verifier judge "
     "(--judge)"
 )
-#: A key that only its format has; the first counts.
+#: Keys that identify a format; the first key that a record has counts.
 _MARKS = {
     "resps": LM_EVAL,
     "generation": "nemo-skills",
@@ -49,7 +49,7 @@ _MARKS = {
 
 
 def _marked(name: str) -> Callable[[Path], bool]:
-    """Whether a file's first record has the key of a format before those of others."""
+    """Build a function that recognizes a format by the keys of a file's first record."""
 
     def recognises(path: Path) -> bool:
         if not path.is_file() or path.suffix in (".eval", ".json", ".parquet"):
@@ -57,13 +57,13 @@ def _marked(name: str) -> Callable[[Path], bool]:
         try:
             first = next((record for _, _, record, _ in records(path)), {})
         except UserError:
-            return False  # lm_eval's reader says what is wrong with it
+            return False  # lm_eval's reader reports the fault
         return next((of for mark, of in _MARKS.items() if mark in first), None) == name
 
     return recognises
 
 
-#: How a log of Inspect in JSON begins; in a folder there may be other JSON files.
+#: The beginning of an Inspect log in JSON; a folder may contain other JSON files.
 _INSPECT = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,.{0,200}?"eval"\s*:\s*\{', re.DOTALL)
 _HEAD = 400
 
@@ -74,13 +74,13 @@ def _of_inspect(path: Path) -> bool:
             with path.open("rb") as file:
                 return _INSPECT.match(file.read(_HEAD)) is not None
         except OSError:
-            return False  # whoever reads it says why it cannot be read
+            return False  # the reader reports why it cannot be read
     return path.suffix == ".eval" and path.is_file()
 
 
 @hookimpl
 def register_log_readers(register: RegisterLogReader) -> None:
-    """Registers the readers that ship."""
+    """Register the bundled readers."""
     register(LM_EVAL, lm_eval_rows, recognises=_marked(LM_EVAL))
     register("nemo-skills", nemo_skills_rows, recognises=_marked("nemo-skills"))
     register("jsonl", plain_rows, recognises=_marked("jsonl"))
@@ -94,10 +94,10 @@ def register_log_readers(register: RegisterLogReader) -> None:
 
 
 def format_of(path: Path, plugin_files: Sequence[str] = ()) -> Format:
-    """The format of a file, by the log reader that recognises it.
+    """Find the format of a file by the log reader that recognizes it.
 
     Raises:
-        UserError: it is empty, or of no known kind.
+        UserError: the file is empty, or its format is unknown.
     """
     reader = load_plugins(plugin_files).log_reader(path)
     if reader is not None:
@@ -106,25 +106,25 @@ def format_of(path: Path, plugin_files: Sequence[str] = ()) -> Format:
         return known.get(reader.name) or Format(reader.name, read, filters=True)
     for _, _, record, place in records(path):
         raise unknown_kind(place, record)
-    raise UserError(f"{path}: is empty; expected a JSON object a line")
+    raise UserError(f"{path}: is empty; expected one JSON object per line")
 
 
 def read_log(
     path: Path, choice: ImportChoice, greedy: bool, plugin_files: Sequence[str] = ()
 ) -> Iterator[ImportedResponse]:
-    """Yields the responses of a log of lm_eval or of a plugin's reader, under one filter.
+    """Yield the responses of a log of lm_eval or of a plugin's reader, under one filter.
 
     Raises:
-        UserError: a row is damaged, or does not tell which of its responses passed; it names file
-            and line.
+        UserError: a row is damaged, or does not show which of its responses passed; the message has
+            file and line.
     """
     criterion: Criterion | None = None
     for row in SampleLog(log_at(path, plugin_files), choice.filter):
         texts = row.texts
         if greedy and len(texts) > 1:
             raise UserError(
-                f"{row.place}: {len(texts)} responses to one document; expected a log of the "
-                "greedy decode, with one"
+                f"{row.place}: found {len(texts)} responses to one document; expected one in a log "
+                "of greedy decodes"
             )
         key = "doc", row.document
         if criterion is None and not choice.judge:
@@ -143,7 +143,7 @@ def read_log(
 
 
 def _told_by(row: LogRow, criterion: Criterion | None) -> tuple[str, dict[str, str]]:
-    """What tells the verdicts of a row, and what must be alike in all rows of all files."""
+    """Return the source of a row's verdicts, and the rule that must be equal in all rows."""
     if criterion is None:
         return "", {}
     if criterion.by_verdicts:

@@ -1,4 +1,4 @@
-"""Files of responses as lines, such as a search stores them: streamed and checked."""
+"""Read and check files of responses, and convert them to the lines that a search stores."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from gapft_harness.stages.generation.parts import Record, generated_records, jud
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 
-#: Responses that are tokenized and written at a time.
+#: Responses that are tokenized and written at once.
 _BATCH = 1000
 
-#: A response: its problem, its index, and what the file says of it.
+#: A response: its problem, its index, and its row in the file.
 _Placed = tuple[Problem, int, ImportedResponse]
 
 
 @dataclass(slots=True)
 class Gathering:
-    """Responses on their way from files into a run.
+    """The import of responses from files.
 
     Attributes:
-        choice: the files and how they are read.
-        problems: those of the split.
-        split: its name.
-        k: samples to take of each problem; 0: the greedy response alone.
-        plugin_files: files given by ``--plugin``, whose log readers are asked first.
+        choice: the files and how to read them.
+        problems: the problems of the split.
+        split: the name of the split.
+        k: samples to import for each problem; 0: only the greedy response.
+        plugin_files: files given by ``--plugin``; their log readers have priority.
         formats: the format of each file that was read.
-        hashes: the hash of each file, before it was read and after.
-        taken: how many responses were taken.
-        samples: how many samples of each problem the files hold.
-        left_out: responses whose problem the split has not.
-        told_by: what in the files says whether they passed.
-        rules: what must be the same in all rows, by kind, and where it was met first.
+        hashes: the hash of each file, the same before and after reading.
+        response_count: the number of imported responses.
+        samples: the number of samples of each problem in the files.
+        left_out: responses whose problem is not in the split.
+        verdict_sources: the sources of verdicts in the files.
+        rules: values that must be equal in all rows, by kind, with the place of the first.
     """
 
     choice: ImportChoice
@@ -64,18 +64,18 @@ class Gathering:
         tokenizer: Retokenizer,
         progress: Callable[[int], None],
     ) -> None:
-        """Reads the responses of all files, some at a time.
+        """Read the responses of all files in batches.
 
         Args:
-            keep: gets lines with responses, and the files' verdicts unless the task's verifier
-                judges.
-            tokenizer: gives token ids.
-            progress: called with the responses taken so far.
+            keep: stores lines with responses, and with the files' verdicts unless the task's
+                verifier judges.
+            tokenizer: computes token ids.
+            progress: called with the number of responses so far.
 
         Raises:
-            UserError: a file is damaged, named twice or written to meanwhile, or the files hold
-                not one greedy response and as many samples of each problem, K or more; it names
-                file and line.
+            UserError: a file is damaged, given twice or changed while it was read, or the files do
+                not contain one greedy response and the same number of samples, at least K, for each
+                problem; the message has file and line.
         """
         paths = self.choice.paths
         self.hashes = self.choice.hashes()
@@ -83,10 +83,13 @@ class Gathering:
         forms = [format_of(Path(path), self.plugin_files) for path in paths]
         whole, seen = ", ".join(paths), Seen(paths)
         if self.choice.filter is not None and not any(form.filters for form in forms):
-            raise UserError(f"{whole}: no log of lm_eval, and --filter is of these alone")
+            raise UserError(f"{whole}: remove --filter; it applies only to logs of lm_eval")
         numbered = {form.numbered for form in forms[bool(self.choice.greedy) :]}
         if len(numbered) > 1:
-            raise UserError(f"{whole}: plain JSON lines beside another format; name files of one")
+            raise UserError(
+                f"{whole}: cannot import plain JSON lines together with another format; give files "
+                "of one format"
+            )
         for number, (path, form) in enumerate(zip(paths, forms, strict=True)):
             self.formats[path] = form.name
             rows = self._placed(path, number, form, seen)
@@ -100,23 +103,27 @@ class Gathering:
         seen.require_greedy(self.problems, whole)
         if self.samples < self.k:
             raise UserError(
-                f"{whole}: {self.samples} samples of each problem, and search.k is {self.k}; "
-                + (f"take as many: --set search.k={self.samples}" if self.samples else "name more")
+                f"{whole}: found {self.samples} samples of each problem, but search.k is {self.k}; "
+                + (
+                    f"use fewer samples: --set search.k={self.samples}"
+                    if self.samples
+                    else "give more files"
+                )
             )
         for path, now in self.choice.hashes().items():
             if now != self.hashes[path]:
                 raise UserError(f"{path}: was changed while it was read; import it again")
 
     def _placed(self, path: str, number: int, form: Format, seen: Seen) -> Iterator[_Placed]:
-        """The responses of one file that are wanted, with their problems and indices."""
+        """Yield the needed responses of one file, with their problems and indices."""
         greedy = path == self.choice.greedy
         known = Problems(self.problems, self.split, self.choice.on or form.on)
         before = 0 if form.numbered else self.samples
         for row in form.read(Path(path), self.choice, greedy):
             if self.choice.on and row.key[0] != "doc":
                 raise UserError(
-                    f"{row.place}: names its problem by its {row.key[0]}, and --on joins by fields "
-                    "of doc; leave out the option, or give rows a doc"
+                    f"{row.place}: identifies its problem by {row.key[0]}, but --on joins by "
+                    "fields of doc; remove the option, or add doc to the rows"
                 )
             problem = known.find(row)
             if problem is None:
@@ -125,7 +132,10 @@ class Gathering:
                 self.left_out += 1
                 continue
             if greedy and row.index != GREEDY:
-                raise UserError(f"{row.place}: sample {row.index}; expected greedy ones (--greedy)")
+                raise UserError(
+                    f"{row.place}: found sample {row.index}; expected only greedy responses in the "
+                    "file of --greedy"
+                )
             index = row.index if row.index == GREEDY else before + row.index
             seen.add(problem, index, number, row)
             self._require_verdict(row)
@@ -137,25 +147,27 @@ class Gathering:
             return
         if row.verdict is None:
             raise UserError(
-                f"{row.place}: does not say whether the response passed; expected 0 or 1 in the "
-                "format's field (docs/import-export.md; --metric names another), or have the "
-                "task's verifier judge all: --judge"
+                f"{row.place}: the response has no verdict; expected 0 or 1 in the format's field "
+                "(docs/import-export.md); name another field (--metric), or have the task's "
+                "verifier judge all responses (--judge)"
             )
         if row.finish_reason == CONTEXT and row.verdict.passed:
-            raise UserError(f"{row.place}: passed, and was not generated ({CONTEXT}); expected 0")
+            raise UserError(
+                f"{row.place}: the response passed, but was not generated ({CONTEXT}); expected 0"
+            )
         self.told_by[row.told_by] = None
         for kind, value in row.rule.items():
             before, place = self.rules.setdefault(kind, (value, row.place))
             if before != value:
                 option = "filter" if kind == "filter" else "metric"
                 raise UserError(
-                    f"{row.place}: its verdict is by {kind} {value!r}, and that of {place} by "
-                    f"{before!r}, so that one text could pass and fail; choose one for all files "
-                    f"(--{option} NAME), or have the task's verifier judge (--judge)"
+                    f"{row.place}: its verdict comes from {kind} {value!r}, but that of {place} "
+                    f"from {before!r}, so the same text could pass and fail; choose one for all "
+                    f"files (--{option} NAME), or have the task's verifier judge (--judge)"
                 )
 
     def _records(self, batch: Sequence[_Placed], tokenizer: Retokenizer) -> list[Record]:
-        """The lines of a batch: one for each problem in it, and one for its verdicts."""
+        """Build the lines of a batch: one for each problem in it, and one for its verdicts."""
         of_problem: dict[str, list[_Placed]] = {}
         for placed in batch:
             of_problem.setdefault(placed[0].id, []).append(placed)
@@ -193,19 +205,19 @@ class Gathering:
 
 
 def _require_different(paths: Sequence[str], hashes: Mapping[str, str]) -> None:
-    """Every file is another one: by name, by place, and by what it holds.
+    """Check that files are different, by name, by path and by content.
 
     Raises:
-        UserError: one is there a second time.
+        UserError: a file is given twice.
     """
     known: dict[Path | str, str] = {}
     for path in paths:
         place = Path(path).resolve()
         if place in known:
-            raise UserError(f"{path}: named twice, and its responses would count twice")
+            raise UserError(f"{path}: the file is given twice, so its responses would count twice")
         if (before := known.get(hashes[path])) is not None:
             raise UserError(
-                f"{path}: holds what {before} holds, byte for byte, and its responses would count "
-                "twice"
+                f"{path}: has the same bytes as {before}, so its responses would count twice; "
+                "remove one"
             )
         known[place] = known[hashes[path]] = path

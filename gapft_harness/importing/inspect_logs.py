@@ -1,6 +1,6 @@
-"""Logs of Inspect, read by Inspect's own reader: a sample for each epoch of each problem.
+"""Read logs of Inspect with Inspect's own reader: a sample for each epoch of each problem.
 
-An epoch is a response to the problem, and a scorer a metric.
+An epoch is a response to the problem, and a scorer is a metric.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 #: Inspect's letters for right and wrong.
 _LETTERS = {"C": 1, "I": 0}
-#: And those for in part right, and for no answer, as its metrics count them.
+#: Also its letters for partly right and for no answer, with the values in its metrics.
 _NUMBERS = {**_LETTERS, "P": 0.5, "N": 0}
 _ENDED = "the sample ended in an error; expected a response (inspect eval-retry)"
 _STOPPED = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
 def read_inspect(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
-    """Yields the responses of a log, one in memory at a time.
+    """Yield the responses of a log, with one in memory at a time.
 
     Raises:
-        UserError: inspect_ai is not installed, the log is damaged or not complete, or a sample
-            does not tell whether it passed; it names file, sample and epoch.
+        UserError: inspect_ai is not installed, the log is damaged or incomplete, or a sample has no
+            clear verdict; the message has file, sample and epoch.
     """
     for number, place, sample in _samples(path):
         yield _row(sample, number, place, choice, greedy)
 
 
 def inspect_rows(log: Log) -> Iterator[LogRow]:
-    """Yields a row for each problem, with a response for each epoch; its metrics are the scorers.
+    """Yield a row for each problem, with a response for each epoch; its metrics are the scorers.
 
-    A scorer's number is the mean over epochs, None where one is unscored; scores that are all right
-    or wrong are verdicts. Each entry of a score that is a dictionary is a metric by its key, and
+    A scorer's number is the mean over epochs, None where an epoch has no score. Scores that are all
+    right or wrong are also verdicts. Each entry of a dictionary score is a metric by its key, and
     also by SCORER.KEY.
 
     Raises:
-        UserError: as ``read_inspect``; graded scores, and samples without one, are no mistake.
+        UserError: as in ``read_inspect``, but graded and missing scores are allowed.
     """
     by_document = ImportChoice([], judge=True, on=[("id", "id")])
     header = _header(log.path)
@@ -82,18 +82,18 @@ def inspect_rows(log: Log) -> Iterator[LogRow]:
 
 
 def inspect_task(path: Path) -> str:
-    """The task's name.
+    """Read the task's name.
 
     Raises:
-        UserError: as ``read_inspect``.
+        UserError: as in ``read_inspect``.
     """
     return str(_header(path).eval.task)
 
 
 def _list_metrics(header: EvalLog, sample: EvalSample) -> dict[str, tuple[str, str | None]]:
-    """Return the scorer of each metric, and the key of its entry in a score that is a dictionary.
+    """Return the scorer of each metric, and the key of its entry in a dictionary score.
 
-    A sample may lack scores that others have: the log's results name them all.
+    A sample may not have all scores; the log's results list all of them.
     """
     own = sample.scores or {}
     pairs = [
@@ -106,7 +106,7 @@ def _list_metrics(header: EvalLog, sample: EvalSample) -> dict[str, tuple[str, s
     found: dict[str, tuple[str, str | None]] = {}
     for scorer, key in dict.fromkeys(pairs):
         if key in own and not isinstance(own[key].value, dict):
-            found.setdefault(key, (key, None))  # a scorer that is used twice has a name of its own
+            found.setdefault(key, (key, None))  # a scorer that is used twice has its own name
         elif key == scorer:
             found.setdefault(key, (scorer, None))
         else:
@@ -124,42 +124,44 @@ def _number(sample: EvalSample, scorer: str, key: str | None) -> Any:
 
 
 def _mean(values: list[Any]) -> Any:
-    """Return the mean of numbers; of others the first that is none, so that a message shows it."""
+    """Return the mean, or the first value that is not a number for the error message."""
     others = [value for value in values if not isinstance(value, bool | int | float)]
     return others[0] if others else sum(values) / len(values)
 
 
 def _header(path: Path) -> EvalLog:
-    """What is before the samples."""
+    """Read the log's header, without its samples."""
     try:
         import inspect_ai
         from inspect_ai.log import EvalLog, read_eval_log
     except ImportError as error:
         raise UserError(
-            f"{path}: a log of Inspect, and the package inspect-ai is not installed; pip install "
-            f"'gapft-harness[inspect]' ({error})"
+            f"{path}: logs of Inspect need the package inspect-ai, which is not installed; run: "
+            f"pip install 'gapft-harness[inspect]' ({error})"
         ) from error
     known = EvalLog.model_fields["version"].default
     can = f"inspect-ai {inspect_ai.__version__} reads version {known} of its format"
     with _told(path, can):
         header = read_eval_log(str(path), header_only=True)
-        if header.version > known:  # of .eval Inspect does not ask
-            raise ValueError(f"it is of version {header.version}")
+        if header.version > known:  # Inspect does not check the version of .eval files
+            raise ValueError(f"it has version {header.version}")
     return header
 
 
 @contextmanager
 def _told(path: Path, can: str) -> Iterator[None]:
-    """What Inspect says of a file that it cannot read, in one line."""
+    """Turn Inspect's errors for a file into a one-line ``UserError``."""
     try:
         yield
     except (OSError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
         said = " ".join(str(error).split())
-        raise UserError(f"{path}: Inspect cannot read it as a whole log: {said} ({can})") from error
+        raise UserError(
+            f"{path}: Inspect cannot read the file as a complete log: {said} ({can})"
+        ) from error
 
 
 def _samples(path: Path, header: EvalLog | None = None) -> Iterator[tuple[int, str, EvalSample]]:
-    """Each sample with its number from 1 and its place, one in memory; epochs stand together."""
+    """Yield each sample with its number from 1 and its place; epochs of a problem are adjacent."""
     header = header or _header(path)
     from inspect_ai.log import read_eval_log_samples
 
@@ -177,7 +179,7 @@ def _row(
     rule = {"score": by.removeprefix("score ")}
     text = whole_text(sample.output.completion)
     stopped = str(sample.output.stop_reason)
-    # a prompt that fills the model's context: nothing was generated
+    # the prompt fills the model's context, so nothing was generated
     finish = CONTEXT if stopped == "model_length" and not text else _STOPPED.get(stopped, "unknown")
     index = GREEDY if greedy else sample.epoch - 1
     return ImportedResponse(
@@ -190,7 +192,9 @@ def _key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:
     if not isinstance(asked, str):
         users = [message.text for message in asked if message.role == "user"]
         if len(users) != 1 and not choice.on:
-            raise UserError(f"{place}: {len(users)} turns of the user; expected one, the prompt")
+            raise UserError(
+                f"{place}: found {len(users)} turns of the user; expected one, the prompt"
+            )
         asked = "\n\n".join(users)
     if not choice.on:
         return "prompt", asked
@@ -206,7 +210,9 @@ def _verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdic
         else:
             scores[scorer] = score.value
     if metric is None and len(scores) > 1:
-        raise UserError(f"{place}: scores of {', '.join(scores)}; say whose counts: --metric NAME")
+        raise UserError(
+            f"{place}: found several scores: {', '.join(scores)}; choose one: --metric NAME"
+        )
     name = metric or next(iter(scores), None)
     if name is None:
         return None, ""
@@ -214,7 +220,7 @@ def _verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdic
     if name not in scores and len(by_key) == 1:
         (name,) = by_key
     if name not in scores:
-        raise UserError(f"{place}: no score {name!r}; {did_you_mean(name, scores)}")
+        raise UserError(f"{place}: unknown score {name!r}; {did_you_mean(name, scores)}")
     value = scores[name]
     if isinstance(value, str):
         value = _LETTERS.get(value, value)

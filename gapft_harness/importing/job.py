@@ -1,4 +1,4 @@
-"""``gapft import``: whether a split is free, the job that stands in for its search, its states."""
+"""``gapft import``: the job that imports a split's responses in place of its search."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def import_split(
     progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Takes one split's responses from files, where ``search`` would generate them.
+    """Import one split's responses from files, in place of generating them in ``search``.
 
     Args:
         run_path: the run directory.
-        split: one of ``splits_of``; ``calibration`` gets greedy responses alone.
-        choice: what ``rows.ImportChoice`` holds.
+        split: one of ``splits_of``; ``calibration`` gets only greedy responses.
+        choice: the fields of ``rows.ImportChoice``.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.
-        progress: called with responses taken and responses in all.
-        recipe: as ``RunDirectory.open`` takes it.
+        progress: called with the imported responses and all responses.
+        recipe: as for ``RunDirectory.open``.
 
     Returns:
-        The facts that ``search`` gives, with ``imported`` (``ImportFacts``).
+        The facts of ``search``, with ``imported`` (``ImportFacts``).
 
     Raises:
-        UserError: a file is damaged, or does not hold what a search would; or the task decodes
-            in episodes, or executes greedy responses repeatedly.
+        UserError: a file is damaged or incomplete, or the task decodes in episodes or executes
+            greedy responses repeatedly.
     """
     run = RunDirectory.open(run_path, recipe)
     if (found := finished(run.path, split)) is not None:
@@ -105,27 +105,27 @@ def import_split(
 
 
 def _require_single(task: Mapping[str, Any], how: ImportChoice) -> None:
-    """Refuses what a file of single responses with verdicts cannot tell.
+    """Check that the task needs only single responses with one verdict each.
 
     Raises:
-        UserError: the task asks for it.
+        UserError: the task needs episodes or repeated executions.
     """
     episode = task["episode"]
     if episode["attempts"] > 1:
         raise UserError(
-            f"task {task['name']}: decodes in episodes of {episode['attempts']} attempts, and a "
-            "file holds single responses; import with --set episode.attempts=1"
+            f"task {task['name']}: decodes in episodes of {episode['attempts']} attempts, but a "
+            "file contains single responses; import with --set episode.attempts=1"
         )
     if episode["executions"] > 1 and not how.judge:
         raise UserError(
             f"task {task['name']}: labels greedy responses by {episode['executions']} executions, "
-            "and a file has one verdict on each; have the verifier judge (--judge), or import with "
-            "--set episode.executions=1"
+            "but a file has one verdict for each; have the verifier judge (--judge), or import "
+            "with --set episode.executions=1"
         )
 
 
 def _source(run: RunDirectory) -> tuple[dict[str, Any], Retokenizer]:
-    """What is said of the model that generated: the recipe's name of it; and its tokenizer."""
+    """Describe the model of the responses by its name in the recipe, and load its tokenizer."""
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 
     settings = sampler_settings(run.recipe)
@@ -141,8 +141,8 @@ def _source(run: RunDirectory) -> tuple[dict[str, Any], Retokenizer]:
 
 @contextlib.contextmanager
 def _kept(folder: Path) -> Iterator[tuple[Callable[[Sequence[Record]], None], StoredResponses]]:
-    """What keeps lines in a folder that is removed at the end, and the responses in them."""
-    shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
+    """Provide a function that stores lines in a temporary folder, and the responses in them."""
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed command
     responses = StoredResponses()
 
     def keep(records: Sequence[Record]) -> None:
@@ -183,29 +183,29 @@ def _facts(of: Gathering) -> ImportFacts:
 
 
 def _warnings(of: Gathering) -> list[str]:
-    """Sentences for the report."""
+    """Build the report's warnings on an import."""
     files = ", ".join(of.formats)
     told = [
-        f"responses imported from {files}: which model drew them, and by which sampling settings, "
-        "is as the recipe says, and was not seen; token ids are those of its tokenizer"
+        f"responses imported from {files}: their model and sampling settings are those of the "
+        "recipe, which cannot be checked; token ids are those of its tokenizer"
     ]
     if not of.choice.judge:
         told.append(
-            f"verdicts taken over from {files} ({', '.join(of.told_by)}); what this run judges "
-            "itself is judged by the task's verifier, which may differ: see gapft verify"
+            f"verdicts imported from {files} ({', '.join(of.told_by)}); this run judges other "
+            "responses with the task's verifier, which may differ: see gapft verify"
         )
     if of.samples > of.k:
-        told.append(f"the first {of.k} of {of.samples} samples of each problem were taken")
+        told.append(f"only the first {of.k} of {of.samples} samples of each problem were imported")
     if of.left_out:
-        told.append(f"{of.left_out} responses left out, whose problem the split has not")
+        told.append(f"{of.left_out} responses left out, because their problem is not in the split")
     return told
 
 
 def require_free(place: str | Path, split: str, choice: ImportChoice) -> None:
-    """Nothing answers a split yet, or this very import does.
+    """Check that a split has no responses yet, or those of the same import.
 
     Raises:
-        UserError: a search or another import does; or a file is not there.
+        UserError: the split has responses of a search or of another import, or a file is missing.
     """
     given = choice.hashes()
     table = Path(place) / layout.responses(split)
@@ -217,24 +217,24 @@ def require_free(place: str | Path, split: str, choice: ImportChoice) -> None:
 
 
 def _other(told: ImportFacts, given: dict[str, str], asked: dict[str, Any]) -> str:
-    """In what an import that is there is another than the one that is asked for."""
+    """Describe how an earlier import differs from the requested one; empty if it does not."""
     if {of["path"]: of["sha256"] for of in told["files"]} != given:
         return "was imported from other files"
     before = told["choice"]
     differing = [
-        f"{key} {json.dumps(before.get(key))} there, {json.dumps(value)} here"
+        f"{key}: {json.dumps(before.get(key))} before, {json.dumps(value)} now"
         for key, value in asked.items()
         if before.get(key) != value
     ]
-    return f"was imported otherwise ({'; '.join(differing)})" if differing else ""
+    return f"was imported with other options ({'; '.join(differing)})" if differing else ""
 
 
 def state(path: Path, split: str, plugin_files: Sequence[str]) -> str:
-    """Seals a split's states, and says what came of its import.
+    """Seal a split's states, and summarize its import in a line.
 
     Args:
         path: the run directory.
-        split: what was imported.
+        split: the imported split.
         plugin_files: files given by ``--plugin``.
     """
     with hold(path):

@@ -1,7 +1,7 @@
-"""Details of lighteval: ``details_TASK_DATE.parquet``, a row a document with all its samples.
+"""Read lighteval's details, ``details_TASK_DATE.parquet``: a row per document with all samples.
 
-Field names are those that lighteval 0.13.0 writes. A metric is one number a document: of several
-samples only a mean over all of them says how many passed, and nothing which.
+Field names are those of lighteval 0.13.0. A metric is one number per document: for several samples,
+only a mean over all of them shows how many passed, and nothing shows which.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gapft_harness.verdicts.sample_logs import OF_ALL, LogRow
 
 #: The columns of every such file.
 COLUMNS = ("doc", "metric", "model_response")
-#: What makes two documents the same; other fields of ``doc`` say how it was asked.
+#: Fields that identify a document; other fields of ``doc`` describe the prompt.
 _DOCUMENT = ("query", "choices", "gold_index", "specific")
 #: Metrics that are the mean over all n samples.
 _MEAN = re.compile(r"(pass@k:k=1&|avg@n:)n=(?P<samples>\d+)")
@@ -26,7 +26,7 @@ _BATCH = 1_000
 
 
 def of_lighteval(path: Path) -> bool:
-    """Whether a file is parquet with the columns of lighteval's details."""
+    """Return whether a file is Parquet with the columns of lighteval's details."""
     if path.suffix != ".parquet" or not path.is_file():
         return False
     import pyarrow.parquet as pq
@@ -35,14 +35,14 @@ def of_lighteval(path: Path) -> bool:
     try:
         return {*COLUMNS} <= {*pq.read_schema(path).names}
     except (ArrowException, OSError):
-        return path.name.startswith("details_")  # the reader says what is wrong with it
+        return path.name.startswith("details_")  # the reader reports the fault
 
 
 def lighteval_rows(log: Log) -> Iterator[LogRow]:
-    """Yields a row for each document; its options, if likelihoods were scored, as lm_eval has them.
+    """Yield a row for each document; scored options have the form of lm_eval's logs.
 
     Raises:
-        UserError: the file is damaged, empty or not as lighteval writes it.
+        UserError: the file is damaged, empty, or not in lighteval's format.
     """
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
@@ -59,7 +59,7 @@ def lighteval_rows(log: Log) -> Iterator[LogRow]:
             f"{log.path}: cannot be read as lighteval's details: {' '.join(str(error).split())}"
         ) from error
     if not line:
-        raise UserError(f"{log.path}: has no row; expected one for each document")
+        raise UserError(f"{log.path}: has no rows; expected one for each document")
 
 
 def _row(log: Log, line: int, record: dict[str, Any]) -> LogRow:

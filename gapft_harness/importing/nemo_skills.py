@@ -1,7 +1,7 @@
-"""Output of NeMo-Skills: ``output.jsonl`` and ``output-rsSEED.jsonl``, a generation a line.
+"""Read NeMo-Skills' output: ``output.jsonl`` and ``output-rsSEED.jsonl``, a generation per line.
 
-A line is the problem's own record with what was generated and judged beside it. Field names are
-those of NeMo-Skills' own code in October 2025.
+A line is the problem's record with additional fields for the generation and its judgement. Field
+names are those of NeMo-Skills' code in October 2025.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from gapft_harness.importing.rows import ImportChoice, ImportedResponse, taken, 
 from gapft_harness.verdicts.places import Log
 from gapft_harness.verdicts.sample_logs import LogRow, records
 
-#: The fields by which its evaluators say whether a generation is right.
+#: Fields in which its evaluators record whether a generation is right.
 _TELLING = ("symbolic_correct", "is_correct", "judgement")
-#: What its judges' answers come behind, in plain text or bold.
+#: The marker before its judges' answers, in plain text or bold.
 _MARKER = re.compile(r"\*{0,2}judgement\*{0,2}\s*:\s*\*{0,2}\s*", re.IGNORECASE)
-#: The fields of a record that are its problem's; others are of the generation.
+#: Fields of the problem in a record; other fields belong to the generation.
 _PROBLEM = ("problem", "expected_answer")
-#: What tells its problems apart: the field ``problem``, in its records and in the task's.
+#: Fields that identify a problem, in its records and in the task's documents.
 ON = (("problem", "problem"),)
 
 
 def read_nemo_skills(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
-    """Yields the responses of a file, each the first of its problem.
+    """Yield the responses of a file; it has one response to each problem.
 
     Raises:
-        UserError: a line is malformed, or does not tell whether it passed; it names file and line.
+        UserError: a line is malformed, or has no clear verdict; the message has file and line.
     """
     for line, _, record, place in records(path):
         verdict, by = (None, "") if choice.judge else _verdict(record, choice.metric, place)
@@ -50,13 +50,13 @@ def read_nemo_skills(path: Path, choice: ImportChoice, greedy: bool) -> Iterator
 
 
 def nemo_skills_rows(log: Log) -> Iterator[LogRow]:
-    """Yields a row for each line; its metrics are the fields that say whether it is right.
+    """Yield a row for each line; its metrics are the fields with verdicts.
 
-    A field that does not say it, such as a judgement that was cut short, is no number: that is an
-    error where this field is asked for, and of no account where another is.
+    A field without a verdict, such as a truncated judgement, is not a number; this is an error only
+    where this field is used as the metric.
 
     Raises:
-        UserError: a line is no JSON object, or has no generation.
+        UserError: a line is not a JSON object, or has no generation.
     """
     for line, _, record, place in records(log.path):
         document = {name: record[name] for name in _PROBLEM if name in record}
@@ -69,7 +69,7 @@ def nemo_skills_rows(log: Log) -> Iterator[LogRow]:
 
 
 def _read_field(record: dict[str, Any], name: str) -> Any:
-    """Return what a field says of the generation: whether it is right, or None or its value."""
+    """Return a field's verdict on the generation, or None, or its unchanged value."""
     value = record[name]
     if name == "judgement":
         return _read_judgement(value) if isinstance(value, str) else None
@@ -77,7 +77,7 @@ def _read_field(record: dict[str, Any], name: str) -> Any:
 
 
 def _read_judgement(text: str) -> bool | None:
-    """Return what a judge answered behind its marker; None: it did not. All but yes is no."""
+    """Return the judge's answer after the marker, None without one; only yes counts as right."""
     said = _MARKER.split(text)
     return said[-1].lower().startswith("yes") if len(said) > 1 else None
 
@@ -88,8 +88,8 @@ def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Ve
         return None, ""
     if len(telling) > 1:
         raise UserError(
-            f"{place}: has {' and '.join(telling)}, which need not agree; say which is the "
-            f"verdict: --metric {telling[0]}"
+            f"{place}: has several verdicts, {' and '.join(telling)}, which may differ; choose "
+            f"one: --metric {telling[0]}"
         )
     (name,) = telling
     value = record.get(name)
@@ -98,7 +98,7 @@ def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Ve
     text = text_of(record, name, place)
     if (passed := _read_judgement(text)) is None:
         raise UserError(
-            f"{place}: judgement is {text!r:.60}; expected 'Judgement:' in it, with Yes or No "
-            "behind; name another field (--metric), or have the task's verifier judge (--judge)"
+            f"{place}: judgement is {text!r:.60}; expected 'Judgement:' followed by Yes or No; "
+            "name another field (--metric), or have the task's verifier judge (--judge)"
         )
     return taken(passed), name

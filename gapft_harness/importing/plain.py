@@ -1,4 +1,4 @@
-"""Plain JSON lines: a response a line, its problem named by id, prompt or document."""
+"""Read plain JSON lines: one response per line, with its problem's id, prompt or document."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from gapft_harness.verdicts.sample_logs import LogRow, canonical, grouped, recor
 
 _NAMES = ("id", "prompt", "doc")
 _KEYS = (*_NAMES, "index", "text", "passed", "finish_reason")
-#: Nobody draws as many samples of a problem; a larger number is a mistake.
+#: A larger number of a sample is a mistake.
 _MOST = 1_000_000
 
 
 def read_plain(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
-    """Yields the responses of a file.
+    """Yield the responses of a file.
 
     Raises:
-        UserError: a line is malformed; it names file and line.
+        UserError: a line is malformed; the message has file and line.
     """
     for line, _, record, place in records(path):
         yield _response(line, record, place, choice, greedy)
 
 
 def plain_rows(log: Log) -> Iterator[LogRow]:
-    """Yields a row for each greedy response, and under the filter ``samples`` one for all samples.
+    """Yield a row for each greedy response, and one for all samples, under the filter ``samples``.
 
     Raises:
-        UserError: as ``read_plain``.
+        UserError: as in ``read_plain``.
     """
     for lines in grouped(log.path, _problem):
         rows = [_response(*one, ImportChoice([]), True) for one in lines]
@@ -42,7 +42,10 @@ def plain_rows(log: Log) -> Iterator[LogRow]:
         by, value = rows[0].key
         told = [row.verdict.passed for row in rows if row.verdict is not None]
         if 0 < len(told) < len(rows):
-            raise UserError(f"{rows[0].place}: {len(told)} of {len(rows)} samples have a verdict")
+            raise UserError(
+                f"{rows[0].place}: only {len(told)} of {len(rows)} samples have a verdict; "
+                "expected all or none"
+            )
         yield LogRow.of(
             *(log, lines[0][0], value if by == "doc" else {by: value}, [row.text for row in rows]),
             passed=told,
@@ -52,7 +55,7 @@ def plain_rows(log: Log) -> Iterator[LogRow]:
 
 
 def _problem(record: dict[str, Any], place: str) -> Hashable:
-    """What a response is to: its problem, and whether greedily."""
+    """Return the key of a response's row: its problem, and whether it is greedy."""
     return canonical(_key(record, place)), record.get("index", "greedy") == "greedy"
 
 
@@ -85,8 +88,8 @@ def _key(record: dict[str, Any], place: str) -> Key:
     named = [name for name in _NAMES if name in record]
     if len(named) != 1:
         raise UserError(
-            f"{place}: names its problem by {' and '.join(named) or 'nothing'}; expected one of "
-            "the keys id, prompt and doc"
+            f"{place}: identifies its problem by {' and '.join(named) or 'nothing'}; expected one "
+            "of the keys id, prompt and doc"
         )
     if named == ["doc"]:
         return "doc", as_object(record["doc"], f"{place}: doc")

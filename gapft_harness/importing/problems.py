@@ -1,4 +1,4 @@
-"""The problems of a split, found by what files say of them; and which responses were met."""
+"""Find the problems of a split by keys in files, and record which responses were read."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from gapft_harness.verdicts.sample_logs import digest, value_at
 
 
 class Problems:
-    """The problems of a split by id, prompt and document: never by a row's number."""
+    """An index of a split's problems by id, prompt and document, never by row number."""
 
     def __init__(
         self, problems: Sequence[Problem], split: str, on: Sequence[Sequence[str]]
     ) -> None:
-        """Takes them in.
+        """Create an index.
 
         Args:
             problems: the problems.
-            split: its name, for messages.
-            on: pairs (field of a row's document, field of the task's) that make two documents the
-                same; none: all fields of the task's.
+            split: the split's name, for messages.
+            on: pairs (field of a row's document, field of the task's document) that identify a
+                document; empty: all fields of the task's documents.
         """
         self._problems, self._split, self._on = problems, split, on
         self._found: dict[str, dict[str | bytes, list[Problem]]] = {}
-        # a log's documents have the fields that a task keeps from its problems, too
+        # a log's documents also have fields that the task does not keep in its problems
         self._fields = dict.fromkeys(name for problem in problems for name in problem.document)
 
     def find(self, row: ImportedResponse) -> Problem | None:
-        """The problem that a row answers; None if there is none.
+        """Find the problem that a row answers; None if the split does not have it.
 
         Raises:
-            UserError: there are several, or a document lacks the field to join by.
+            UserError: several problems match, or a document does not have the field to join by.
         """
         by, value = row.key
         if by not in self._found:
@@ -46,22 +46,21 @@ class Problems:
         if len(found) > 1:
             raise UserError(
                 f"{row.place}: {len(found)} problems of the {self._split} have this {by} "
-                f"({found[0].id}, {found[1].id}); name the problem by its id, in plain JSON lines"
+                f"({found[0].id}, {found[1].id}); use plain JSON lines with the problem's id"
             )
         return found[0] if found else None
 
     def unknown(self, row: ImportedResponse) -> UserError:
-        """What is said of a row whose problem the split has not."""
+        """Build the error for a row whose problem is not in the split."""
         by, value = row.key
         told = ""
         if by == "id":
-            told = f" {value!r:.80}; the first of the task's is {self._problems[0].id!r}"
+            told = f" {value!r:.80}; the first id of the split is {self._problems[0].id!r}"
         elif by == "doc" and not self._on:
-            told = f" (compared: {', '.join(self._fields)}; --on FIELD compares some alone)"
+            told = f" (compared: {', '.join(self._fields)}; --on FIELD compares only some fields)"
         return UserError(
-            f"{row.place}: answers no problem of the task's {self._split} by its {by}{told}. Is it "
-            "another split (--split), or is the task limited? --ignore-unknown leaves such "
-            "responses out"
+            f"{row.place}: the task's {self._split} has no problem with this {by}{told}. Check "
+            "--split and the limits of the task, or leave such responses out (--ignore-unknown)"
         )
 
     def _by(self, by: str) -> dict[str | bytes, list[Problem]]:
@@ -69,7 +68,7 @@ class Problems:
         for problem in self._problems:
             key: str | bytes = problem.id if by == "id" else problem.prompt
             if by == "doc":
-                # as lm_eval's logs spell what JSON has not
+                # lm_eval's logs write values without a JSON type in the same way
                 whole = json.loads(json.dumps(dict(problem.document), default=str))
                 where = f"--on ROW_FIELD=TASK_FIELD: problem {problem.id} of the task"
                 key = self._content(whole, 1, where)
@@ -77,7 +76,7 @@ class Problems:
         return found
 
     def _content(self, document: dict[str, Any], side: int, place: str) -> bytes:
-        """What makes documents the same, of a row's (side 0) or the task's (1)."""
+        """Hash the identifying fields of a document of a row (side 0) or of the task (side 1)."""
         if self._on:
             values = {pair[1]: value_at(document, pair[side], place) for pair in self._on}
         else:
@@ -86,18 +85,22 @@ class Problems:
 
 
 class Seen:
-    """Where each problem's responses were found: file and line by index, greedy first."""
+    """The places of each problem's responses: file and line by index, greedy first."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """Begins with none of the files' responses."""
+        """Start without responses.
+
+        Args:
+            paths: the files.
+        """
         self._paths = paths
         self._places: dict[str, array[int]] = {}
 
     def add(self, problem: Problem, index: int, file: int, row: ImportedResponse) -> None:
-        """Takes in one response.
+        """Add one response.
 
         Raises:
-            UserError: it is there already.
+            UserError: the response was already added.
         """
         places = self._places.setdefault(problem.id, array("q", [0]))
         slot = index - GREEDY
@@ -106,16 +109,16 @@ class Seen:
         if places[slot]:
             what = "greedy response" if index == GREEDY else f"sample {index}"
             raise UserError(
-                f"{row.place}: the {what} of problem {problem.id} a second time, after "
+                f"{row.place}: found the {what} of problem {problem.id} again, first in "
                 f"{self._told(places[slot])}; expected every response once"
             )
         places[slot] = row.line * len(self._paths) + file
 
     def count(self, problems: Sequence[Problem], before: int, what: str) -> int:
-        """How many samples each problem has beyond those before.
+        """Count the samples of each problem after the first ``earlier_samples`` ones.
 
         Raises:
-            UserError: one has none, lacks one of its numbers, or has another number than others.
+            UserError: a problem has no samples, a gap in their numbers, or a different count.
         """
         lengths: dict[int, Problem] = {}
         lacking = []
@@ -126,9 +129,9 @@ class Seen:
                 continue
             if 0 in places:
                 raise UserError(
-                    f"{what}: lacks sample {before + places.index(0)} of problem {problem.id}, of "
-                    f"which it has sample {before + len(places) - 1} "
-                    f"({self._told(places[-1])}); expected all from 0"
+                    f"{what}: sample {before + places.index(0)} of problem {problem.id} is "
+                    f"missing, but sample {before + len(places) - 1} exists "
+                    f"({self._told(places[-1])}); expected all numbers from 0"
                 )
             lengths.setdefault(len(places), problem)
         if lacking and lengths:
@@ -137,24 +140,23 @@ class Seen:
             few, many = min(lengths), max(lengths)
             last = self._places[lengths[few].id][-1]
             raise UserError(
-                f"{what}: {few} samples of problem {lengths[few].id} (the last: "
-                f"{self._told(last)}) where problem {lengths[many].id} has {many}; expected as "
-                "many of each"
+                f"{what}: problem {lengths[few].id} has {few} samples (the last: "
+                f"{self._told(last)}), but problem {lengths[many].id} has {many}; expected the "
+                "same number for each problem"
             )
         return next(iter(lengths), 0)
 
     def require_greedy(self, problems: Sequence[Problem], what: str) -> None:
-        """Every problem has its greedy response.
+        """Check that every problem has a greedy response.
 
         Raises:
-            UserError: one has not.
+            UserError: a problem has none.
         """
         lacking = [p.id for p in problems if not self._places.get(p.id, [0])[0]]
         if len(lacking) == len(problems):
             raise UserError(
-                f"{what}: no greedy response, and without it no problem has a state: G is what one "
-                "greedy decode solves, S and U are what it does not; give a file of greedy "
-                "responses: --greedy FILE"
+                f"{what}: found no greedy response. States need them: G is solved by one greedy "
+                "decode, S and U are not. Give a file of greedy responses: --greedy FILE"
             )
         if lacking:
             raise _lacks(what, "no greedy response", lacking, problems)
@@ -166,6 +168,6 @@ class Seen:
 
 def _lacks(what: str, none: str, lacking: Sequence[str], problems: Sequence[Problem]) -> UserError:
     return UserError(
-        f"{what}: {none} of {len(lacking)} of {len(problems)} problems, first: {lacking[0]}; "
-        "expected all of the split; a task of other problems is named by --task"
+        f"{what}: {none} for {len(lacking)} of {len(problems)} problems, first: {lacking[0]}; "
+        "expected all problems of the split; use --task for a task with other problems"
     )

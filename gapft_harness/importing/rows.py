@@ -1,4 +1,4 @@
-"""What a file of responses says, whatever its format: one response after another."""
+"""Responses in files, independent of the format: choices, rows and verdicts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gapft_harness.core.records import Verdict
 from gapft_harness.core.text import unreadable, whole_text
 from gapft_harness.run_directory.manifest import TAKEN
 
-#: By what a row names its problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
+#: The key of a row's problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
 Key = tuple[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportChoice:
-    """What the user of ``gapft import`` chose.
+    """The options of ``gapft import``.
 
     Attributes:
-        files: responses; with ``greedy``, samples alone.
-        greedy: a file of greedy responses; None: they are among ``files``.
-        judge: have the task's verifier judge; else the files' verdicts are taken over.
-        metric: the field or metric that says whether a response passed; None: the format's own.
-        filter: lm-eval's filter, whose rows are taken; None: the first row's.
+        files: files of responses; with ``greedy``, only of samples.
+        greedy: a file of greedy responses; None: they are in ``files``.
+        judge: have the task's verifier judge; else the files' verdicts are used.
+        metric: the field or metric with the verdict; None: the format's default.
+        filter: lm-eval's filter whose rows are used; None: the first row's.
         on: pairs (field of a row, field of the task's document) by which documents are joined.
-        ignore_unknown: leave out responses whose problem the split has not.
+        ignore_unknown: leave out responses whose problem is not in the split.
     """
 
     files: Sequence[str]
@@ -41,20 +41,20 @@ class ImportChoice:
     ignore_unknown: bool = False
 
     def arguments(self) -> dict[str, Any]:
-        """As the arguments of a job: JSON values."""
+        """Return the options as arguments of a job: JSON values."""
         told: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return told
 
     @property
     def paths(self) -> list[str]:
-        """All files, the greedy one first."""
+        """All files, the greedy file first."""
         return [*([self.greedy] if self.greedy else []), *self.files]
 
     def hashes(self) -> dict[str, str]:
-        """Each file's hash, in their order.
+        """Compute each file's hash, in order.
 
         Raises:
-            UserError: one is not there, or is no file that can be read more than once.
+            UserError: a file is missing, or cannot be read more than once.
         """
         for given in self.paths:
             path = Path(given)
@@ -62,8 +62,8 @@ class ImportChoice:
                 raise UserError(f"{path}: is a folder; expected files of responses")
             if path.exists() and not path.is_file():
                 raise UserError(
-                    f"{path}: is no file (a pipe?), and an import reads what it takes more than "
-                    "once; write it to a file first"
+                    f"{path}: is not a regular file (a pipe?), but an import reads its files more "
+                    "than once; write the content to a file first"
                 )
         found: dict[str, str] = {}
         try:
@@ -79,15 +79,16 @@ class ImportedResponse:
     """One response of a file.
 
     Attributes:
-        line: where it stands in the file, from 1.
-        place: file and line, for a message.
-        key: names its problem.
-        index: ``GREEDY``, or a sample's number; in a format without numbers, that within the file.
+        line: its line in the file, from 1.
+        place: file and line, for messages.
+        key: identifies its problem.
+        index: ``GREEDY``, or a sample's number; in a format without numbers, the number within the
+            file.
         text: the response.
-        verdict: the file's; None where it says nothing, or is not asked.
-        told_by: what in the file says it.
+        verdict: the file's verdict; None where it has none, or the verifier judges.
+        verdict_source: the source of the verdict in the file.
         finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
-        rule: what must be the same in all rows, or one text could pass and fail; by kind.
+        rule: values by kind that must be equal in all rows; else the same text could pass and fail.
     """
 
     line: int
@@ -101,7 +102,7 @@ class ImportedResponse:
     rule: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Reads a file; ``greedy``: it holds greedy responses alone.
+#: Reads a file; the last argument is whether it contains only greedy responses.
 Read = Callable[[Path, ImportChoice, bool], Iterator[ImportedResponse]]
 
 
@@ -110,12 +111,12 @@ class Format:
     """A format of files.
 
     Attributes:
-        name: as the manifest and messages say it.
+        name: its name in the manifest and in messages.
         read: reads a file.
-        numbered: whether rows say which sample they are, over all files; else those of a second
-            file come after those of the first.
-        on: what joins its rows with documents, where the user says nothing.
-        filters: whether rows are of filters, of which one is taken.
+        is_numbered: whether rows have the number of the sample, over all files; else the samples of
+            a second file follow those of the first.
+        join_fields: fields that join its rows with documents by default.
+        has_filters: whether rows belong to filters, of which one is used.
     """
 
     name: str
@@ -126,30 +127,30 @@ class Format:
 
 
 def verdict_of(value: Any, name: str, place: str) -> Verdict:
-    """A verdict that a file tells by a number or a truth value.
+    """Parse a verdict from a number or a boolean.
 
     Raises:
-        UserError: it is neither 0 nor 1.
+        UserError: the value is not 0 or 1.
     """
     if not isinstance(value, bool | int | float) or value not in (0, 1):
         raise UserError(
-            f"{place}: {name} is {json.dumps(value, default=str)[:60]}, and a verdict is 0 or 1 "
-            "(false or true); name another field or metric (--metric), or have the task's verifier "
+            f"{place}: {name} is {json.dumps(value, default=str)[:60]}; expected a verdict, 0 or 1 "
+            "(false or true). Name another field or metric (--metric), or have the task's verifier "
             "judge (--judge)"
         )
     return taken(bool(value))
 
 
 def taken(passed: bool) -> Verdict:
-    """A verdict of a file, marked as such."""
+    """Create a verdict that is marked as imported."""
     return Verdict("pass" if passed else "fail", TAKEN)
 
 
 def text_of(record: Mapping[str, Any], field: str, place: str) -> str:
-    """A text field of a row.
+    """Read a text field of a row.
 
     Raises:
-        UserError: it is missing or no text.
+        UserError: the field is missing or not a text.
     """
     value = record.get(field)
     if not isinstance(value, str):

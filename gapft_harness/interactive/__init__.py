@@ -1,4 +1,4 @@
 """Runs and sample logs as Python objects, for notebooks and scripts (docs/python.ipynb).
 
-``gapft_harness`` gives these names when they are asked for; importing this room loads no numpy.
+``gapft_harness`` loads these names on first use; importing this package does not load numpy.
 """

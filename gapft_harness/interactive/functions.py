@@ -1,4 +1,4 @@
-"""``compare``, ``pass_at_k`` and ``decompose``, on opened runs, logs and plain arrays."""
+"""``compare``, ``pass_at_k`` and ``decompose`` for opened runs, logs and plain arrays."""
 
 from __future__ import annotations
 
@@ -54,33 +54,37 @@ def compare(
     latest: bool = False,
     show: int = SHOWN,
 ) -> Compared:
-    """Compares sample logs of lm_eval document by document, as ``gapft compare`` does.
+    """Compare sample logs of lm_eval document by document, as ``gapft compare`` does.
 
     Args:
         before: the log of the model before: a file, folder or glob.
-        after: those of one or more models after, by name or not.
-        metric: its name; None: of each task the first that BEFORE's log names.
-        filter: of lm_eval; None: of each task the first in BEFORE's log.
-        tasks: only these.
-        on: fields of the document to join by; none: the whole document.
-        cluster: documents that share this field are not independent.
+        after: the logs of one or more models after; a mapping gives them names.
+        metric: its name; None: for each task, the first metric in BEFORE's log.
+        filter: lm_eval's filter; None: for each task, the first in BEFORE's log.
+        tasks: compare only these tasks.
+        on: fields of the document to join by; empty: the complete document.
+        cluster: documents with the same value of this field are not independent.
         by: also compare for each value of this field.
-        common: leave out documents that not all logs hold and score, an error otherwise.
-        seeds: all AFTERs are training seeds of one model.
+        common: leave out documents that some logs do not contain or score; otherwise these are an
+            error.
+        seeds: all AFTERs are training seeds of the same model.
         source_samples: logs of several samples of the model before, for G, S and U.
-        higher_is_better: of the metric, where lm_eval's results are not beside the logs.
-        latest: of several logs of one task in a folder, the newest.
-        show: of a model's gained documents, and of its lost ones, how many are shown.
+        higher_is_better: the direction of the metric, where lm_eval's results are not next to the
+            logs.
+        latest: use the newest of several logs of one task in a folder.
+        show: the number of gained and of lost documents that are shown for each model.
 
     Raises:
-        UserError: what was named is not there, is damaged, or cannot be compared.
+        UserError: a log is missing or damaged, or logs cannot be compared.
     """
     if isinstance(after, Mapping):
         named = [f"{name}={place}" for name, place in after.items()]
     else:
         named = _places(after)
     if not named:
-        raise UserError("compare: no log after; give a folder, a list, or a mapping of names")
+        raise UserError(
+            "compare: 'after' is empty; expected a folder, a list, or a mapping of names"
+        )
     choice = CompareChoice(
         *(metric, filter, tasks, on, cluster, by, common, seeds, _places(source_samples)),
         higher_is_better=higher_is_better,
@@ -96,16 +100,16 @@ def pass_at_k(
     *,
     split: str = "audit",
 ) -> PassAtK:
-    """The unbiased Pass@k of every k up to the number of samples.
+    """Compute the unbiased Pass@k for every k up to the number of samples.
 
     Args:
-        of: a run whose states are there, or an array of shape (P, n): which samples passed.
-        k: only these; None: 1 to n.
-        split: which of the run's.
+        source: a run with states, or an array of shape (P, n): whether each sample passed.
+        k: the values of k; None: 1 to n.
+        split: the split of a run.
 
     Raises:
-        UserError: the stage states has not run, the search stopped early, an array of another
-            shape or of other values than 0 and 1, or k is no whole number within 1..n.
+        UserError: the stage ``states`` has not run, the search stopped early, an array has another
+            shape or values other than 0 and 1, or k is not a whole number from 1 to n.
     """
     passing, samples = _counts(of, split) if isinstance(of, Run) else _of_array(of)
     wanted = range(1, samples + 1) if k is None else _whole(k)
@@ -125,28 +129,32 @@ def decompose(of: ArrayLike, passed: ArrayLike | Mapping[str, ArrayLike]) -> Dec
 
 
 def decompose(of: Any, passed: Any = None) -> Decomposed:
-    """Where a Pass@1 change comes from: corrected S, corrected U and regressed G (Equation 9).
+    """Decompose a change of Pass@1 into corrected S, corrected U and regressed G (Equation 9).
 
     Args:
-        of: a run whose audit is done, or an array of shape (P,): ``G``, ``S`` or ``U``.
-        passed: with an array, which problems the trained model solved: shape (P,), or (seeds, P);
-            several models by name. A run has its own decisions.
+        source: a run whose audit is done, or an array of shape (P,) with ``G``, ``S`` or ``U``.
+        passed: only with an array: whether the trained model solved each problem, shape (P,) or
+            (seeds, P); a mapping has several models by name.
 
     Returns:
-        Counts of every condition over all seeds; of arrays by name, ``after`` if none was given.
+        Counts over all seeds, by condition or by the model's name (``after`` without names).
 
     Raises:
-        UserError: the run's audit is not done, or arrays do not fit.
+        UserError: the run's audit is not done, or the shapes of arrays do not match.
     """
     if isinstance(of, Run):
         if passed is not None:
-            raise UserError("decompose: a run has its own decisions; give passed with states alone")
+            raise UserError(
+                "decompose: a run has its own decisions; use 'passed' only with an array of states"
+            )
         return _of_run(of)
     if passed is None:
-        raise UserError("decompose: give passed, shape (P,), beside states; or a run alone")
+        raise UserError(
+            "decompose: 'passed' is missing; give states and passed, each of shape (P,), or a run"
+        )
     models = passed if isinstance(passed, Mapping) else {"after": passed}
     if not models:
-        raise UserError("decompose: passed names no model; expected NAME: array for one or more")
+        raise UserError("decompose: 'passed' is empty; expected NAME: array for at least one model")
     states = _array(of, "decompose: states")
     return Decomposed({name: _pooled(states, one, name) for name, one in models.items()})
 
@@ -160,8 +168,8 @@ def _counts(run: Run, split: str) -> tuple[NDArray[np.int64], int]:
     k = run.directory.recipe.search.k
     if {*table["samples"].to_pylist()} != {k}:
         raise UserError(
-            f"{run.path}: the search of {split} stopped early, before {k} samples of every "
-            "problem; the unbiased Pass@k needs all of them (search.stop: never)"
+            f"{run.path}: the search of {split} stopped early, so some problems have fewer than "
+            f"{k} samples; the unbiased Pass@k needs all of them (search.stop: never)"
         )
     return table["passing_samples"].to_numpy().astype(np.int64), k
 
@@ -179,7 +187,7 @@ def _of_array(of: ArrayLike) -> tuple[NDArray[np.int64], int]:
 def _pooled(states: NDArray[np.str_], passed: ArrayLike, name: str) -> Decomposition:
     found = _binary(passed, f"decompose: {name}")
     if found.ndim == 2 and not len(found):
-        raise UserError(f"decompose: {name}: expected one seed or more, found shape {found.shape}")
+        raise UserError(f"decompose: {name}: expected at least one seed, found shape {found.shape}")
     try:
         return pool([counts_of(states, seed) for seed in np.atleast_2d(found)])
     except ValueError as error:
@@ -208,7 +216,7 @@ def _binary(values: ArrayLike, what: str) -> NDArray[np.bool_]:
 
 
 def _of_run(run: Run) -> Decomposed:
-    """Every condition under every seed, as the report has them."""
+    """Decompose every condition of a run over all seeds, as in the report."""
     require_recorded(run.path, run.directory.recipe, run.directory.manifest())
     require_sealed(run.directory)
     manifest = run.directory.manifest() | {"recipe": run.directory.recipe.model_dump(mode="json")}
@@ -227,13 +235,13 @@ _WIDTH = 100
 
 
 class _Shown(ABC):
-    """Shown as text by ``print``, and as Markdown in a notebook."""
+    """A result that ``print`` shows as text and a notebook as Markdown."""
 
     __slots__ = ()
 
     @abstractmethod
     def _sections(self) -> Sequence[Section]:
-        """What is shown."""
+        """Build the sections to show."""
 
     def __repr__(self) -> str:
         text = io.StringIO()
@@ -252,33 +260,33 @@ class Compared(_Shown):
 
     @property
     def models(self) -> Mapping[str, Paired]:
-        """Over all documents, by the model's name; empty where tasks' metrics have no mean."""
+        """Results over all documents, by model; empty where the tasks' metrics have no mean."""
         return self.comparison.found.models
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, Paired]]:
-        """By group, then by the model's name; empty without ``by`` or several tasks."""
+        """Results by group, then by model; empty without ``by`` or several tasks."""
         return self.comparison.found.groups
 
     @property
     def aggregates(self) -> Mapping[str, Mapping[str, Paired]]:
-        """By lm_eval's group of tasks, then by the model's name; empty without such groups."""
+        """Results by lm_eval's group of tasks, then by model; empty without such groups."""
         return self.comparison.found.aggregates
 
     @property
     def by_state(self) -> Mapping[str, ByState]:
-        """By the model's name, where the difference comes from; empty without source samples."""
+        """Differences by the source's state, by model; empty without source samples."""
         return self.comparison.found.by_state
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Writes what ``gapft compare --out`` writes.
+        """Write the files of ``gapft compare --out``.
 
         Args:
-            folder: where; it is made.
-            overwrite: replace what an earlier comparison wrote there.
+            folder: the folder; it is created.
+            overwrite: replace the files of an earlier comparison.
 
         Raises:
-            UserError: the folder holds a comparison already.
+            UserError: the folder already contains a comparison.
         """
         document.write(self.comparison, Path(folder), overwrite=overwrite)
 
@@ -288,11 +296,12 @@ class Compared(_Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PassAtK(_Shown):
-    """The unbiased Pass@k of several samples a problem (Chen et al. 2021, Equation 1).
+    """The unbiased Pass@k of several samples per problem (Chen et al. 2021, Equation 1).
 
     Attributes:
-        samples: n, of each.
-        by_k: the mean over problems, exact, for every k from 1 to n that was asked for.
+        problems: the number of problems.
+        samples: n, the samples of each problem.
+        by_k: the exact mean over problems, for every requested k from 1 to n.
     """
 
     problems: int
@@ -300,7 +309,7 @@ class PassAtK(_Shown):
     by_k: Mapping[int, Fraction]
 
     def __getitem__(self, k: int) -> float:
-        """The mean Pass@k.
+        """Return the mean Pass@k.
 
         Raises:
             KeyError: this k was not computed.
@@ -314,23 +323,23 @@ class PassAtK(_Shown):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Decomposed(_Shown):
-    """Where each model's Pass@1 change comes from (Equation 9).
+    """The parts of each model's Pass@1 change by the source's state (Equation 9).
 
     Attributes:
-        models: counts by the model's name; over several seeds they are added up, so that rates
-            and terms are means over seeds. Rates, terms and Pass@1 are exact fractions.
+        models: counts by the model's name. Counts of several seeds are added, so rates and terms
+            are means over seeds. Rates, terms and Pass@1 are exact fractions.
     """
 
     models: Mapping[str, Decomposition]
 
     def __getitem__(self, name: str) -> Decomposition:
-        """The counts of one model."""
+        """Return the counts of one model."""
         return self.models[name]
 
     def _sections(self) -> Sequence[Section]:
         sizes = {(of.n_g, of.n_s, of.n_u) for of in self.models.values()}
         few = sorted({state for size in sizes for state in unstable_states(*size)})
-        note = f"Unstable rates, over few problems: {', '.join(few)}." if few else ""
+        note = f"Unstable rates, based on few problems: {', '.join(few)}." if few else ""
         return [Section("", [Frame(DECOMPOSED, [*self.models.items()]).table(note)])]
 
 
@@ -339,7 +348,7 @@ PASS_AT_K: tuple[Column[tuple[int, Fraction]], ...] = (
     Column("", _CHANCE, lambda row: row[0], "k"),
     Column("", _CHANCE, lambda row: row[1], "Pass@k", percent),
 )
-_MINUS = "minus the source's"
+_MINUS = "the model's Pass@1 minus the source's"
 DECOMPOSED: tuple[Column[tuple[str, Decomposition]], ...] = (
     Column("", "", lambda row: row[0], "model"),
     Column("", "", lambda row: row[1].pass_at_1, "Pass@1", percent),

@@ -1,4 +1,4 @@
-"""An opened run: its sealed tables as pyarrow tables."""
+"""Open a run and read its sealed tables as pyarrow tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gapft_harness.run_directory.layout import Place
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Kinds of tables, by the stage that writes them.
+#: The stage that writes each kind of table.
 _WRITTEN_BY = {
     "problems": "search",
     "responses": "search",
@@ -27,11 +27,12 @@ _WRITTEN_BY = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Run:
-    """A run directory, read only: what is sealed in it, each file checked against its hash.
+    """A run directory, opened for reading; each sealed file is checked against its hash.
 
-    Every table is a ``pyarrow.Table``; ``.to_pandas()`` makes a DataFrame of it. The columns are
-    those of the files (``gapft_harness/run_directory/tables.py``), after those that say which file
-    a row is of: ``split``, or ``condition`` and ``training_seed``. Make one with ``open_run``.
+    Every table is a ``pyarrow.Table``; ``.to_pandas()`` converts it to a DataFrame. The first
+    columns identify the file of a row: ``split``, or ``condition`` and ``training_seed``. The other
+    columns are those of the files (``gapft_harness/run_directory/tables.py``). ``open_run`` creates
+    a ``Run``.
     """
 
     directory: RunDirectory
@@ -43,12 +44,12 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """The run directory."""
         return self.directory.path
 
     @property
     def problems(self) -> pa.Table:
-        """Every split's problems: prompt, and gold and document as JSON text."""
+        """The problems of all splits: prompt, and gold and document as JSON text."""
         return self.read("problems")
 
     @property
@@ -58,45 +59,45 @@ class Run:
 
     @property
     def states(self) -> pa.Table:
-        """G, S or U of every problem, and what that rests on."""
+        """The state of every problem (G, S or U), with the counts behind it."""
         return self.read("states")
 
     @property
     def selections(self) -> pa.Table:
-        """Every arm's training set in its order, as token ids."""
+        """The training sets of all arms in their order, as token ids."""
         return self.read("selections")
 
     @property
     def decisions(self) -> pa.Table:
-        """Every trained model's greedy decodes with their verdicts, of the arms audited so far.
+        """Greedy decodes with verdicts of the trained models that are audited so far.
 
-        ``audit`` is the name of a further audit, empty for the run's own; ``of`` says what was
-        decoded otherwise, such as ``scale-0.75``; filter on both being empty for what the report
-        compares.
+        ``audit`` is the name of a further audit, empty for the run's own audit. ``of`` names other
+        settings of a decode, such as ``scale-0.75``. In the rows that the report compares, both are
+        empty.
         """
         return self.read("decisions")
 
     def read(
         self, kind: str, columns: Sequence[str] | None = None, split: str | None = None
     ) -> pa.Table:
-        """One kind of table, of all splits or arms one after another.
+        """Read one kind of table, joined over all splits or arms.
 
         Args:
             kind: ``problems``, ``responses``, ``states``, ``selections`` or ``decisions``.
-            columns: of the files, all if not given; token ids are most of what a table takes.
-            split: only this split's; of problems, responses and states alone.
+            columns: columns of the files; None: all. Token ids need most of the memory.
+            split: read only this split; allowed for problems, responses and states.
 
         Returns:
-            The rows, in the files' order.
+            The rows, in the order of the files.
 
         Raises:
-            UserError: there is no such kind, column or split, the stage that writes the table has
-                not run, or a file was changed since it was sealed.
+            UserError: the kind, column or split is unknown, the stage that writes the table has
+                not run, or a file was changed after it was sealed.
         """
         import pyarrow as pa
 
         if kind not in _WRITTEN_BY:
-            raise UserError(f"no table {kind!r}; {did_you_mean(kind, _WRITTEN_BY)}")
+            raise UserError(f"unknown table {kind!r}; {did_you_mean(kind, _WRITTEN_BY)}")
         found = {path: of for path, of in self._places().items() if of.kind == kind}
         if split is not None:
             found = self._of_split(found, kind, split)
@@ -104,8 +105,8 @@ class Run:
             stage = _WRITTEN_BY[kind]
             of = "" if split is None else f" of {split}"
             raise UserError(
-                f"{self.path}: holds no {kind}{of} yet; the stage {stage!r} writes them: "
-                f"gapft run {self.path} --only {stage} makes them"
+                f"{self.path}: has no {kind}{of} yet; run the stage that writes them: "
+                f"gapft run {self.path} --only {stage}"
             )
         return pa.concat_tables(
             [self._table(path, of, columns) for path, of in found.items()],
@@ -114,14 +115,18 @@ class Run:
 
     def _of_split(self, places: dict[str, Place], kind: str, split: str) -> dict[str, Place]:
         if kind in ("selections", "decisions"):
-            raise UserError(f"split={split!r}: {kind} are tables of arms; filter on condition")
+            raise UserError(
+                f"split={split!r}: {kind} are tables of arms, not of splits; filter by condition"
+            )
         searched = splits_of(self.directory.recipe)
         if split not in searched:
-            raise UserError(f"{self.path}: no split {split!r}; {did_you_mean(split, searched)}")
+            raise UserError(
+                f"{self.path}: unknown split {split!r}; {did_you_mean(split, searched)}"
+            )
         return {path: of for path, of in places.items() if of.split == split}
 
     def _places(self) -> dict[str, Place]:
-        """The sealed tables by path: splits, and states that rest on all samples."""
+        """List the sealed tables by path, without states from a part of the samples."""
         places = {path: layout.read(path) for path in sorted(self.directory.manifest()["files"])}
         return {
             path: of
@@ -137,7 +142,7 @@ class Run:
         known = pq.read_schema(file).names
         for name in columns or ():
             if name not in known:
-                raise UserError(f"{file}: no column {name!r}; {did_you_mean(name, known)}")
+                raise UserError(f"{file}: unknown column {name!r}; {did_you_mean(name, known)}")
         table = pq.read_table(file, columns=None if columns is None else list(columns))
         said: dict[str, Any] = {"split": place.split}
         if place.arm is not None:
@@ -151,26 +156,26 @@ class Run:
 
 
 def open_run(place: str | Path) -> Run:
-    """Opens a run directory to read it; a run that is still under way shows what is sealed.
+    """Open a run directory for reading; an unfinished run has only its sealed tables.
 
     Args:
-        place: its folder.
+        place: the run directory.
 
     Raises:
-        UserError: there is no run.
+        UserError: the folder is not a run directory.
     """
     return Run(RunDirectory.open(place))
 
 
 def read_stated(run: Run, split: str) -> pa.Table:
-    """The states of one split.
+    """Read the states of one split.
 
     Raises:
-        UserError: the split has none: it is unknown, decoded greedily alone, or not searched yet.
+        UserError: the split is unknown, only decoded greedily, or not searched yet.
     """
     splits = stated(run.directory.recipe)
     if split not in splits:
         raise UserError(
-            f"{run.path}: no split {split!r} with states; {did_you_mean(split, splits)}"
+            f"{run.path}: {split!r} is not a split with states; {did_you_mean(split, splits)}"
         )
     return run.read("states", split=split)

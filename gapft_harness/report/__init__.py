@@ -1,8 +1,8 @@
 """The report: results.json, tables, figures, report.md and one self-contained index.html.
 
-``reading.inputs.read_inputs`` reads a run's sealed files; ``write_report`` computes and writes.
-The same inputs give the same bytes, and a report is there whole or not at all. Importing this room
-loads no numpy: the command line takes words from it.
+``reading.inputs.read_inputs`` reads a run's sealed files; ``write_report`` computes the figures and
+writes the folder. The same inputs give the same bytes, and a report is written completely or not at
+all. Importing this package does not load numpy, because the command line imports words from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["FILES", "replace_folder", "require_replaceable", "write_report"]
 
 #: The pages and results of a report.
 FILES = ("results.json", "report.md", "index.html")
-#: What its folder holds, beside the explorer's pages.
+#: Other names that its folder may contain, besides the explorer's pages.
 _ENTRIES = {*FILES, "tables", "figures", ".DS_Store"}
 _EXPLORER = re.compile(r"explorer(-.+)?\.html")
 
@@ -36,18 +36,20 @@ ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
 def write_report(
     inputs: ReportInputs, folder: Path, sections: Sequence[ReportSection] = ()
 ) -> dict[str, Any]:
-    """Writes a report's folder: beside first, then renamed over an earlier one.
+    """Write the folder of a report, and replace an earlier report.
+
+    The files are first written to a temporary folder next to it, which is then renamed.
 
     Args:
-        inputs: what ``read_inputs`` gave.
-        folder: becomes index.html, explorer.html, report.md, results.json, tables/ and figures/.
-        sections: plugins' sections, put at the end.
+        inputs: the result of ``read_inputs``.
+        folder: gets index.html, explorer.html, report.md, results.json, tables/ and figures/.
+        sections: sections of plugins, added at the end.
 
     Returns:
         The content of results.json.
 
     Raises:
-        PluginError: a plugin's section failed or gave something that is no text.
+        PluginError: a plugin's section failed or returned something other than text.
         GapftError: the folder cannot be written.
     """
     from gapft_harness.report import document, figures, results, tables
@@ -77,23 +79,24 @@ def write_report(
 
 
 def _require_drawn(sections: Sequence[Section], drawn: Sequence[str]) -> None:
-    """Holds sections to show what somebody drew, and once each."""
+    """Check that every figure in the sections is drawn, and that figure names are unique."""
     if twice := [name for name in drawn if drawn.count(name) > 1]:
         raise PluginError(f"two figures of the report are named {twice[0]!r}: rename one")
     for section in sections:
         for block in section.blocks:
             if isinstance(block, Figure) and block.name not in drawn:
                 raise PluginError(
-                    f"the report's section {section.title!r} shows the figure {block.name!r}, "
-                    f"which nobody draws; {did_you_mean(block.name, drawn)}"
+                    f"report section {section.title!r} shows the figure {block.name!r}, but no "
+                    f"part draws it; {did_you_mean(block.name, drawn)}"
                 )
 
 
 def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, Any]) -> list[Any]:
+    """Render the plugins' sections; raise ``PluginError`` where one fails."""
     built = []
     for name, render in sections:
         try:
-            # A copy: what one plugin does to it, neither results.json nor another plugin sees.
+            # A copy, so that a plugin cannot change results.json or the input of another plugin.
             text = render(json.loads(json.dumps(content)))
         except GapftError:
             raise
@@ -104,36 +107,39 @@ def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, An
             ) from error
         if not isinstance(text, str):
             raise PluginError(
-                f"report section {name!r} (hook register_report_sections) gave "
-                f"{type(text).__name__}, expected Markdown text"
+                f"report section {name!r} (hook register_report_sections) returned "
+                f"{type(text).__name__}, expected Markdown text (str)"
             )
         built.append(Section(name, [Markdown(text)]))
     return built
 
 
 def require_replaceable(folder: Path) -> None:
-    """Holds a folder to be a report, if it is there: nobody else's files are taken away.
+    """Check that a folder may be replaced: it is missing, empty or an earlier report.
 
     Raises:
-        UserError: it holds what no report has.
+        UserError: the path is a file, or the folder contains other files than a report's.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: is a file, and a report would replace it; move it elsewhere")
+        raise UserError(f"{folder}: a file is in the place of the report's folder; move it")
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if others := sorted(name for name in found - _ENTRIES if not _EXPLORER.fullmatch(name)):
         raise UserError(
-            f"{folder}: holds {', '.join(others[:3])}, which is no part of a report, and a report "
-            "would replace the folder; move it elsewhere"
+            f"{folder}: the report would replace this folder, but it contains files that do not "
+            f"belong to a report: {', '.join(others[:3])}; move them elsewhere"
         )
     if found and "results.json" not in found:
         raise UserError(
-            f"{folder}: holds no results.json, so it is no report, and a report would replace it; "
-            "move it elsewhere"
+            f"{folder}: the report would replace this folder, but it is not a report: it does not "
+            "contain results.json; move it elsewhere"
         )
 
 
 def replace_folder(folder: Path, written: Mapping[str, bytes]) -> None:
-    """Writes all files beside, then exchanges the folders; an interruption leaves the old one."""
+    """Write all files to a temporary folder, then exchange the folders.
+
+    An interruption leaves the old folder as it was.
+    """
     beside, earlier = (
         folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "earlier")
     )

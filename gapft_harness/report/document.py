@@ -1,4 +1,4 @@
-"""The report's sections in order, as blocks, which the modules of ``rendering`` write out."""
+"""Build the report's sections in order, as blocks that the modules of ``rendering`` write."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ from gapft_harness.report.sections import failures as failures_section
 
 
 def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
-    """Every section but the plugins' own."""
+    """Build all sections except those of plugins."""
     trained = bool(findings.conditions)
     remarks = [Text(str(note), "note") for note in inputs.recipe.get("notes", ())]
     if findings.source.n < STABLE_ITEMS:
-        few = f"Every rate of the audit rests on {findings.source.n} problems, fewer than"
+        few = f"Every rate of the audit is based on {findings.source.n} problems, fewer than"
         remarks.insert(0, Text(f"{few} {STABLE_ITEMS}: they are unstable.", "warning"))
     late = [_late(inputs)] if inputs.late else []
     sections = [Section("", [*late, *_opening(findings, inputs.k), *remarks])]
@@ -101,12 +101,12 @@ def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
     return [*sections, *provenance.sections(inputs, findings)]
 
 
-#: Changes that the report's head names; the rest are counted.
+#: Changes that the top of the report lists; the others are only counted.
 _NAMED = 3
 
 
 def _late(inputs: ReportInputs) -> Text:
-    """The sentence at the head on what was changed after results were there."""
+    """Return the warning about settings that were changed after results existed."""
     named = "; ".join(inputs.late[:_NAMED])
     more = len(inputs.late) - _NAMED
     rest = f"; and {more} more" if more > 0 else ""
@@ -118,15 +118,15 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     printed = paper.column(inputs, {SOURCE: "audit.greedy", **names})
     seeds = f"{listed([str(seed) for seed in inputs.seeds])}, in this order"
     if len(inputs.seeds) > comparison.SEEDS_SHOWN:
-        seeds = f"of {len(inputs.seeds)}, from the lowest to the highest"
+        seeds = f"the range over {len(inputs.seeds)} seeds"
     note = (
         f"Pass@1: share of audit problems whose one greedy decode passes, mean over seeds. Each "
-        f"seed: {seeds}. K_eq: the most source samples, with a verifier to choose "
+        f"seed: {seeds}. K_eq: the largest number of source samples, with a verifier to choose "
         "among them, that one decode of this condition matches. Budget: n example slots, N "
         "exposures, L processed tokens (mean over seeds), J optimizer steps."
     )
     if not all(condition.matched for condition in findings.conditions.values()):
-        note += " * A reference with a budget of its own, not budget-matched."
+        note += " * A reference with its own budget; not budget-matched."
     online = [
         condition_name(of.arm.condition)
         for of in inputs.arms
@@ -134,8 +134,8 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     ]
     if online:
         note += (
-            f" {capital(listed([*dict.fromkeys(online)]))}: trained online; n, N and L are of the "
-            "set that gives them J, which is no training set of theirs."
+            f" {capital(listed([*dict.fromkeys(online)]))}: trained online. Here n, N and L "
+            "describe the set that determines J; it is not used as a training set."
         )
     if len(findings.groups) > 1:
         note += (
@@ -157,7 +157,7 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             "contrasts",
             "Intervals of Pass@1 differences: "
             + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in tables[0].rows),
-            "Differences of Pass@1 with 95% intervals. Filled: the interval excludes zero."
+            "Differences of Pass@1 with 95% intervals. Filled marker: the interval excludes zero."
             + remark,
         ),
         *tables,
@@ -168,12 +168,12 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
 def _seed_caution(seeds: int) -> str:
     if seeds == 1:
         return (
-            "One training seed was run: the intervals hold the spread over audit problems only, "
-            "and say nothing of how another seed would come out."
+            "Only one training seed was run: the intervals cover the variation over audit "
+            "problems, but not over training seeds."
         )
     return (
-        f"{seeds} training seeds are few: resampling them understates how much a new seed would "
-        "differ, so the true uncertainty is wider than these intervals."
+        f"{seeds} training seeds are few: resampling them underestimates how much a new seed would "
+        "differ, so the true uncertainty is larger than these intervals show."
     )
 
 
@@ -183,24 +183,24 @@ def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
     return [
         Figure(
             "flows",
-            f"After {lead}: of the solved problems {percent(mean.rho_g)} are lost, of the "
-            f"recovered failures {percent(mean.kappa_s)} corrected, of the missed ones "
-            f"{percent(mean.kappa_u)} corrected.",
-            f"Outcome flows by source state, mean over seeds: above, in shares of the audit, after "
-            f"{lead}; below, as rates within each state, for every condition.",
+            f"After {lead}: {percent(mean.rho_g)} of the solved problems are lost, "
+            f"{percent(mean.kappa_s)} of the recovered failures and {percent(mean.kappa_u)} of the "
+            "missed failures are corrected.",
+            f"Outcomes by source state, mean over seeds. Top: as shares of the audit, after "
+            f"{lead}. Bottom: as rates within each state, for every condition.",
         ),
         comparison.decomposition(findings),
         Frame([*budgets.ARM, *budgets.COUNTS], budgets.arms(findings)).table(
-            "The counts that all of the above is computed from.", summary="Every seed, as counts"
+            "The counts behind all figures above.", summary="Counts for every seed"
         ),
     ]
 
 
 def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """Of the lead several cases of each kind, of every other condition one, folded."""
+    """Build several cases of each kind for the lead, and one, folded, for other conditions."""
     attempts = inputs.task["episode"]["attempts"]
-    final = f" Of up to {attempts} attempts the last is shown." if attempts > 1 else ""
-    mark = " Marked are the words that only one of the two responses has."
+    final = f" Only the last of up to {attempts} attempts is shown." if attempts > 1 else ""
+    mark = " Words that only one of the two responses contains are marked."
     blocks: list[Block] = [Text(cases.RULE + final + mark, "note")]
     lead = findings.lead
     own = findings.distinct
@@ -229,21 +229,21 @@ def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 
 def _what(inputs: ReportInputs, audit: Further) -> str:
-    """Whose problems these are, and what is compared."""
+    """Describe the problems of a further audit, and what is compared on them."""
     n, task = whole(len(audit.inputs.audit.ids)), audit.inputs.task
     if not audit.of:
         return (
             f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
             f"verified by {other_rule.named(task['verifier'], task['verifier_params'])}. The "
-            "source was searched and every adapter decoded on them as on the run's own audit; "
-            "figures of two audits are not compared."
+            "source was sampled and every adapter was decoded on them, as on the run's own audit. "
+            "Figures of different audits are not compared."
         )
     whole_of = next((f.inputs for f in inputs.further if f.name == audit.of), inputs)
     which = "the audit" if audit.of == "audit" else f"the audit {audit.of}"
     return (
         f"A named subset: {n} of the {whole(len(whole_of.audit.ids))} problems of {which}. Nothing "
-        "was decoded for it; the same decisions are scored on these problems alone, and compared "
-        "with one another, never with those on other problems."
+        "was decoded for it: the same decisions are scored on these problems only, and are never "
+        "compared with decisions on other problems."
     )
 
 
@@ -259,7 +259,7 @@ def _further(inputs: ReportInputs, audit: Further, findings: Findings) -> list[B
     if not audit.of and (dropped := audit.inputs.task.get("dropped", ())):
         blocks.append(Bullets(list(dropped)))
     if source.n < STABLE_ITEMS:
-        few = f"Its rates rest on fewer than {STABLE_ITEMS} problems: they are unstable."
+        few = f"Its rates are based on fewer than {STABLE_ITEMS} problems: they are unstable."
         blocks.append(Text(few, "warning"))
     note = "Columns as in the table of conditions above. * Not budget-matched."
     if all(each.matched for each in findings.conditions.values()):
@@ -273,12 +273,12 @@ def _further(inputs: ReportInputs, audit: Further, findings: Findings) -> list[B
     return blocks
 
 
-#: Rivals that the opening compares the lead with, each in a sentence.
+#: Conditions with which the opening compares the lead, one sentence for each.
 _SAID = 2
 
 
 def _opening(findings: Findings, k: int) -> list[Block]:
-    """The verdict and the numbers that it rests on."""
+    """Build the summary at the top, and the numbers behind it."""
     if not findings.conditions:
         return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_source_alone(findings, k))]
     lead = findings.conditions[findings.lead]
@@ -292,7 +292,7 @@ def _opening(findings: Findings, k: int) -> list[Block]:
     said_first = rivals[:_SAID] if len(rivals) > _SAID + 1 else rivals
     sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in said_first]
     if more := len(rivals) - len(said_first):
-        sentences.append(f"The other {more} conditions of this budget are compared below.")
+        sentences.append(f"The other {more} conditions with this budget are compared below.")
     sentences += [replicates.describe_changes(findings, of) for of in findings.replicates]
     sentences.append(_worth(lead, k))
     openings = [said for of in findings.parts if (said := of.part.opening(findings, of.found))]
@@ -326,11 +326,11 @@ def _against(contrast: Contrast) -> str:
 
 def _worth(lead: ConditionFindings, k: int) -> str:
     if lead.k_eq == 0:
-        return "Its one decode is worth less than one sample of the source."
+        return "One decode of it is worth less than one sample of the source."
     at_least = "at least " if lead.k_eq == k else ""
     samples = "sample" if lead.k_eq == 1 else "samples"
     return (
-        f"Its one decode is worth {at_least}{lead.k_eq} {samples} of the source with a verifier "
+        f"One decode of it is worth {at_least}{lead.k_eq} {samples} of the source with a verifier "
         "to choose among them."
     )
 
@@ -368,7 +368,7 @@ def _source_alone(findings: Findings, k: int) -> str:
     return (
         f"The source model answers {percent(source.pass_at_1)} of "
         f"{whole(source.n)} audit problems correctly in one greedy decode; with a verifier "
-        f"to choose among {k} samples, {percent(source.curve[k])}. Selection, training and "
-        "audit of trained models were left out. A larger search.k, a higher temperature or an "
-        "easier pool may expose failures that can be recovered."
+        f"to choose among {k} samples, {percent(source.curve[k])}. Selection, training and the "
+        "audit of trained models were skipped. A larger search.k, a higher temperature or an "
+        "easier pool may reveal failures that can be recovered."
     )

@@ -1,4 +1,4 @@
-"""A declared table: each quantity is written once, and every form of the table is made of that."""
+"""Declared tables: each column is defined once, for the page, CSV files and results.json."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Rows = Iterator[Sequence[object]]
 #: Columns of a CSV file for the ends of an interval.
 CI95 = ("ci95_low", "ci95_high")
 
-#: What docs/columns.md says of the columns that have no meaning of their own.
-AS_REPORT = "which, or as in the report"
+#: The text in docs/columns.md for columns without a meaning of their own.
+AS_REPORT = "identifies the row, or as in the report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,18 @@ class Column(Generic[Row]):
     """One quantity of a table.
 
     Attributes:
-        key: its name in results.json and in the CSV file; empty: people alone are shown it.
-        meaning: for the reference; empty: it says what it is, or is as in every report.
-        value: of a row, exact: a text, a number, None where it is undefined, or several of them,
-            which a CSV file has in one cell, or under ``names`` in a cell each.
-        title: its heading on the page and in LaTeX; None: it is not shown there. What a table
-            fills in, such as a condition's name, is in capitals.
-        shown: how a value is written there; None is ``missing``.
-        unstable: whether a row's value rests on few problems and is marked.
-        names: of its columns in a CSV file, where they are others than ``key``.
-        missing: what is written where a row has no value.
-        ranked: whether its numbers are compared with the row's others that are ranked: the best is
+        key: the name in results.json and in the CSV file; empty: the column is in neither.
+        meaning: the explanation in docs/columns.md; empty: the title explains the column.
+        value: returns the exact value of a row: a text, a number, None where it is undefined, or
+            several values. A CSV file has several values in one cell, or with ``names`` in one cell
+            each.
+        title: the heading on the page and in LaTeX; None: the column is not shown there. Words in
+            capitals are placeholders that a table replaces, such as a condition's name.
+        shown: formats a value for the page and LaTeX.
+        unstable: whether a row's value is based on few problems and is marked.
+        names: the columns of a CSV file, where they differ from ``key``.
+        missing: the text where a row has no value.
+        ranked: whether the values are compared with the other ranked values of the row: the best is
             shown bold, the second-best underlined.
     """
 
@@ -54,18 +55,18 @@ class Column(Generic[Row]):
     ranked: bool = False
 
     def cell(self, row: Row) -> str:
-        """A row's value as people read it."""
+        """Format a row's value for people."""
         value = self.value(row)
         if value is None:
             return self.missing
         return self.shown(value) + (UNSTABLE if self.unstable(row) else "")
 
     def of(self, part: Callable[[Whole], Row | None], missing: str | None = None) -> Column[Whole]:
-        """Make the same column for rows that hold such a row, or may lack it.
+        """Return the same column for larger rows that contain such a row, or none.
 
         Args:
-            part: of a larger row the row that this column is of; None: it has none.
-            missing: what is written then; default: as here.
+            find_row: returns the row inside a larger row; None where the larger row has none.
+            missing: the text for a larger row without a row; default: this column's ``missing``.
         """
 
         def value(whole: Whole) -> Any:
@@ -89,19 +90,19 @@ class Frame(Generic[Row]):
 
     Attributes:
         columns: in order.
-        rows: anything that the columns' ``value`` functions take.
+        rows: objects that the columns' ``value`` functions accept.
     """
 
     columns: Sequence[Column[Row]]
     rows: Sequence[Row]
 
     def entries(self) -> list[dict[str, Any]]:
-        """For results.json: an object for each row."""
+        """Return the table for results.json: one object for each row."""
         kept = [column for column in self.columns if column.key]
         return [{of.key: _plain(of.value(row)) for of in kept} for row in self.rows]
 
     def csv(self) -> Rows:
-        """For a CSV file, unrounded; the first row names the columns."""
+        """Yield the rows of a CSV file, unrounded; the first row has the column names."""
         kept = [column for column in self.columns if column.key]
         yield [name for of in kept for name in of.names or (of.key,)]
         for row in self.rows:
@@ -115,10 +116,14 @@ class Frame(Generic[Row]):
         links: Mapping[str, str] | None = None,
         fill: Mapping[str, str] | None = None,
     ) -> Table:
-        """For the page, the terminal and LaTeX; see ``blocks.Table``.
+        """Return the table for the page, the terminal and LaTeX; see ``blocks.Table``.
 
         Args:
-            fill: of words in titles what takes their place.
+            note: a sentence below the table.
+            words: the number of columns at the left that contain text.
+            summary: the line that is shown until the table is opened; empty: the table is open.
+            links: addresses by the text of the first column.
+            fill: replacements for the placeholders in titles.
         """
         shown = [(column.title, column) for column in self.columns if column.title is not None]
         rows = [[column.cell(row) for _, column in shown] for row in self.rows]
@@ -134,7 +139,7 @@ class Frame(Generic[Row]):
 
 
 def _ranks(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank]]:
-    """Find the best and the second-best of a row's ranked numbers; equal ones share a rank."""
+    """Yield the best and second-best of a row's ranked values; equal values share a rank."""
     values = {
         place: value
         for place, column in enumerate(columns)
@@ -150,7 +155,7 @@ def _ranks(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank
 
 
 def reference(columns: Iterable[Column[Any]]) -> list[str]:
-    """Rows of the reference on what is shown: one for the columns of one meaning."""
+    """Return Markdown rows for docs/columns.md: one for all columns with the same meaning."""
     titles: dict[str, dict[str, None]] = {AS_REPORT: {}}
     for column in columns:
         if column.title:
@@ -166,7 +171,7 @@ def _escaped(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to one that JSON can represent."""
     if isinstance(value, Fraction):
         return float(value)
     if isinstance(value, Interval):
@@ -177,7 +182,7 @@ def _plain(value: Any) -> Any:
 
 
 def _cells(value: Any, names: Sequence[str] = ()) -> Iterator[object]:
-    """A value as CSV has it: a cell for each of several names, else one."""
+    """Convert a value to CSV cells: one for each of several names, else a single cell."""
     if isinstance(value, Mapping):
         yield from value.values()
     elif len(names) > 1:

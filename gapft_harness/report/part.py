@@ -1,4 +1,4 @@
-"""What an experiment adds to a report; the report goes through the parts and names none."""
+"""An experiment's part of a report: the interface that the report calls for every experiment."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gapft_harness.report.frame import Rows
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section, Stat
 
-#: Figures by name, each with what draws it with matplotlib.
+#: Names of figures, each with a function that draws it with matplotlib.
 Figures = Iterable[tuple[str, Callable[[Findings], Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a part says at the top of the page.
+    """A part's sentence at the top of the page.
 
     Attributes:
-        sentence: its result.
-        first: whether the report's lead condition is this part's, so that it comes first.
-        stat: a number that stands out, shown where ``first``.
+        sentence: the part's result.
+        is_first: whether the sentence comes first, because the lead condition belongs to this part.
+        stat: a highlighted number; shown only where ``is_first`` is true.
     """
 
     sentence: str
@@ -33,65 +33,71 @@ class Opening:
 
 
 class Part:
-    """What an experiment adds to a report. Every method adds nothing unless it is overridden.
+    """An experiment's additions to a report. Methods that are not overridden add nothing.
 
-    ``read`` gives what the part reads of a run, ``compute`` its findings; both come back as
-    ``read`` and ``found`` to the other methods. The same inputs must give the same bytes.
+    ``read`` loads data from a run and ``compute`` derives findings; the other methods receive these
+    results as ``read`` and ``found``. The same inputs must give the same bytes.
 
     Attributes:
-        name: its key in results.json.
-        after: the title of the section that its sections follow; empty: the report's end.
+        name: the key in results.json.
+        after: the title of the section after which the part's sections are inserted; empty: at the
+            end of the report.
     """
 
     name: str = ""
     after: str = ""
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[Arm]) -> Any:
-        """Reads sealed files, whose hashes the caller has checked; None: nothing of it here.
+        """Read the part's sealed files; return None where the run has none.
+
+        The caller has checked the hashes of the files.
 
         Args:
             run_path: the run directory.
-            manifest: its manifest.
-            arms: the report's trained arms.
+            manifest: the run's manifest.
+            arms: the trained arms of the report.
         """
         return None
 
     def leads(self, read: Any) -> Sequence[str]:
-        """Conditions that the report is about, after GapFT; the first leads where GapFT is not."""
+        """Return conditions to put first in the report, after GapFT.
+
+        The first of them is the lead condition of a run without GapFT.
+        """
         return ()
 
     def compute(self, inputs: ReportInputs, read: Any) -> Any:
-        """The findings; asked only where there are trained arms."""
+        """Compute the findings; called only where the run has trained arms."""
         return None
 
     def opening(self, findings: Findings, found: Any) -> Opening | None:
-        """A sentence for the top of the page."""
+        """Return a sentence for the top of the page."""
         return None
 
     def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterable[Section]:
-        """Sections of the page."""
+        """Return the part's sections of the page."""
         return ()
 
     def figures(self, findings: Findings, found: Any) -> Figures:
-        """Figures by name; a section shows one by ``blocks.Figure`` of that name."""
+        """Return figures by name; a section shows one with a ``blocks.Figure`` of that name."""
         return ()
 
     def tables(
         self, inputs: ReportInputs, findings: Findings, found: Any
     ) -> Iterable[tuple[str, Rows]]:
-        """CSV files by name, unrounded."""
+        """Return the rows of CSV files by file name, unrounded."""
         return ()
 
     def results(self, found: Any) -> Mapping[str, Any] | None:
-        """What results.json has under the part's name."""
+        """Return the content for results.json under the part's name; None: no entry."""
         return None
 
     def verdicts(self, inputs: ReportInputs, read: Any) -> Mapping[str, Mapping[str, int]]:
-        """Further rows of the table of verdicts: label -> status -> responses."""
+        """Return more rows for the table of verdicts: label -> status -> number of responses."""
         return {}
 
     def summary(self, content: Mapping[str, Any]) -> Summary | None:
-        """A line for the terminal, from what results.json has under the part's name."""
+        """Return a line for the terminal, given the part's content in results.json."""
         return None
 
 
@@ -100,8 +106,9 @@ class Summary:
     """A part's line on the terminal.
 
     Attributes:
-        line: its result.
-        problems: on the fewest of how many problems it rests, to be marked where they are few.
+        line: the part's result.
+        problems: the smallest number of problems behind any figure in the line; the line is marked
+            as unstable where this number is small.
     """
 
     line: str

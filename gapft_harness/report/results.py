@@ -1,4 +1,4 @@
-"""results.json: the findings for programs. Rates are fractions; an undefined rate is null."""
+"""results.json: the findings for programs. Rates are from 0 to 1; an undefined rate is null."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.run_directory.manifest import ImportFacts
 
-#: Keys that are the report's own: no experiment may have such a name.
+#: Keys of the report itself: an experiment cannot have one of these names.
 OWN_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
@@ -42,9 +42,9 @@ OWN_KEYS = (
 
 
 def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
-    """The content of results.json (schema 1; keys in docs/report.md).
+    """Build the content of results.json (schema 1; keys in docs/report.md).
 
-    Holds no time, and no path but those that a changed setting names.
+    It contains no time, and no path except those in the description of a changed setting.
     """
     of_audit = _on_audit(inputs, findings)
     content: dict[str, Any] = {
@@ -103,7 +103,7 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
 
 
 def _on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
-    """The source, the conditions and their contrasts on one audit."""
+    """Build the entries of one audit: the source, the conditions and their contrasts."""
     source = findings.source
     return {
         "source": {
@@ -151,7 +151,7 @@ def _seed(seed: SeedFindings) -> dict[str, Any]:
 
 
 def _taken(taken: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arm of another run, its set's hash, K and replay; where that run lay is no finding."""
+    """Build the entry of a training set from another run: arm, hash, K and replay, but no path."""
     return {} if taken is None else {"taken": {k: v for k, v in taken.items() if k != "run"}}
 
 
@@ -176,7 +176,7 @@ def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
 
 
 def _imported(facts: ImportFacts) -> dict[str, Any]:
-    """What is said of an import but for where its files lay."""
+    """Build the entry of an import, without the paths of its files."""
     files = [{key: said for key, said in file.items() if key != "path"} for file in facts["files"]]
     told: Mapping[str, Any] = facts
     keys = ("responses", "samples", "left_out", "verdicts", "told_by")
@@ -195,5 +195,5 @@ def _budget(budget: Budget) -> dict[str, int]:
 
 
 def number(rate: Fraction | None) -> float | None:
-    """An exact value as results.json has it; None where it is undefined."""
+    """Convert an exact rate to a float; None where it is undefined."""
     return None if rate is None else float(rate)

@@ -1,4 +1,4 @@
-"""tables/*.csv: everything the report is drawn from, unrounded, one file a kind."""
+"""tables/*.csv: the data behind the report, unrounded, one file for each kind of row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ TableOf = Callable[[ReportInputs, Findings], Rows]
 
 
 def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, Rows]]:
-    """Yields (file name, rows)."""
+    """Yield (file name, rows) for every table of a run.
+
+    Raises:
+        PluginError: two tables have the same name.
+    """
     audits = [(each.name, each.inputs, findings.further[each.name]) for each in inputs.further]
     names = set(_OF_CELLS | _OF_RUN)
     for name, table in (_OF_CELLS | _OF_RUN).items():
@@ -40,7 +44,7 @@ def all_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str, 
 def tables_of_cells(
     cells: Sequence[tuple[str, ReportInputs, Findings]],
 ) -> Iterator[tuple[str, Rows]]:
-    """The tables of several runs, each in one, with a column that names the cell."""
+    """Yield the tables of several runs, joined, with a column ``cell`` for the run's cell."""
     for name, table in _OF_CELLS.items():
         yield name, _joined("cell", table, cells)
 
@@ -48,7 +52,7 @@ def tables_of_cells(
 def _joined(
     column: str, table: TableOf, audits: Iterable[tuple[str, ReportInputs, Findings]]
 ) -> Rows:
-    """The rows of a table of each of several, its name before them."""
+    """Join the rows of one table for several audits or cells; the first column has the name."""
     for place, (name, inputs, findings) in enumerate(audits):
         head, *rows = table(inputs, findings)
         if not place:
@@ -81,10 +85,10 @@ def _states(inputs: ReportInputs, findings: Findings) -> Rows:
 
 
 def _training(inputs: ReportInputs, findings: Findings) -> Rows:
-    """What the trainer said of every arm, one fact a row: trainers differ in what they tell.
+    """Yield the trainer's facts on every arm, one fact in a row: trainers report different facts.
 
-    Only the report's arms: a run may have trained conditions that its recipe no longer names.
-    Measured times are left to the manifest, so that two runs give the same tables.
+    Includes only the report's arms: a run may have trained conditions that its recipe no longer
+    has. Measured times are only in the manifest, so that two runs give the same tables.
     """
     yield "arm", "fact", "value"
     for trained in inputs.arms:
@@ -109,7 +113,7 @@ def _problems(inputs: ReportInputs, findings: Findings) -> Rows:
 
 
 def _items(inputs: ReportInputs, findings: Findings) -> Rows:
-    """Gained and lost problems of every arm, with the whole text before and after."""
+    """Yield gained and lost problems of every arm, with the complete text before and after."""
     yield (
         "condition", "seed", "problem_id", "state", "change", "verdict_before", "verdict_after",
         "before", "after",
@@ -130,7 +134,7 @@ def _items(inputs: ReportInputs, findings: Findings) -> Rows:
         )
 
 
-#: The tables of one run, or of a study's cells; what a problem's responses were, its run says.
+#: The tables of one run that are also joined over the cells of a study.
 _OF_CELLS: dict[str, TableOf] = {
     "conditions.csv": _conditions,
     "seeds.csv": _seeds,
@@ -143,5 +147,6 @@ _OF_RUN: dict[str, TableOf] = {
     "problems.csv": _problems,
     "items.csv": _items,
 }
-#: What is not of an audit: of further audits the others are there once more, ``audits_NAME``.
+#: Tables that do not depend on an audit. The others are repeated for further audits, as
+#: ``audits_NAME``.
 _NO_AUDITS = ("states.csv", "training.csv")

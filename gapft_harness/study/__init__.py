@@ -1,1 +1,1 @@
-"""Studies: several runs, each a cell of one comparison, run one by one and reported together."""
+"""Studies: several runs, each a cell of one comparison, which are run and reported together."""

@@ -1,4 +1,4 @@
-"""A study's cells as they are on disk: whole, or what each of them lacks."""
+"""Read a study's cells from disk: complete, or with a list of missing parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.report import require_sealed
 from gapft_harness.study.recipe import CELLS, StudyRecipe, folder_of
 
-#: What readers raise where somebody changed a manifest or a table by hand, and its hash too.
+#: Errors of readers where a manifest or a table, and its hash, were changed by hand.
 DAMAGED = (AttributeError, KeyError, OSError, TypeError, ValueError)
 
 
@@ -28,15 +28,15 @@ class Collected:
     """One cell.
 
     Attributes:
-        name: as the study calls it.
+        name: the cell's name in the study.
         place: its run directory.
-        lacks: what is missing or wrong, a sentence each; empty if the cell is whole.
-        inputs: what its report is made of, with the study's conditions and seeds alone; None
-            where it lacks something.
-        files: by name the hashes of the sealed tables that this rests on.
-        warnings: what the study leaves out of it.
-        recipe: the run's own, whole; None where it lacks something.
-        page: of its run's report, as a link from the study's; empty where there is none.
+        missing: missing or wrong parts, one sentence each; empty if the cell is complete.
+        inputs: the inputs of its report, with only the study's conditions and seeds; None where
+            the cell is incomplete.
+        files: names and hashes of the sealed tables behind ``inputs``.
+        warnings: parts of the run that the study leaves out.
+        recipe: the run's complete recipe; None where the cell is incomplete.
+        page: the address of the run's report, relative to the study's report; may be empty.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Collected:
 
 
 def collect(study: StudyRecipe, folder: Path) -> list[Collected]:
-    """Reads every cell. A cell that cannot be read lacks something; the others are read."""
+    """Read all cells; a cell that cannot be read is incomplete."""
     return [collect_cell(study, name, folder) for name in study.cells]
 
 
 def collect_cell(study: StudyRecipe, name: str, folder: Path) -> Collected:
-    """Reads one cell; nothing of it if anything of it is missing or was changed."""
+    """Read one cell; an incomplete or damaged cell has no inputs."""
     place = study.place(name, folder)
     try:
         run = open_cell(place)
@@ -69,31 +69,29 @@ def collect_cell(study: StudyRecipe, name: str, folder: Path) -> Collected:
 
 
 def open_cell(place: str) -> RunDirectory:
-    """Open a cell's run to read it.
+    """Open a cell's run for reading.
 
     Raises:
-        UserError: there is none.
+        UserError: the run does not exist.
     """
-    if not os.path.exists(place):  # False too where nothing can have such a name
+    if not os.path.exists(place):  # also False for a name that is too long or invalid
         raise UserError("not run yet")
     return RunDirectory.open(place)
 
 
 def missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
-    """What a run lacks of the study's conditions and seeds; empty if nothing."""
+    """List the parts that a run needs for the study's conditions and seeds, but does not have."""
     recipe, manifest = run.recipe, run.manifest()
     recorded = check_recipe(dict(manifest["recipe"]), f"{run.path / layout.MANIFEST}, recipe")
     here, there = (of.model_dump(mode="json") for of in (recipe, recorded))
     if other := differences(there, here):
         return [
-            f"its {layout.RECIPE} is not the recipe that {layout.MANIFEST} has: {'; '.join(other)}"
+            f"its {layout.RECIPE} differs from the recipe in {layout.MANIFEST}: {'; '.join(other)}"
         ]
     if manifest.get("n") == 0 and not manifest["budgets"]:
-        return ["search exposed nothing to train on"]
+        return ["the search found nothing to train on"]
     lacks = [
-        f"{name} is no condition of it"
-        for name in study.conditions
-        if name not in recipe.conditions
+        f"it has no condition {name}" for name in study.conditions if name not in recipe.conditions
     ]
     asked = [name for name in study.conditions if name in recipe.conditions]
     for seed in study.seeds:
@@ -128,7 +126,7 @@ def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Colle
         *(file(arm) for arm in arms for file in (layout.selection, layout.decisions)),
     ]
     more = [arm.name for arm in run.trained_arms() if arm not in arms]
-    left_out = f"trained, and not compared in this study: {', '.join(more)}"
+    left_out = f"trained, but not compared in this study: {', '.join(more)}"
     return Collected(
         name,
         place,
@@ -142,7 +140,7 @@ def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Colle
 
 
 def _page(study: StudyRecipe, name: str, place: str) -> str:
-    """Where a cell's report is: beside the study's, or in a folder of its own."""
+    """Return the address of a cell's report: in the study's folder, or in another folder."""
     page = f"{layout.REPORT}/index.html"
     if study.cells[name].run is None:
         return quote(f"../{CELLS}/{folder_of(name)}/{page}")
@@ -150,22 +148,22 @@ def _page(study: StudyRecipe, name: str, place: str) -> str:
 
 
 def require_different(cells: Sequence[Collected]) -> None:
-    """No checkpoint stands in two cells: it would count twice in the mean.
+    """Check that cells do not share a checkpoint: it would count twice in the mean.
 
     Raises:
-        UserError: one does.
+        UserError: two cells contain the same checkpoint.
     """
     for number, cell in enumerate(cells):
         for other in cells[:number]:
             if shared := _decided(cell.files) & _decided(other.files):
                 raise UserError(
-                    f"cells {other.name!r} and {cell.name!r} hold the same checkpoint "
-                    f"({', '.join(sorted(shared))}); give each run once"
+                    f"cells {other.name!r} and {cell.name!r} contain the same checkpoint "
+                    f"({', '.join(sorted(shared))}); use each run in one cell only"
                 )
 
 
 def _decided(files: Iterable[tuple[str, str]]) -> set[str]:
-    """A cell's checkpoints: each arm with the hashes of its training set and of its decisions."""
+    """List a cell's checkpoints: each arm with the hashes of its training set and decisions."""
     by_name, arms = dict(files), f"{layout.DECISIONS}/"
     return {
         f"{name.removeprefix(arms).removesuffix('.parquet')} {digest[:12]} "

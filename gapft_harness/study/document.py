@@ -1,6 +1,6 @@
 """A study's report: the tables of the paper's main comparison, cell by cell, and its figures.
 
-The same files as a run's report, of the cells' sealed tables.
+It has the same files as a run's report, and is computed from the cells' sealed tables.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ from gapft_harness.study.recipe import CELLS, REPORT, STUDY, StudyRecipe, folder
 _MINUS = " \N{MINUS SIGN} "
 _two, _two_ends = partial(points, digits=2), partial(points_interval, digits=2)
 
-# What columns of several tables mean.
-_ABOUT = "of the cell"
-_CELL = "which cell, conditions or contrast"
+# Meanings of columns in several tables.
+_ABOUT = "a property of the cell"
+_CELL = "the cell, conditions or contrast"
 _DIFFERENCE = "of Pass@1; its mean over cells"
-_GAIN = "over the source, and their ratio"
-_OF_SOURCE = "of the source"
+_GAIN = "gains over the source, and their ratio"
+_OF_SOURCE = "the source's rate"
 _SLOTS = "example slots of a condition with another budget"
 _TERM = "terms (Equation 9)"
 
 
 def document(found: StudyFindings, drawings: Sequence[Drawing]) -> Document:
-    """The report: a function of the findings and of how figures are drawn."""
+    """Build the report from the findings and the drawn figures."""
     cells = [(cell.name, cell.inputs, cell.found) for cell in found.cells]
     tables = {
         **dict(tables_of_cells(cells)),
@@ -96,7 +96,7 @@ def document(found: StudyFindings, drawings: Sequence[Drawing]) -> Document:
 
 
 def sections(of: StudyFindings) -> list[Section]:
-    """Every section."""
+    """Build all sections."""
     found = [Section("", _opening(of))]
     if of.cells:
         found += [
@@ -116,9 +116,9 @@ def _minus(a: str, b: str) -> str:
 
 
 def _main(of: StudyFindings) -> list[Block]:
-    """Table 1, and every Pass@1 with its interval."""
+    """Build Table 1, and the table of every Pass@1 with its interval."""
     lead = of.study.lead
-    # as the paper has it: the study's condition last, but for those with another budget
+    # the paper's order: the study's condition is last, before those with another budget
     own = [n for n in of.study.conditions if n != lead and not _matched(of, n)]
     order = [*(n for n in reversed(of.study.conditions) if n != lead and n not in own), lead, *own]
     by_name = {cell.name: cell for cell in of.cells}
@@ -131,13 +131,13 @@ def _main(of: StudyFindings) -> list[Block]:
     note = (
         "Pass@1 in percent on each cell's audit: one greedy decode, mean over seeds "
         f"{wording.listed([str(seed) for seed in of.study.seeds])}. n: example slots of a matched "
-        "condition. Of the source and the matched conditions, the best of each row is bold and the "
-        "second-best underlined. Brackets are 95% intervals, in percentage points."
+        "condition. Among the source and the matched conditions, the best of each row is bold and "
+        "the second-best underlined. Brackets are 95% intervals, in percentage points."
     )
     if own:
         note += f" * Not budget-matched: {wording.listed([*map(condition_name, own)])}."
     if of.lacking:
-        note += " A dash: the cell is not whole; see the top of the page."
+        note += " A dash: the cell is incomplete; see the top of the page."
     titles = {name: condition_name(name) + " *" * (name in own) for name in order}
     columns = [*main_columns(lead, titles, own)]
     return [
@@ -154,19 +154,19 @@ def _pass_at_1(name: str, cell: CellFindings) -> Fraction:
     return cell.found.conditions[name].mean.pass_at_1
 
 
-#: A cell of the main comparison; one that is not whole has a name alone.
+#: A row of the main comparison; an incomplete cell has only a name.
 MainRow = tuple[str, CellFindings | None]
 
 
 def main_columns(
     lead: str, titles: Mapping[str, str], own: Sequence[str] = ()
 ) -> Iterator[Column[MainRow]]:
-    """Slots, the source and each condition by its title, and what the study's condition gains.
+    """Build the columns of slots, the source, each condition, and the gain of the lead condition.
 
     Args:
-        lead: the study's condition.
-        titles: by condition, in the order of the columns.
-        own: conditions with another budget: their slots are shown, and they are not ranked.
+        lead: the study's first condition.
+        titles: titles by condition, in the order of the columns.
+        unmatched: conditions with another budget; their slots are shown, and they are not ranked.
     """
 
     def column(
@@ -196,7 +196,7 @@ def main_columns(
 
 
 def _plain(rate: Fraction) -> str:
-    """In percent without the sign, as Table 1 has it: every cell of the table is one."""
+    """Format a rate in percent without the percent sign, as in Table 1."""
     return percent(rate, 2).removesuffix("%")
 
 
@@ -204,7 +204,7 @@ MAIN = tuple(main_columns("CONDITION", {"CONDITION": "CONDITION"}, ["CONDITION"]
 
 
 def _matched(of: StudyFindings, condition: str) -> bool:
-    """Whether a condition has the first one's budget in every cell."""
+    """Return whether a condition has the budget of the first condition in every cell."""
     each = [cell.found.conditions for cell in of.cells]
     return all(budget_matched(of_cell[of.study.lead], of_cell[condition]) for of_cell in each)
 
@@ -217,9 +217,9 @@ def _forest(of: StudyFindings) -> list[Block]:
     lead, reference = of.study.lead, of.study.reference
     rows = [(cell, cell.found.contrast(lead, reference)) for cell in of.cells]
     note = (
-        "In percentage points of Pass@1; S, U and G are the parts of each difference that arise on "
-        "these states of the source, and sum to it. p: two-sided, from the same replicates; not "
-        f"corrected for the number of cells ({len(rows)})."
+        "In percentage points of Pass@1. S, U and G: the parts of each difference on these states "
+        "of the source; they add up to it. p: two-sided, from the same replicates, not corrected "
+        f"for the number of cells ({len(rows)})."
     )
     if not all(cell.found.fair(contrast) for cell, contrast in rows):
         note += " * Not budget-matched."
@@ -229,7 +229,7 @@ def _forest(of: StudyFindings) -> list[Block]:
             "forest",
             "Intervals of Pass@1 differences: "
             + "; ".join(f"{row[0]} {row[1]} {row[2]}" for row in table.rows),
-            "One row a cell, with 95% intervals. Filled: the interval excludes zero.",
+            "One row for each cell, with 95% intervals. Filled marker: the interval excludes zero.",
         ),
         table,
     ]
@@ -254,15 +254,15 @@ def _means(of: StudyFindings) -> list[Block]:
     if not of.means:
         return [
             Text(
-                "Not given: a mean over fewer cells would not be the study's. See the top of the "
-                "page for what is missing.",
+                "Not available: some cells are incomplete, and the mean is defined over all cells. "
+                "The top of the page lists the missing parts.",
                 "warning",
             )
         ]
     note = (
-        f"Over {len(of.cells)} cells, each counted the same. A replicate draws training seeds once "
-        "for all cells, and audit problems once for all cells on one audit. Cells are not "
-        "resampled: the mean describes these cells, and not other models or tasks."
+        f"Over {len(of.cells)} cells with equal weights. A replicate draws training seeds once "
+        "for all cells, and audit problems once for all cells with the same audit. Cells are not "
+        "resampled: the mean describes these cells, not other models or tasks."
     )
     if not all(mean.matched or mean.b == SOURCE for mean in of.means):
         note += " * Not budget-matched."
@@ -307,10 +307,11 @@ def _decomposition(of: StudyFindings) -> list[Block]:
             if name != reference
         ]
     note = (
-        "p: share of the audit, in percent, in each state of the source. κ_S, κ_U: of the failures "
-        "that search recovered, and of those it missed, the share that is right now. ρ_G: of the "
-        "solved, the share that is wrong now. The terms S = p_S κ_S, U = p_U κ_U and G = "
-        "−p_G ρ_G are computed from counts and sum exactly to the change of Pass@1."
+        "p: share of the audit in each state of the source, in percent. κ_S, κ_U: share of the "
+        "failures recovered by search, and of the failures missed by it, that are right after "
+        "training. ρ_G: share of the solved problems that are wrong after training. The terms "
+        "S = p_S κ_S, U = p_U κ_U and G = −p_G ρ_G are computed from counts, and add up exactly to "
+        "the change of Pass@1."
     )
     if few:
         note += (
@@ -322,13 +323,12 @@ def _decomposition(of: StudyFindings) -> list[Block]:
         Figure(
             "flows",
             "; ".join(_flow(cell, of.study.lead) for cell in of.cells),
-            f"Where the audit problems of each source state end up after {lead}, in shares of the "
-            "audit, mean over seeds.",
+            f"Outcomes after {lead} by source state, as shares of the audit, mean over seeds.",
         ),
         Frame(DECOMPOSITION, rows).table(note, words=2),
         Frame(TERM_DIFFERENCES, differences).table(
-            f"The terms minus those of {condition_name(reference)}, in percentage points; "
-            "each row sums to its difference of Pass@1. A negative G means more regression.",
+            f"The terms minus those of {condition_name(reference)}, in percentage points; they add "
+            "up to the row's difference of Pass@1. A negative G means more regression.",
             words=2,
             summary=f"Term differences from {condition_name(reference)}",
         ),
@@ -337,7 +337,7 @@ def _decomposition(of: StudyFindings) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class CellModel:
-    """A condition in a cell; ``first`` where it is the cell's first row."""
+    """A condition in a cell; ``is_first``: whether it is the first row of the cell."""
 
     cell: CellFindings
     model: comparison.Model
@@ -345,14 +345,14 @@ class CellModel:
 
     @property
     def shares(self) -> str:
-        """Of the audit's states, in percent."""
+        """The shares of the audit's states, in percent."""
         source = self.cell.found.source
         shares = (percent(Fraction(count, source.n)) for count in source.states.values())
         return " / ".join(share.removesuffix("%") for share in shares)
 
 
 def _of_cell(columns: Iterable[Column[comparison.Model]]) -> Iterator[Column[CellModel]]:
-    """Columns of a report's conditions, for those of a cell."""
+    """Convert columns of a report's conditions to columns of a cell's conditions."""
     for column in columns:
         title = column.title and column.title.removesuffix(" term")
         yield replace(column.of(lambda row: row.model), title=title)
@@ -388,13 +388,13 @@ def _flow(cell: CellFindings, lead: str) -> str:
 
 
 def _opening(of: StudyFindings) -> list[Block]:
-    """The mean over cells if there is one, else which cells are not whole; then remarks."""
+    """Build the opening: the mean over cells, or the incomplete cells; then remarks."""
     remarks = [Text(note, "note") for note in of.study.notes]
     if of.lacking:
         whole = len(of.cells)
         said = (
-            f"{whole} of {len(of.collected)} cells are whole. The mean over cells is not given "
-            "until all are; these are not:"
+            f"{whole} of {len(of.collected)} cells are complete. The mean over cells needs all "
+            "cells; these are incomplete:"
         )
         lines = [f"{name}: {'; '.join(lacks)}" for name, lacks in of.lacking.items()]
         return [Text(said, "warning"), Bullets(lines), *remarks]
@@ -407,13 +407,12 @@ def _opening(of: StudyFindings) -> list[Block]:
     count = len(of.cells)
     cells = f"{count} cells" if count > 1 else "1 cell"
     sentence = (
-        f"Over {cells}, each counted the same, {condition_name(lead)} minus "
+        f"Over {cells} with equal weights, {condition_name(lead)} minus "
         f"{condition_name(reference)} is {_said(against)} points of Pass@1"
         f"{' at the same training budget' * against.matched}; "
         f"{wording.resolution(against.interval)}. Minus the source it is {_said(gain)} points. "
-        f"{condition_name(lead)} is above "
-        f"{condition_name(reference)} in {above} of {count}, with an interval that excludes zero "
-        f"on either side in {resolved}. Brackets are 95% intervals."
+        f"{condition_name(lead)} is above {condition_name(reference)} in {above} of {count} cells; "
+        f"the interval excludes zero, on either side, in {resolved}. Brackets are 95% intervals."
     )
     stats = [
         _stat(f"{condition_name(lead)} against {condition_name(reference)}", against),
@@ -432,14 +431,14 @@ def _stat(label: str, mean: Mean) -> Stat:
 
 
 def _amortization(of: StudyFindings) -> list[Block]:
-    """The source's Pass@k, and how many of its samples one decode of each model is worth."""
-    samples = of.cells[0].inputs.k  # the protocol is one
+    """Build the table of the source's Pass@k and each condition's K_eq."""
+    samples = of.cells[0].inputs.k  # all cells have the same protocol
     shown = reported_k(samples)[-2:]
     note = (
-        f"Pass@k of the source, estimated without bias from {samples} samples a problem: an oracle "
-        "reference that takes search and a verifier at inference. By condition, K_eq: the largest "
-        "K whose source Pass@K does not exceed the condition's Pass@1; <1: the condition is below "
-        f"one sample of the source; ≥{samples}: no more samples were drawn."
+        f"Pass@k of the source: unbiased estimates from {samples} samples of each problem, an "
+        "oracle reference that needs search and a verifier at inference. K_eq of a condition: the "
+        "largest K whose source Pass@K does not exceed the condition's Pass@1; <1: the condition "
+        f"is below one sample of the source; ≥{samples}: no more samples were drawn."
     )
     names = {name: condition_name(name) for name in of.study.conditions}
     names[of.study.lead] = f"K_eq: {names[of.study.lead]}"
@@ -452,7 +451,7 @@ def _amortization(of: StudyFindings) -> list[Block]:
                 for row in table.rows
             ),
             "The source's accuracy when a verifier picks among k samples. Lines: one greedy decode "
-            "of each model; the marker stands at its K_eq.",
+            "of each model; the marker is at its K_eq.",
         ),
         table,
     ]
@@ -472,7 +471,7 @@ def _k_eq(name: str, cell: CellFindings) -> str:
 def worth_columns(
     ks: Iterable[int | str], titles: Mapping[str, str]
 ) -> Iterator[Column[CellFindings]]:
-    """The source's Pass@k, and each condition's K_eq by its title."""
+    """Build the columns of the source's Pass@k, and of each condition's K_eq."""
     yield Column("", _CELL, lambda cell: cell.name, "cell")
     yield Column("", _OF_SOURCE, lambda cell: cell.found.source.pass_at_1, "greedy", _percent)
     for k in ks:
@@ -486,15 +485,15 @@ WORTH = tuple(worth_columns(["k"], {"": "K_eq: CONDITION"}))
 
 
 def _shared(of: StudyFindings) -> list[Block]:
-    """How much of a larger budget's gain the first condition has, with how much of its problems."""
+    """Build the table of the lead condition's share of the gain and problems of larger budgets."""
     lead = condition_name(of.study.lead)
     rows = _shares(of)
     if not rows:
-        return [Text("No condition of this study has a larger budget of its own.")]
+        return [Text("No condition of this study has its own, larger budget.")]
     note = (
-        f"Distinct problems that {lead} is trained on, and its gain over the source in percentage "
-        "points, beside those of a reference with a larger budget. Where the reference gains "
-        "little, the share says little; a dash: it gains nothing."
+        f"The distinct training problems of {lead}, and its gain over the source in percentage "
+        "points, compared with a reference that has a larger budget. The share has little meaning "
+        "where the reference gains little; a dash: the reference gains nothing."
     )
     return [Frame(SHARES, rows).table(note, words=2, fill={"CONDITION": lead})]
 
@@ -511,7 +510,7 @@ def _gain_in(cell: CellFindings, condition: str) -> Fraction:
     return cell.found.contrast(condition, SOURCE).delta
 
 
-_LARGER = "larger-budget condition; GapFT's distinct problems over its"
+_LARGER = "the condition with a larger budget; GapFT's distinct problems divided by its"
 
 
 SHARES: tuple[Column[CellShare], ...] = (
@@ -527,7 +526,7 @@ SHARES: tuple[Column[CellShare], ...] = (
 
 
 def spent(of: StudyFindings) -> list[Block]:
-    """n, N, L and J of every cell, a row for each budget."""
+    """Build the table of n, N, L and J of every cell, with a row for each budget."""
     rows = []
     for cell in of.cells:
         conditions = cell.found.conditions
@@ -535,9 +534,9 @@ def spent(of: StudyFindings) -> list[Block]:
         for group in groups:
             rows.append(Spent(cell, group, of.study.lead))
     note = (
-        "n example slots, N exposures, L processed tokens over conditions and seeds, J optimizer "
-        "steps; the first L is of the study's first condition, mean over seeds, as in the paper. "
-        "Within a row n, N and J are the same; tokens are reported, not enforced."
+        "n: example slots. N: exposures. L: processed tokens, over conditions and seeds; the first "
+        "L is of the study's first condition, mean over seeds, as in the paper. J: optimizer "
+        "steps. Within a row n, N and J are the same; tokens are reported, not enforced."
     )
     lead = condition_name(of.study.lead)
     return [Frame(SPENT, rows).table(note, words=2, fill={"CONDITION": lead})]
@@ -545,7 +544,7 @@ def spent(of: StudyFindings) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Conditions of a cell that have one budget."""
+    """Conditions of a cell with the same budget."""
 
     cell: CellFindings
     group: Sequence[ConditionFindings]
@@ -553,17 +552,17 @@ class Spent:
 
     @property
     def budget(self) -> Budget:
-        """n, N and J of all."""
+        """The common budget: n, N and J are the same for all."""
         return self.group[0].budgets[0]
 
     @property
     def processed(self) -> float | None:
-        """Tokens of the study's condition, mean over seeds; None where it is not among them."""
+        """Tokens L of the study's first condition, mean over seeds; None if it is not included."""
         own = [of.tokens for each in self.group if each.name == self.lead for of in each.budgets]
         return fmean(own) if own else None
 
 
-_L = "over conditions of one budget"
+_L = "over conditions with the same budget"
 _OWN_L = "processed tokens of the first condition, mean over seeds"
 
 
@@ -581,7 +580,7 @@ SPENT: tuple[Column[Spent], ...] = (
 
 
 def provenance(of: StudyFindings) -> list[Section]:
-    """Cells, settings, and the commands."""
+    """Build the sections on cells, settings, and commands."""
     return [
         Section("Cells", _cells(of)),
         Section("Settings", _settings(of)),
@@ -595,9 +594,9 @@ def _cells(of: StudyFindings) -> list[Block]:
         for cell in of.collected
     ]
     note = (
-        "Each run has a report of its own (report/index.html in its folder; a cell's name leads "
-        "there), with everything that this page leaves out: every seed as counts, problems gained "
-        "and lost, verdicts, warnings."
+        "Each run has its own report (report/index.html in its folder, linked from the cell's "
+        "name) with more details: counts for every seed, problems gained and lost, verdicts, "
+        "warnings."
     )
     lines = [f"{cell.name}: {line}" for cell in of.collected for line in cell.warnings]
     return [
@@ -611,7 +610,7 @@ CellRow = tuple[Collected, str]
 
 
 def _of_run(title: str, value: Callable[[ReportInputs], str]) -> Column[CellRow]:
-    """Something of a cell's run; a dash where it is not whole."""
+    """Build the column of a property of a cell's run; a dash for an incomplete cell."""
     return Column("", _ABOUT, value, title).of(lambda row: row[0].inputs)
 
 
@@ -619,13 +618,13 @@ def _verifier(inputs: ReportInputs) -> str:
     params = json.dumps(inputs.task.get("verifier_params", {}), ensure_ascii=False)
     told = f"{inputs.task['verifier']} {params}"
     if inputs.taken:
-        told += f" (not {' and '.join(inputs.taken)}: verdicts of imported files)"
+        told += f" (except {' and '.join(inputs.taken)}: verdicts of imported files)"
     return told
 
 
 CELL: tuple[Column[CellRow], ...] = (
     Column("", _CELL, lambda row: row[0].name, "cell"),
-    Column("", _ABOUT, lambda row: "; ".join(row[0].lacks) or "whole", "state"),
+    Column("", _ABOUT, lambda row: "; ".join(row[0].lacks) or "complete", "state"),
     _of_run("model", lambda inputs: str(inputs.recipe["model"]["args"]["pretrained"])),
     _of_run("task", lambda inputs: str(inputs.task["name"])),
     _of_run("verifier", _verifier),
@@ -635,17 +634,17 @@ CELL: tuple[Column[CellRow], ...] = (
 
 
 def pages(of: StudyFindings) -> dict[str, str]:
-    """Of the cells that have a report, where it is."""
+    """Return the addresses of the cells' reports, by cell."""
     return {cell.name: cell.page for cell in of.collected if cell.page}
 
 
 def _settings(of: StudyFindings) -> list[Block]:
     blocks: list[Block] = [
         Text(
-            "Compared before anything was run, and the same in every cell: the sections "
-            f"{', '.join(SECTIONS)} of the recipe, but for {', '.join(OWN)}; the conditions with "
-            "their selectors; and the seeds. Model, task, verifier and the numbers of a budget are "
-            "each cell's own. Cells of one task have one audit."
+            "These settings were checked before anything was run, and are the same in every cell: "
+            f"the sections {', '.join(SECTIONS)} of the recipe, except {', '.join(OWN)}; the "
+            "conditions with their selectors; and the seeds. Model, task, verifier and the numbers "
+            "of a budget may differ between cells. Cells with the same task have the same audit."
         )
     ]
     if of.cells:
@@ -653,20 +652,21 @@ def _settings(of: StudyFindings) -> list[Block]:
         kept = {name: recipe[name] for name in ("conditions", "seeds", *SECTIONS)}
         own = {*OWN, *(f"{name}.run" for name in of.study.conditions)}
         rows = [(key, value) for key, value in flat(kept) if key not in own]
-        blocks.append(Frame(SETTINGS, rows).table(words=2, summary="What the cells share"))
+        blocks.append(Frame(SETTINGS, rows).table(words=2, summary="Settings of all cells"))
     return blocks
 
 
 def _reproduce(of: StudyFindings) -> list[Block]:
     said = (
-        f"The study's folder holds {STUDY} and a run for each cell that names a recipe. In that "
-        "folder, to go on or write this page again, and to verify every cell and this report:"
+        f"The study's folder contains {STUDY}, and a run for each cell that names a recipe. Run "
+        "these commands in that folder to continue or to write this page again, and to verify "
+        "every cell and this report:"
     )
     return [Text(said), Code(f"gapft study {STUDY} --run-dir .\ngapft verify .")]
 
 
 def results(found: StudyFindings) -> dict[str, Any]:
-    """The content of a study's results.json (schema 1; keys in docs/studies.md)."""
+    """Build the content of a study's results.json (schema 1; keys in docs/studies.md)."""
     study = found.study
     cells: dict[str, Any] = {}
     whole = {cell.name: cell for cell in found.cells}
@@ -699,10 +699,10 @@ def results(found: StudyFindings) -> dict[str, Any]:
 
 
 def write_study(study: StudyRecipe, collected: Sequence[Collected], folder: Path) -> StudyFindings:
-    """Computes and writes a study's report.
+    """Compute and write a study's report.
 
     Raises:
-        UserError: cells cannot stand in one comparison; an earlier report stays.
+        UserError: the cells are not comparable; an earlier report stays.
         GapftError: the folder cannot be written.
     """
     found = checked(study, collected)
@@ -711,10 +711,10 @@ def write_study(study: StudyRecipe, collected: Sequence[Collected], folder: Path
 
 
 def checked(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings:
-    """A study's findings, of cells that may be compared.
+    """Check that cells are comparable, and compute the study's findings.
 
     Raises:
-        UserError: they may not.
+        UserError: the cells are not comparable.
     """
     require_different(collected)
     require_one_protocol(study, {of.name: of.recipe for of in collected if of.recipe is not None})
@@ -723,14 +723,14 @@ def checked(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings
 
 
 def read_sections(folder: Path) -> list[Section]:
-    """The sections of a study's report, computed again from its cells' sealed tables.
+    """Recompute the sections of a study's report from its cells' sealed tables.
 
     Raises:
-        UserError: it is no study, or a cell is not whole.
+        UserError: the folder is not a study, or a cell is incomplete.
     """
     study = read_study(str(folder / STUDY))
     found = checked(study, collect(study, folder))
     if found.lacking:
         told = [f"{name}: {'; '.join(lacks)}" for name, lacks in found.lacking.items()]
-        raise UserError("\n".join([f"{folder}: cells are not whole:", *told]))
+        raise UserError("\n".join([f"{folder}: cells are incomplete:", *told]))
     return sections(found)

@@ -1,4 +1,4 @@
-"""``gapft study``: cells run or collected one by one, then reported together."""
+"""``gapft study``: run or read cells one by one, then write one report."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from gapft_harness.study.protocol import (
 )
 from gapft_harness.study.recipe import REPORT, StudyRecipe
 
-#: Gives the recipe of a cell that names one, with what the study sets.
+#: Returns the recipe of a cell that names one, with the study's settings.
 Resolve = Callable[[str], Recipe]
-#: Gives what a recipe's search would settle, None where its task cannot be read.
+#: Returns the task's protocol for a recipe, None where its task cannot be read.
 Settle = Callable[[Recipe], "Mapping[str, Any] | None"]
 #: Runs a cell's recipe in a folder.
 RunCell = Callable[[str, Path], object]
@@ -51,17 +51,26 @@ def run_study(
     say: Callable[[str], None],
     settle: Settle = lambda recipe: None,
 ) -> Path:
-    """Runs every cell that is not whole, one after another, and writes the study's report.
+    """Run every incomplete cell, one after another, and write the study's report.
 
-    A cell that fails is told, and the others go on. The same command goes on where it stopped.
+    A failed cell is reported, and the next cells are run. The same command continues an
+    interrupted study.
+
+    Args:
+        study: the study's recipe.
+        folder: the study's folder.
+        resolve: returns the recipe of a cell.
+        run_cell: runs a cell's recipe in a folder.
+        report: prints a line of progress.
+        resolve_task: returns the protocol of a recipe's task.
 
     Returns:
-        The report's page.
+        The path of the report's page.
 
     Raises:
-        UserError: the folder holds something else or the cells have no one protocol (nothing is
-            run), or what was run may not be compared.
-        GapftError: a cell is not whole; the report is written and says which.
+        UserError: the folder belongs to something else or the cells have different protocols
+            (nothing is run), or the finished cells are not comparable.
+        GapftError: a cell is incomplete; the report is written and lists the incomplete cells.
     """
     recipes = _agreed(study, folder, resolve, settle)
     with hold(folder):
@@ -75,20 +84,21 @@ def run_study(
     if found.lacking:
         lines = [f"  {name}: {'; '.join(lacks)}" for name, lacks in found.lacking.items()]
         raise GapftError(
-            f"{len(lines)} of {len(collected)} cells are not whole, so no mean over cells is "
-            "given:\n" + "\n".join(lines) + f"\nThe report says so too: {page}"
+            f"no mean over cells: {len(lines)} of {len(collected)} cells are incomplete:\n"
+            + "\n".join(lines)
+            + f"\nThe report lists them too: {page}"
         )
     return page
 
 
 def study_folder(place: Path) -> Path:
-    """Hold a study's folder to be no run's.
+    """Check that a study's folder is not a run directory.
 
     Raises:
-        UserError: it is a run's folder.
+        UserError: it is a run directory.
     """
     if os.path.exists(place / layout.RECIPE):
-        raise UserError(f"{place}: is a run directory; give a study's folder another --run-dir")
+        raise UserError(f"{place}: is a run directory; use another --run-dir for the study")
     return place
 
 
@@ -100,7 +110,7 @@ def _made(
     run_cell: RunCell,
     say: Callable[[str], None],
 ) -> Collected:
-    """A cell, run as far as it is not whole."""
+    """Run a cell if it is incomplete or outdated, and read it."""
     cell = collect_cell(study, name, folder)
     if study.cells[name].recipe is None:
         return cell
@@ -117,7 +127,7 @@ def _made(
 
 
 def _is_of(run: RunDirectory, recipe: Recipe) -> bool:
-    """Whether a run is as this recipe makes it; it may have trained more besides."""
+    """Return whether a run has this recipe; it may have trained more arms."""
     return grown(run.recipe, recipe, run.trained_arms()) == run.recipe
 
 
@@ -128,7 +138,7 @@ def _first_line(error: GapftError) -> str:
 def _agreed(
     study: StudyRecipe, folder: Path, resolve: Resolve, settle: Settle
 ) -> dict[str, Recipe]:
-    """The cells' recipes, before anything is run or written.
+    """Check the study and return its cells' recipes, before anything is run or written.
 
     Raises:
         UserError: see ``run_study``.
@@ -149,7 +159,7 @@ def _agreed(
 def _settled(
     study: StudyRecipe, folder: Path, name: str, recipes: Mapping[str, Recipe], settle: Settle
 ) -> Mapping[str, Any] | None:
-    """What a cell's search settled, or would settle."""
+    """Return the protocol of a cell's task; None where it is unknown."""
     if study.cells[name].recipe is not None:
         return settle(recipes[name])
     try:
@@ -160,10 +170,10 @@ def _settled(
 
 
 def recipes_of(study: StudyRecipe, folder: Path, resolve: Resolve) -> dict[str, Recipe]:
-    """The recipes of all cells, those of runs that cannot be opened left out.
+    """Read the recipes of all cells, without those of runs that cannot be opened.
 
     Raises:
-        UserError: a cell's recipe does not hold; the message begins with the cell.
+        UserError: a cell's recipe is invalid; the message begins with the cell.
     """
     found = {}
     for name, choice in study.cells.items():
@@ -183,7 +193,7 @@ def _require_conditions(study: StudyRecipe, recipe: Recipe) -> None:
     if lacking := [name for name in study.conditions if name not in recipe.conditions]:
         raise UserError(
             f"its recipe {recipe.name!r} has no condition {', '.join(lacking)}; found "
-            f"{', '.join(recipe.conditions)}. Add it there, or by the study's key 'set'"
+            f"{', '.join(recipe.conditions)}. Add it to the recipe, or with the study's key 'set'"
         )
 
 
@@ -194,10 +204,10 @@ def describe_study(
     plugin_files: Sequence[str] = (),
     settle: Settle = lambda recipe: None,
 ) -> str:
-    """``--dry-run``: of every cell its budgets, as far as they are known, and what is left.
+    """Describe for ``--dry-run`` the budget of every cell, if it is known, and its missing parts.
 
     Raises:
-        UserError: as ``run_study``, before anything is run.
+        UserError: as in ``run_study``, before anything is run.
     """
     recipes = _agreed(study, folder, resolve, settle)
     lines = [f"study {study.name}: {len(study.cells)} cells -> {folder}"]
@@ -220,9 +230,9 @@ def describe_study(
         left += bool(lacks)
         lines += [
             f"{name}",
-            f"  {study.cells[name].recipe or 'a run that is there'} -> {place}",
+            f"  {study.cells[name].recipe or 'an existing run'} -> {place}",
             f"  {'; '.join(budget) or 'budget not known'}",
-            f"  left: {'; '.join(lacks)}" if lacks else "  whole",
+            f"  left: {'; '.join(lacks)}" if lacks else "  complete",
         ]
     arms = len(study.conditions) * len(study.seeds)
     lines.append(
@@ -233,19 +243,19 @@ def describe_study(
 
 
 def _changed(run: RunDirectory, recipe: Recipe, plugin_files: Sequence[str]) -> str:
-    """What keeps a run from being this recipe's as it is; empty if nothing does."""
+    """Describe why a run does not have this recipe; empty if it does."""
     try:
         _, changes = RunDirectory.compare(run.path, recipe, load_plugins(plugin_files))
     except UserError as error:
-        return f"cannot go on: {_first_line(error)}"
+        return f"cannot continue: {_first_line(error)}"
     if not changes and _is_of(run, recipe):
         return ""
     told = f" ({'; '.join(changes.lines)})" if changes else ""
-    return f"its recipe was changed, and what rests on that is left{told}"
+    return f"its recipe was changed, and the results that depend on the change are left{told}"
 
 
 def _known(study: StudyRecipe, run: RunDirectory) -> tuple[str, ...]:
-    """n, N and J of the study's first condition, as they are sealed with its training set."""
+    """Read n, N and J that are sealed with the training set of the study's first condition."""
     arm = Arm(study.lead, study.seeds[0])
     said = run.manifest()["budgets"].get(arm.name)
     if said is None:

@@ -1,4 +1,4 @@
-"""A study's figures: the forest of its cells, outcome flows, and what search reaches in each."""
+"""Draw a study's figures: the forest of its cells, outcome flows, and the source's Pass@k."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def draw_all(of: StudyFindings) -> list[Drawing]:
-    """All figures; none where no cell is whole."""
+    """Draw all figures; none without a complete cell."""
     draws = {"forest": _forest, "flows": _flows, "curves": _curves} if of.cells else {}
     return [rendered(name, partial(draw, of)) for name, draw in draws.items()]
 
 
 def _forest(of: StudyFindings) -> Figure:
-    """The first condition minus the reference in every cell, and the equal-weight mean."""
+    """Draw the lead minus the reference in every cell, and the equal-weight mean."""
     lead, reference = of.study.lead, of.study.reference
     found = [(cell.name, cell.found.contrast(lead, reference)) for cell in of.cells]
     rows = [(name, contrast.delta, contrast.interval) for name, contrast in found]
@@ -37,7 +37,7 @@ def _forest(of: StudyFindings) -> Figure:
 
 
 def _curves(of: StudyFindings) -> Figure:
-    """Every cell's Pass@k of the source, with one decode of each model as a line."""
+    """Draw the source's Pass@k of every cell, with each model's greedy decode as a line."""
     figure, axes = panels(2.6 * len(of.cells) + 0.7, len(of.cells))
     for at, cell in zip(axes, of.cells, strict=True):
         curve(at, cell.found)
@@ -47,7 +47,7 @@ def _curves(of: StudyFindings) -> Figure:
 
 
 def _flows(of: StudyFindings) -> Figure:
-    """Stacked bars of every cell: each state's problems, right and wrong after the first."""
+    """Draw stacked bars of every cell: each state's problems, right and wrong after the lead."""
     figure, axes = panels(1.25 * len(of.cells) + 0.7, len(of.cells))
     for at, cell in zip(axes, of.cells, strict=True):
         outcomes(at, cell.found)

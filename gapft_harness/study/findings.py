@@ -1,4 +1,4 @@
-"""What a study finds: every cell as its own report computes it, and the means over cells."""
+"""Compute a study's findings: each cell as in its own report, and the means over cells."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gapft_harness.study.recipe import StudyRecipe
 
 @dataclass(frozen=True, slots=True)
 class CellFindings:
-    """A whole cell."""
+    """A complete cell with its findings."""
 
     cell: Collected
     inputs: ReportInputs
@@ -40,19 +40,19 @@ class CellFindings:
 
     @property
     def name(self) -> str:
-        """As the study calls it."""
+        """The cell's name in the study."""
         return self.cell.name
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the study's first condition recovers of a larger budget's gain (Section 4.2).
+    """The share of a larger budget's gain that the first condition reaches (Section 4.2).
 
     Attributes:
-        full: the condition with a larger budget of its own.
-        gain: the first condition's gain over the source, divided by that of ``full``; None where
-            ``full`` gains nothing.
-        problems: the first condition's distinct problems, divided by those of ``full``.
+        reference: the condition with its own, larger budget.
+        gain: the first condition's gain over the source, divided by that of ``reference``; None
+            where ``reference`` gains nothing.
+        problems: the first condition's distinct problems, divided by those of ``reference``.
     """
 
     full: str
@@ -65,7 +65,11 @@ class Mean:
     """An equal-weight mean over all cells of ``a`` minus ``b`` (or the source).
 
     Attributes:
-        matched: whether the two have one budget in every cell.
+        a: a condition's name.
+        b: another condition's name, or ``SOURCE``.
+        matched: whether both have the same budget in every cell.
+        delta: the mean difference of Pass@1, from -1 to 1.
+        resampled: its 95% interval and p value.
     """
 
     a: str
@@ -87,9 +91,9 @@ class StudyFindings:
     Attributes:
         study: its recipe.
         collected: every cell, in the study's order.
-        cells: those that are whole.
-        means: of the first condition minus each other one, then of each minus the source; none
-            where a cell is not whole.
+        cells: the complete cells.
+        means: the first condition minus each other condition, then each condition minus the
+            source; empty where a cell is incomplete.
     """
 
     study: StudyRecipe
@@ -99,16 +103,16 @@ class StudyFindings:
 
     @property
     def lacking(self) -> Mapping[str, tuple[str, ...]]:
-        """The cells that are not whole, with what each lacks."""
+        """The incomplete cells, with the missing parts of each."""
         return {cell.name: cell.lacks for cell in self.collected if cell.lacks}
 
     def mean(self, a: str, b: str) -> Mean | None:
-        """The mean of a minus b; None where a cell is not whole."""
+        """Return the mean of a minus b; None where a cell is incomplete."""
         return next((of for of in self.means if (of.a, of.b) == (a, b)), None)
 
 
 def compute_study(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings:
-    """Computes everything. The order of cells orders the tables, and changes no number."""
+    """Compute all findings. The order of cells affects the order of tables, but no number."""
     cells = tuple(
         CellFindings(cell, cell.inputs, compute(cell.inputs, study.conditions))
         for cell in collected
@@ -120,7 +124,7 @@ def compute_study(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFi
 
 
 def shares(of: CellFindings, lead: str) -> list[Share]:
-    """The first condition beside each condition with a budget of its own."""
+    """Compare the first condition with each condition that has its own budget."""
     gain = of.found.contrast(lead, SOURCE).delta
     return [
         Share(
@@ -134,13 +138,13 @@ def shares(of: CellFindings, lead: str) -> list[Share]:
 
 
 def _problems(of: CellFindings, condition: str) -> Fraction:
-    """Distinct problems trained on, mean over seeds."""
+    """Count the distinct training problems of a condition, mean over seeds."""
     seeds = of.found.conditions[condition].seeds.values()
     return Fraction(sum(seed.problems for seed in seeds), len(seeds))
 
 
 def _means(conditions: Sequence[str], cells: Sequence[CellFindings]) -> tuple[Mean, ...]:
-    statistics = cells[0].inputs.recipe["statistics"]  # the protocol is one
+    statistics = cells[0].inputs.recipe["statistics"]  # all cells have the same protocol
     drawn = joint_replicates(
         [_decisions(conditions, of.inputs) for of in cells],
         replicates=statistics["replicates"],

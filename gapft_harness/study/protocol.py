@@ -1,7 +1,7 @@
-"""What all cells of a study must have in common, so that one mean may be taken of them.
+"""Check that all cells of a study have the same protocol, so that their mean is meaningful.
 
-The paper's cells have one search, one training recipe and one set of seeds; model, task, verifier
-rule and the budget that search gives are each cell's own.
+The paper's cells have the same search, training recipe and seeds; model, task, verifier rule and
+the budget that results from search differ between cells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gapft_harness.study.recipe import StudyRecipe
 
 #: Sections of a recipe that must be the same in every cell.
 SECTIONS = ("search", "episode", "evidence", "budget", "training", "statistics")
-#: Keys of these that are a cell's own: how a job runs, or what belongs to the task as its prompt.
+#: Keys of these sections that may differ: how a job runs, or settings of the task like its prompt.
 OWN = (
     "search.chunk", "search.max_gen_toks",
     "training.gradient_checkpointing", "training.padding_free", "training.max_tokens",
@@ -28,43 +28,43 @@ _NAMED = 3
 
 
 def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> None:
-    """Compares the cells' recipes, before anything is run and again of what was collected.
+    """Compare the cells' recipes, before anything is run and again for the collected cells.
 
     Raises:
-        UserError: two do not agree; the message has the cells, the keys and both values.
+        UserError: two recipes differ; the message has the cells, the keys and both values.
     """
-    # a condition that a run lacks is missing there, not another one
+    # a condition that a run does not have is reported as missing, not as different
     shared = [c for c in study.conditions if all(c in of.conditions for of in recipes.values())]
     if recipes:
         _require_equal({name: _of_recipe(shared, recipe) for name, recipe in recipes.items()})
     starts = {
         name: {"model": {"start_tokens": of.model.start_tokens}}
         for name, of in recipes.items()
-        if of.model.start_tokens is not None  # one whose tokenizer has none says nothing
+        if of.model.start_tokens is not None  # None: the tokenizer has no start tokens
     }
     if starts:
         _require_equal(starts)
 
 
 def require_settled(settled: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Compares what the cells' tasks say where recipes leave it to them, before anything is run.
+    """Compare the settings that the cells' tasks determine, before anything is run.
 
     Args:
-        settled: by cell, as ``of_task`` has it; None where it is not known yet.
+        protocols: by cell, the result of ``select_task_protocol``; None where it is unknown.
 
     Raises:
-        UserError: two do not agree.
+        UserError: two tasks differ.
     """
     if known := {name: dict(of) for name, of in settled.items() if of is not None}:
         _require_equal(known)
 
 
 def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
-    """Compares whole cells: what the tasks say where recipes leave it to them, and the audits.
+    """Compare complete cells: the settings that their tasks determine, and the audits.
 
     Raises:
-        UserError: protocols differ, or cells of one task were audited on different problems or
-            on another version of it; the message lists what differs.
+        UserError: protocols differ, or cells with the same task have different audit problems or
+            versions of the task; the message lists the differences.
     """
     inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
     require_settled({name: of_task(of.task) for name, of in inputs.items()})
@@ -77,17 +77,17 @@ def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
             one, two = (task.get(key) for task in tasks)
             if one != two:
                 raise UserError(
-                    f"cells {other!r} and {name!r} are not of the same {task}: its {key} is "
-                    f"{one!r} there and {two!r} here, so their prompts or answers may differ. Run "
-                    "both on one version of the task, or give each a study of its own"
+                    f"cells {other!r} and {name!r} have different versions of task {task}: its "
+                    f"{key} is {one!r} in {other!r} and {two!r} in {name!r}, so prompts or answers "
+                    "may differ. Run both on the same version of the task, or use separate studies"
                 )
         here, there = set(of.audit.ids.tolist()), set(inputs[other].audit.ids.tolist())
         if here != there:
             raise UserError(
                 f"cells {other!r} and {name!r} were audited on different problems of {task}: "
                 f"{_only(other, there - here)}; {_only(name, here - there)}. Audit both on the "
-                "same problems (data.audit_limit, data.deduplicate, the task's data), or give "
-                "each a study of its own"
+                "same problems (data.audit_limit, data.deduplicate, the task's data), or use "
+                "separate studies"
             )
 
 
@@ -99,7 +99,7 @@ def _only(cell: str, ids: set[str]) -> str:
 
 
 def _of_recipe(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
-    """What a recipe says of the protocol; what it leaves to the task is compared afterwards."""
+    """Select the protocol in a recipe, without the settings that the task determines."""
     dumped = recipe.model_dump(mode="json")
     said: dict[str, Any] = {section: dict(dumped[section]) for section in SECTIONS}
     for key in (*OWN, "episode.attempts", "episode.executions", "evidence.keep"):
@@ -115,7 +115,7 @@ def _of_recipe(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
 
 
 def of_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """What search settled: the rule by which responses are kept, and how an episode goes."""
+    """Select the protocol in a task: the rule that keeps responses, and the episode."""
     episode = task.get("episode", {})
     return {
         "evidence": {"keep": task["keep"]},
@@ -132,8 +132,8 @@ def _require_equal(said: Mapping[str, dict[str, Any]]) -> None:
     ]
     if lines:
         raise UserError(
-            "the cells of a study must have one protocol, and these differ:\n"
+            "the cells of a study must have the same protocol, but these differ:\n"
             + "\n".join(lines)
-            + "\nMake them agree (the study's key 'set' holds for every cell that names a recipe), "
-            "or give each protocol a study of its own"
+            + "\nMake them equal (the study's key 'set' applies to every cell that names a "
+            "recipe), or use a separate study for each protocol"
         )

@@ -1,4 +1,4 @@
-"""The recipe of a study: one YAML file that names its cells and what is compared in each."""
+"""The recipe of a study: a YAML file with its cells and the conditions to compare."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
 
-#: Most bytes of a cell's folder's name; most file systems allow 255.
+#: Most bytes in the name of a cell's folder; most file systems allow 255.
 _LONGEST = 200
 
 
 def _seen(text: str) -> str:
-    """A text that a page may show as it is.
+    """Check that a page can show a text unchanged.
 
     Raises:
-        ValueError: it has characters that are not seen, or that turn other text round.
+        ValueError: the text has invisible characters, or marks that reverse its direction.
     """
     if (shown := visible(text)) != text:
-        raise ValueError(f"{shown!r} has characters that are not seen; write it without them")
+        raise ValueError(f"{shown!r} has invisible characters; remove them")
     return text
 
 
 def _printable(name: str) -> str:
-    """A name that can be seen, in one line.
+    """Check that a name is visible and on one line.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: the name has characters that are not printable.
     """
     if not name.isprintable():
-        raise ValueError(f"{name!r} has characters that are not seen; write it without them")
+        raise ValueError(f"{name!r} has invisible characters; remove them")
     return name
 
 
-#: A text that a page may show as it is, and a name that can be seen, in one line.
+#: A text that a page can show unchanged, and a printable name on one line.
 Seen = Annotated[str, AfterValidator(_seen)]
 Printed = Annotated[str, AfterValidator(_printable)]
 
 
 class CellChoice(RecipeSection):
-    """One cell: a model on a task. It names a recipe, which is run, or a run that is there."""
+    """One cell: a model on a task. It names a recipe to run, or an existing run."""
 
     recipe: Seen | None = Field(
-        None, description="its recipe, a file or a bundled name; run inside the study's folder"
+        None, description="its recipe: a file or a bundled name; run inside the study's folder"
     )
-    run: Seen | None = Field(None, description="instead: a run directory")
+    run: Seen | None = Field(None, description="an existing run directory, instead of a recipe")
     set: dict[str, Any] = Field(
         default_factory=dict,
-        description="keys of its recipe and their values, over those of the study's `set`",
+        description="keys of its recipe and their values; they override the study's `set`",
     )
 
     @model_validator(mode="after")
@@ -73,7 +73,7 @@ class CellChoice(RecipeSection):
         if (self.recipe is None) == (self.run is None):
             raise ValueError("expected one of 'recipe' and 'run'")
         if self.run is not None and self.set:
-            raise ValueError("'set' changes a recipe; a run that is there stays as it is")
+            raise ValueError("'set' applies to a recipe, but 'run' is an existing run; remove one")
         return self
 
 
@@ -82,13 +82,13 @@ class StudyRecipe(RecipeSection):
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="names the study: letters, digits, `.`, `_` and `-`",
+        description="the name of the study: letters, digits, `.`, `_` and `-`",
     )
     description: Seen = Field("", description="one paragraph for people")
     conditions: tuple[Printed, ...] = Field(
         ("gapft", "uniform", "replay", "all_verified"),
         min_length=2,
-        description="the conditions that are compared in every cell; the study is about the first",
+        description="the conditions that are compared in every cell; the first is the main one",
     )
     reference: str = Field(
         "uniform", description="the condition that the first one is compared with"
@@ -109,7 +109,7 @@ class StudyRecipe(RecipeSection):
     @classmethod
     def _distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
-            raise ValueError(f"names one thing twice: {list(values)}")
+            raise ValueError(f"found a value twice: {list(values)}; remove one")
         return values
 
     @field_validator("cells")
@@ -121,16 +121,16 @@ class StudyRecipe(RecipeSection):
         for name in cells:
             folder = folder_of(_printable(name))
             if not folder:
-                raise ValueError(f"{name!r} names no cell; expected letters or digits")
+                raise ValueError(f"cell name {name!r} is not valid; expected letters or digits")
             if len(folder.encode()) > _LONGEST:
                 raise ValueError(
-                    f"{name[:40]!r}… is too long for the name of a folder; expected at most "
+                    f"cell name {name[:40]!r}… is too long for a folder; expected at most "
                     f"{_LONGEST} bytes"
                 )
             if folder in folders:
                 raise ValueError(
-                    f"{folders[folder]!r} and {name!r} would share the folder {folder!r}; rename "
-                    "one"
+                    f"cells {folders[folder]!r} and {name!r} would share the folder {folder!r}; "
+                    "rename one"
                 )
             folders[folder] = name
         return cells
@@ -139,29 +139,32 @@ class StudyRecipe(RecipeSection):
     def _compares(self) -> StudyRecipe:
         if self.reference not in self.conditions[1:]:
             raise ValueError(
-                f"reference {self.reference!r} is none of the conditions after the first, "
-                f"{', '.join(self.conditions[1:])}"
+                f"unknown reference {self.reference!r}; expected one of the conditions after the "
+                f"first: {', '.join(self.conditions[1:])}"
             )
         if SOURCE in self.conditions:
-            raise ValueError(f"{SOURCE!r} is no condition; every cell is compared with its source")
+            raise ValueError(
+                f"{SOURCE!r} is not a condition; every cell is compared with its source, so "
+                "remove it"
+            )
         return self
 
     @property
     def lead(self) -> str:
-        """The condition that the study is about."""
+        """The main condition of the study."""
         return self.conditions[0]
 
     def overrides(self, cell: str) -> list[str]:
-        """What a cell's recipe gets, as ``--set`` takes it."""
+        """Return the settings for a cell's recipe, in the form of ``--set``."""
         wanted = {**self.set, **self.cells[cell].set}
         return [f"{key}={json.dumps(value)}" for key, value in wanted.items()]
 
     def place(self, cell: str, folder: Path) -> str:
-        """Where a cell's run lies, or will lie."""
+        """Return the folder of a cell's run."""
         return self.cells[cell].run or str(folder / CELLS / folder_of(cell))
 
     def with_whole_paths(self) -> StudyRecipe:
-        """This study, with its files and runs found from any folder."""
+        """Return this study with absolute paths of its files and runs."""
         bundled = bundled_recipes()
 
         def whole(cell: CellChoice) -> CellChoice:
@@ -175,43 +178,43 @@ class StudyRecipe(RecipeSection):
         return self.model_copy(update={"cells": {n: whole(c) for n, c in self.cells.items()}})
 
     def require_own(self, folder: Path) -> None:
-        """Holds a folder to be this study's, or to be nobody's.
+        """Check that a folder belongs to this study, or is empty or missing.
 
         Raises:
-            UserError: it holds something else, or a study file that says something else and was
+            UserError: the folder contains something else, or a different study file that was
                 written by hand.
         """
         stored = folder / STUDY
         if not os.path.exists(stored):
             if os.path.exists(folder) and not folder.is_dir():
-                raise UserError(f"{folder}: is a file; give a study another --run-dir")
+                raise UserError(f"{folder}: is a file; use another --run-dir for the study")
             nothing = (RUN_LOCK, SOFT_LOCK, f".{STUDY}{PARTIAL}")
             if folder.is_dir() and any(path.name not in nothing for path in folder.iterdir()):
                 raise UserError(
-                    f"{folder}: holds files, but no {STUDY}, so it is no study's; give an empty "
-                    "folder as --run-dir"
+                    f"{folder}: contains files but no {STUDY}, so it is not the folder of a study; "
+                    "use an empty folder as --run-dir"
                 )
             return
         other = read_study(str(stored))
         if other.name != self.name:
             raise UserError(
-                f"{folder}: holds the study {other.name!r}, and this is {self.name!r}; give "
-                "another --run-dir"
+                f"{folder}: contains the study {other.name!r}, but this study is {self.name!r}; "
+                "use another --run-dir"
             )
         by_hand = stored.read_text("utf-8") != other._as_written()
         if by_hand and other._as_written() != self._as_written():
             before, now = (of.model_dump(mode="json") for of in (other, self))
             said = "; ".join(differences(before, now)) or "the order of its keys"
             raise UserError(
-                f"{stored}: was not written by this command, and would be overwritten by a study "
-                f"that differs: {said}. Give that file as the study, or another --run-dir"
+                f"{stored}: was not written by this command, and a different study would overwrite "
+                f"it: {said}. Use that file as the study, or another --run-dir"
             )
 
     def write(self, folder: Path) -> None:
-        """Keeps it in the study's folder; a file there that says the same stays as it is.
+        """Write the study to its folder; a file with the same content stays as it is.
 
         Raises:
-            UserError: as ``require_own``.
+            UserError: as in ``check_folder``.
         """
         self.require_own(folder)
         stored = folder / STUDY
@@ -223,17 +226,17 @@ class StudyRecipe(RecipeSection):
 
 
 def read_study(name: str) -> StudyRecipe:
-    """Reads a study's recipe, a file or a bundled name.
+    """Read a study's recipe, a file or a bundled name.
 
     Raises:
-        UserError: there is none, or a key or value is wrong; the message names the file, the key,
-            what was found and what was expected.
+        UserError: the file is missing, or a key or value is wrong; the message has the file, the
+            key, and the values found and expected.
     """
     place = find_study(name)
     content = read_recipe(place)
     if "data" in content or "model" in content:
         raise UserError(
-            f"recipe {place}: is the recipe of a run, and a study's names cells; run it with "
+            f"recipe {place}: is the recipe of a run, but a study's recipe has cells; run it with "
             "gapft run"
         )
     try:
@@ -244,6 +247,6 @@ def read_study(name: str) -> StudyRecipe:
 
 
 def folder_of(cell: str) -> str:
-    """A cell's name as a folder's: small letters, digits and dots, with hyphens between."""
+    """Convert a cell's name to a folder's: lower-case letters, digits, dots and hyphens."""
     kept = "".join(c if c.isalnum() or c == "." else " " for c in cell.lower())
     return "-".join(kept.split()).strip(".")

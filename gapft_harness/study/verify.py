@@ -1,4 +1,4 @@
-"""``gapft verify`` of a study: every cell as a run, and the report against them."""
+"""``gapft verify`` of a study: verify every cell as a run, and the study's report."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from gapft_harness.study.cells import Collected, collect
 from gapft_harness.study.document import checked, document
 from gapft_harness.study.recipe import REPORT, STUDY, StudyRecipe, read_study
 
-_DRAWN = "; or it was drawn by another version of matplotlib"
+_DRAWN = "; or a different version of matplotlib drew it"
 
 
 def is_study(path: Path) -> bool:
-    """Whether a folder is a study's."""
+    """Return whether a folder is a study's."""
     return (path / STUDY).is_file()
 
 
 def verify_study(
     path: Path, plugin_files: Sequence[str] = (), progress: Progress = lambda *_: None
 ) -> Differences:
-    """Verifies every cell as ``gapft verify RUN`` does, then the study's report.
+    """Verify every cell as ``gapft verify RUN`` does, then the study's report.
 
-    The report is computed again from the cells' sealed tables and compared file by file.
+    The report is recomputed from the cells' sealed tables and compared file by file.
 
     Raises:
-        UserError: it is no study, or a plugin of a cell is not there.
+        UserError: the folder is not a study, or a plugin of a cell is not available.
     """
     study, found = read_study(str(path / STUDY)), Differences()
     for name in study.cells:
@@ -52,9 +52,9 @@ def verify_study(
         before = len(found.differences)
         found.gather(REPORT, lambda: _report(study, path))
         if found.checked and len(found.differences) == before:
-            found.checked.append("the study's report is what its cells give, computed again")
+            found.checked.append("the study's report is equal to one recomputed from its cells")
     else:
-        found.missing.append("the study's report is not written")
+        found.missing.append("the study's report was not written yet")
     return found
 
 
@@ -65,34 +65,34 @@ def _report(study: StudyRecipe, path: Path) -> Iterator[str]:
         return
     found = checked(study, cells)
     drawings, folder = figures.draw_all(found), path / REPORT
-    # the page is compared with the figures that lie beside it, which are compared themselves
+    # the page is compared with the stored figures, which are compared separately
     beside = [Drawing(d.name, _text(folder / f"figures/{d.name}.svg"), d.png) for d in drawings]
     expected = document(found, beside).files()
     expected |= {f"figures/{drawing.name}.svg": drawing.svg.encode() for drawing in drawings}
     there = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     for name in sorted(expected.keys() | there.keys()):
         if name not in there:
-            yield f"{REPORT}/{name}: is not there"
+            yield f"{REPORT}/{name}: is missing"
         elif name not in expected:
-            yield f"{REPORT}/{name}: lies there, and no report has it"
+            yield f"{REPORT}/{name}: does not belong to a report"
         elif there[name].read_bytes() != expected[name]:
             drawn = _DRAWN if name.startswith("figures/") else ""
-            yield f"{REPORT}/{name}: is not what the cells give, computed again{drawn}"
+            yield f"{REPORT}/{name}: differs from the file recomputed from the cells{drawn}"
 
 
 def _left_out(results: Path, cells: Sequence[Collected]) -> Iterator[str]:
-    """Sentences on cells that the report leaves out though their runs are whole."""
+    """Describe the cells that the report leaves out although their runs are complete."""
     try:
         told = json.loads(_text(results))["cells"]
         lacks = {name: "; ".join(of["lacks"]) for name, of in told.items() if "lacks" in of}
     except (AttributeError, KeyError, TypeError, ValueError):
-        return  # damaged: the comparison of files says so
+        return  # damaged: the comparison of files reports it
     for cell in cells:
         if not cell.lacks and cell.name in lacks:
             yield (
-                f"cell {cell.name!r}: the report leaves it out ({lacks[cell.name]}), and its run "
-                f"{cell.place} is whole. It is of another recipe than the study names, or it was "
-                "finished since: gapft study, given again, says which or takes it in"
+                f"cell {cell.name!r}: the report leaves it out ({lacks[cell.name]}), but its run "
+                f"{cell.place} is complete. Either its recipe differs from the study's, or it was "
+                "finished later: run gapft study again to include it or to see the difference"
             )
 
 

@@ -51,7 +51,7 @@ def test_real_logs_become_states_that_verify_holds(logs: Path, tmp_path: Path) -
     recipe = ("--recipe", "demo", "--task", "sums", "--include-path", tmp_path, "--set")
     refused = gapft(*given, *recipe, f"search.k={k + 1}")
     assert refused.returncode == 2
-    assert f"{k} samples of each problem, and search.k is {k + 1}" in refused.stderr
+    assert f"{k} samples of each problem, but search.k is {k + 1}" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not run.exists(), "a mistake leaves nothing"
     done = succeed(*given, *recipe, f"search.k={k}")
@@ -68,7 +68,7 @@ def test_real_logs_become_states_that_verify_holds(logs: Path, tmp_path: Path) -
     ):
         other = gapft(*otherwise)
         assert other.returncode == 2
-        assert "the audit was imported otherwise (" in other.stderr
+        assert "the audit was imported with other options (" in other.stderr
     other = gapft("import", run, samples, "--split", "audit")
     assert other.returncode == 2
     assert "was imported from other files already" in other.stderr

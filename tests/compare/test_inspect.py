@@ -183,9 +183,9 @@ def test_logs_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
     packed = tmp_path / "log.eval.gz"
     packed.write_bytes(gzip.compress(log.read_bytes()))
     for path, expected in (
-        (newer, r"newer.eval: .*it is of version 99 \(inspect-ai [\d.]+ reads version 2 of its"),
-        (cut, r"cut.eval: Inspect cannot read it as a whole log: .*status=started"),
-        (torn, r"torn.eval: Inspect cannot read it as a whole log"),
+        (newer, r"newer.eval: .*it has version 99 \(inspect-ai [\d.]+ reads version 2 of its"),
+        (cut, r"cut.eval: Inspect cannot read the file as a complete log: .*status=started"),
+        (torn, r"torn.eval: Inspect cannot read the file as a complete log"),
         (packed, r"log.eval.gz: is packed, .*gunzip"),
     ):
         with pytest.raises(UserError, match=expected) as refused:
@@ -291,7 +291,7 @@ def test_entries_of_a_score_are_metrics(metric: str | None, tmp_path: Path) -> N
     assert (paired.before, paired.after, paired.gained) == (0.5, 0.5, ups)
     (short,) = compare(before, [after], CompareChoice(metric="short")).found.models.values()
     assert short.before == 1.0
-    with pytest.raises(UserError, match=r"parts\.correct, parts\.short; say whose counts"):
+    with pytest.raises(UserError, match=r"parts\.correct, parts\.short; choose one"):
         [*read_inspect(next(Path(before).iterdir()), ImportChoice([]), False)]
     rows = read_inspect(next(Path(before).iterdir()), ImportChoice([], metric="correct"), False)
     assert [bool(one.verdict and one.verdict.passed) for one in rows] == [d == "1" for d in BEFORE]

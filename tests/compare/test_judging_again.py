@@ -329,7 +329,7 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
     html = (tmp_path / "out" / "rejudged.html").read_text()
     assert "&lt;script&gt;alert" in html
     assert "<script" not in html.partition("</head>")[2]
-    assert "tables/ beside this page" not in html
+    assert "results.json and tables/" not in html
     (flip,) = csv.DictReader((tmp_path / "out" / "flips.csv").open(newline=""))
     assert flip["text"] == HOSTILE.replace("\ud800", "\ufffd")
 

@@ -71,7 +71,7 @@ def test_a_folder_of_this_machine_is_no_model_of_the_hub(
 
 def test_mistakes_and_edited_runs_are_refused(planted: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UserError, match="has no such adapter; has gapft-seed13, gapft-seed21"):
+    with pytest.raises(UserError, match="no such adapter; it has gapft-seed13, gapft-seed21"):
         export(planted, "adapters", Asked(out, conditions=["uniform"]))
     shutil.copytree(planted.path, tmp_path / "run")
     run = RunDirectory.open(tmp_path / "run")

@@ -212,8 +212,8 @@ def test_mistakes_are_told(run: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     for wrong, told in [
         (("tlr", tmp_path / "a", [], []), "did you mean 'trl'"),
-        (("trl", tmp_path / "full", [], []), "already and not empty"),
-        (("trl", tmp_path / "a", ["gatf"], []), "no such training set; has gapft-seed13"),
+        (("trl", tmp_path / "full", [], []), "full: the folder is not empty"),
+        (("trl", tmp_path / "a", ["gatf"], []), "no such training set; it has gapft-seed13"),
         (("trl", tmp_path / "a", [], [7]), "--seed 7"),
     ]:
         with pytest.raises(UserError, match=told):
@@ -234,8 +234,11 @@ def test_ids_that_are_no_texts_of_the_run_are_refused(tmp_path: Path) -> None:
     path = run.path / layout.selection(arm)
     examples = read_examples(path)
     for change, told in [
-        ({"response_ids": examples[0].response_ids[:-1]}, "example 0: it is no whole response"),
-        ({"prompt_ids": (1, 2)}, "example 0: its prompt is not the problem's own"),
+        (
+            {"response_ids": examples[0].response_ids[:-1]},
+            "example 0: it is not a complete response",
+        ),
+        ({"prompt_ids": (1, 2)}, "example 0: its prompt includes"),
     ]:
         forged = [dataclasses.replace(examples[0], **change), *examples[1:]]
         run.unseal([layout.selection(arm)])

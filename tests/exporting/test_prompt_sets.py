@@ -191,7 +191,7 @@ def test_mistakes_and_edited_runs_are_refused(run: RunDirectory, tmp_path: Path)
     for to, states, told in [
         ("verl", ["S", "s"], "--states s: .*known: G, S, U"),
         ("verl", ["U", "G"], r"--states U,G: no problem .* it has 0 in G, 24 in S, 0 in U"),
-        ("trl", ["S"], "--to trl: takes no --states, which is for trl-grpo, verl, prime-rl"),
+        ("trl", ["S"], "--to trl: remove --states; it applies only to trl-grpo, verl, prime-rl"),
     ]:
         with pytest.raises(UserError, match=told):
             export(run, to, Asked(out, states=states))

@@ -77,7 +77,9 @@ def test_names_are_of_ascii_and_no_two_are_one(tmp_path: Path) -> None:
 
 
 def test_an_edited_run_and_arms_are_refused(planted: RunDirectory, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--to tables: takes no --condition, which is for trl, ax"):
+    with pytest.raises(
+        UserError, match="--to tables: remove --condition; it applies only to trl, ax"
+    ):
         export(planted, "tables", Asked(tmp_path / "out", conditions=["gapft"]))
     shutil.copytree(planted.path, tmp_path / "edited")
     edited = RunDirectory.open(tmp_path / "edited")

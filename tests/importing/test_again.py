@@ -30,14 +30,16 @@ def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
     run = imported(made, model, "run", [file])
     require_free(str(run.path), "pool", ImportChoice([file]))
     for choice, said in (
-        (ImportChoice([file], judge=True), "judge false there, true here"),
-        (ImportChoice([file], metric="other"), 'metric null there, "other" here'),
-        (ImportChoice([file], filter="none"), "filter null there"),
-        (ImportChoice([file], on=[("a", "b")]), r'on \[\] there, \[\["a", "b"\]\] here'),
-        (ImportChoice([file], ignore_unknown=True), "ignore_unknown false there"),
-        (ImportChoice([], greedy=file), "greedy null there"),
+        (ImportChoice([file], judge=True), "judge: false before, true now"),
+        (ImportChoice([file], metric="other"), 'metric: null before, "other" now'),
+        (ImportChoice([file], filter="none"), "filter: null before"),
+        (ImportChoice([file], on=[("a", "b")]), r'on: \[\] before, \[\["a", "b"\]\] now'),
+        (ImportChoice([file], ignore_unknown=True), "ignore_unknown: false before"),
+        (ImportChoice([], greedy=file), "greedy: null before"),
     ):
-        with pytest.raises(UserError, match=rf"pool was imported otherwise \(.*{said}.* already"):
+        with pytest.raises(
+            UserError, match=rf"pool was imported with other options \(.*{said}.* already"
+        ):
             require_free(str(run.path), "pool", choice)
     other = write(made.folder / "other.jsonl", [*plain(VERDICTS), ""])
     for files in ([other], [file, other]):
@@ -82,7 +84,9 @@ def _append(file: str) -> None:
 
 def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=r"is no file \(a pipe\?\).* more than once; write it to"):
+    with pytest.raises(
+        UserError, match=r"is not a regular file \(a pipe\?\).* more than once; write"
+    ):
         require_free(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "pipe")]))
     with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
         require_free(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "none.jsonl")]))

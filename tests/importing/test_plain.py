@@ -70,7 +70,7 @@ def test_what_was_imported_is_said_everywhere(made: Letters, model: Path) -> Non
     assert (facts["verdicts"], facts["told_by"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
     assert "pool" not in run.manifest()["judged_by"]
-    assert sum("verdicts taken over" in warning for warning in run.manifest()["warnings"]) == 1
+    assert sum("verdicts imported from" in warning for warning in run.manifest()["warnings"]) == 1
     assert run.manifest()["stages"].keys() == {"import"}, "no time of a search is told"
     found = verify(run.path, made.plugins)
     assert found.differences == []
@@ -127,28 +127,28 @@ def changed(**keys: Any) -> Change:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: [*lines, lines[4]], "line 10: the sample 0 of problem pool1-"),
-        (lambda lines: [*lines, lines[4]], "after {file}, line 5"),
-        (lambda lines: lines[:6], "no sample of 1 of 3 problems, first: pool2-"),
-        (lambda lines: lines[:-1], "1 samples of problem pool2-"),
-        (lambda lines: lines[:-1], "the last: {file}, line 8) where problem pool0-"),
-        (lambda lines: [*lines[:4], *lines[5:]], "lacks sample 0 of problem pool1-"),
-        (lambda lines: [*lines[:3], *lines[4:]], "no greedy response of 1 of 3 problems"),
-        (greedy_apart, "without it no problem has a state"),
+        (lambda lines: [*lines, lines[4]], "line 10: found the sample 0 of problem pool1-"),
+        (lambda lines: [*lines, lines[4]], "first in {file}, line 5"),
+        (lambda lines: lines[:6], "no sample for 1 of 3 problems, first: pool2-"),
+        (lambda lines: lines[:-1], ": problem pool2-"),
+        (lambda lines: lines[:-1], "has 1 samples (the last: {file}, line 8), but problem pool0-"),
+        (lambda lines: [*lines[:4], *lines[5:]], ": sample 0 of problem pool1-"),
+        (lambda lines: [*lines[:3], *lines[4:]], "no greedy response for 1 of 3 problems"),
+        (greedy_apart, "found no greedy response"),
         (lambda lines: [*lines[:4], json.dumps(lines[4])[:30]], "line 5: malformed JSON"),
-        (changed(passed=0.5), "line 5: passed is 0.5, and a verdict is 0 or 1"),
+        (changed(passed=0.5), "line 5: passed is 0.5; expected a verdict"),
         (changed(passed="1"), 'line 5: passed is "1"'),
         (changed(passed=None), "line 5: passed is null"),
-        (without("passed"), "line 5: does not say whether the response passed"),
-        (without("prompt"), "line 5: names its problem by nothing"),
-        (changed(id="pool1"), "line 5: names its problem by id and prompt"),
+        (without("passed"), "line 5: the response has no verdict"),
+        (without("prompt"), "line 5: identifies its problem by nothing"),
+        (changed(id="pool1"), "line 5: identifies its problem by id and prompt"),
         (without("index"), "line 5: index is null"),
         (changed(index=-1), "line 5: index is -1"),
         (changed(index=True), "line 5: index is true"),
         (changed(text=7), "line 5: key 'text': found 7; expected a string"),
         (changed(finish_reason="why"), "line 5: finish_reason is 'why'"),
         (changed(score=1), "line 5: "),
-        (changed(prompt="another"), "line 5: answers no problem of the task's pool by its prompt"),
+        (changed(prompt="another"), "line 5: the task's pool has no problem with this prompt"),
         (lambda lines: [], "is empty"),
         (lambda lines: [{"a": 1}], "line 1: unknown kind of log (its keys: a)"),
     ],
@@ -165,7 +165,7 @@ def test_what_is_damaged_is_refused_by_file_and_line(
 
 def test_k_may_be_lower_than_the_files_samples_and_not_higher(made: Letters, model: Path) -> None:
     file = write(made.folder / "r.jsonl", plain(VERDICTS))
-    with pytest.raises(UserError, match=r"2 samples of each problem, and search\.k is 3"):
+    with pytest.raises(UserError, match=r"2 samples of each problem, but search\.k is 3"):
         imported(made, model, "more", [file], k=3)
     assert not list((made.folder / "more").rglob("pool/*")), "a mistake leaves nothing"
     run = imported(made, model, "fewer", [file], k=1)
@@ -224,8 +224,8 @@ def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ({"filter": "none"}, "no log of lm_eval, and --filter is of these alone"),
-        ({"on": [("a", "b")]}, "line 1: names its problem by its prompt, and --on joins by"),
+        ({"filter": "none"}, "remove --filter"),
+        ({"on": [("a", "b")]}, "line 1: identifies its problem by prompt, but --on joins by"),
     ],
 )
 def test_an_option_without_use_is_refused(

@@ -30,7 +30,7 @@ def test_an_import_is_said_wherever_its_verdicts_count(made: Letters, model: Pat
     audit = write(made.folder / "audit.jsonl", plain(verdicts, "audit"))
     stages = ("states", "select", "report")
     imported(made, model, "run", [audit], *stages, split="audit")
-    lines = [f"{split}: verdicts taken over from {made.folder / split}" for split in SPLITS]
+    lines = [f"{split}: verdicts imported from {made.folder / split}" for split in SPLITS]
 
     def said_in(text: str) -> bool:
         return all(line in text for line in lines)

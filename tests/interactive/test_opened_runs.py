@@ -99,25 +99,28 @@ def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> Non
     run = g.open_run(audited.path)
     for wrong, told in [
         (lambda: g.open_run(tmp_path / "none"), "none: not a run directory"),
-        (lambda: run.read("state"), "no table 'state'; did you mean 'states'?"),
-        (lambda: run.read("states", ["sate"]), "no column 'sate'; did you mean 'state'?"),
-        (lambda: run.read("states", split="audti"), "no split 'audti'; did you mean 'audit'?"),
+        (lambda: run.read("state"), "unknown table 'state'; did you mean 'states'?"),
+        (lambda: run.read("states", ["sate"]), "unknown column 'sate'; did you mean 'state'?"),
+        (lambda: run.read("states", split="audti"), "unknown split 'audti'; did you mean 'audit'?"),
         (lambda: run.read("decisions", split="audit"), "decisions are tables of arms"),
         (lambda: g.pass_at_k(run, 5), r"k must be within 1\.\.4"),
-        (lambda: g.pass_at_k(run, split="pol"), "no split 'pol' with states; did you mean 'pool'"),
+        (
+            lambda: g.pass_at_k(run, split="pol"),
+            "'pol' is not a split with states; did you mean 'pool'",
+        ),
         (lambda: g.pass_at_k([1, 0]), r"found shape \(2,\)"),
         (lambda: g.pass_at_k([[1, 2]]), "expected True and False"),
         (lambda: g.pass_at_k(str(run.path)), "expected True and False"),
         (lambda: g.pass_at_k([[1, 0], [1]]), "rows of one length"),
         (lambda: g.pass_at_k([[1, 0]], [1.0]), r"whole numbers, found \[1\.0\]"),  # type: ignore[list-item]
         (lambda: g.decompose(["G", "S"], {"a": [[1, 0], [1]]}), "a: .* rows of one length"),
-        (lambda: g.decompose(["G", "S"], np.zeros((0, 2), bool)), "one seed or more"),
-        (lambda: g.decompose(["G", "S"], {}), "names no model"),
+        (lambda: g.decompose(["G", "S"], np.zeros((0, 2), bool)), "at least one seed"),
+        (lambda: g.decompose(["G", "S"], {}), "'passed' is empty"),
         (lambda: g.decompose(["G", "S"], [1]), "one state and one decision a problem"),
         (lambda: g.decompose(["G", "X"], [1, 0]), "states must be G, S or U"),
-        (lambda: g.decompose(["G"]), "give passed"),
+        (lambda: g.decompose(["G"]), "'passed' is missing"),
         (lambda: g.decompose(run, [1]), "has its own decisions"),
-        (lambda: g.compare("before", []), "no log after"),
+        (lambda: g.compare("before", []), "'after' is empty"),
         (lambda: g.compare(tmp_path / "before", "x"), "no such file or folder"),
     ]:
         with pytest.raises(UserError, match=told):

@@ -176,14 +176,14 @@ def test_what_was_sealed_is_what_is_read(inputs, tmp_path):
 def test_a_budget_is_the_one_that_is_sealed_with_its_training_set(inputs, tmp_path, key):
     manifest = json.loads(json.dumps(write_run(tmp_path, inputs)))
     manifest["budgets"]["all_verified-seed21"][key] += 1
-    with pytest.raises(GapftError, match=rf"all_verified-seed21 has {key} = .* is sealed with"):
+    with pytest.raises(GapftError, match=rf"all_verified-seed21 has {key} = "):
         read_inputs(tmp_path, manifest)
 
 
 def test_no_arm_is_matched_by_what_the_manifest_says(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     manifest["budgets"]["all_verified-seed21"]["matched"] = True
-    with pytest.raises(GapftError, match=r"all_verified-seed21 is called matched, .* 295 .* 134;"):
+    with pytest.raises(GapftError, match=r"all_verified-seed21 .* matched, .* 295 .* 134\."):
         read_inputs(tmp_path, manifest)
 
 
@@ -198,7 +198,7 @@ def test_a_groups_slots_are_its_conditions_and_the_replay(inputs, tmp_path):
 def test_a_training_set_of_other_slots_than_its_budget_is_none(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     write_selection(tmp_path, inputs.arms[0], [selected("x", "S")])
-    with pytest.raises(GapftError, match="has 1 slots, and its budget n = 134"):
+    with pytest.raises(GapftError, match=r"has 1 slots, .* n = 134"):
         read_inputs(tmp_path, manifest)
 
 
@@ -213,7 +213,7 @@ def test_states_that_contradict_the_verdicts_are_an_error(inputs, tmp_path):
     ids = np.sort(inputs.audit.ids).tolist()
     rows = [{"problem_id": i, "state": "G", "passing_samples": 0} for i in ids]
     write(tmp_path / "audit/states.parquet", rows, state_schema())
-    with pytest.raises(GapftError, match="states are not those of the verdicts"):
+    with pytest.raises(GapftError, match="states do not follow from the verdicts"):
         read_inputs(tmp_path, manifest)
 
 
@@ -239,14 +239,14 @@ def test_decisions_on_other_problems_are_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     path = tmp_path / f"decisions/{inputs.arms[0].arm.name}.parquet"
     write(path, [response("elsewhere", -1, "", "pass")], response_schema())
-    with pytest.raises(GapftError, match="holds other problems than the audit"):
+    with pytest.raises(GapftError, match="other problems than the audit"):
         read_inputs(tmp_path, manifest)
 
 
 def test_another_number_of_samples_is_an_error(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     manifest["recipe"] = {**manifest["recipe"], "search": {"k": 4, "seed": 0}}
-    with pytest.raises(GapftError, match="not of the same problems in the same order"):
+    with pytest.raises(GapftError, match="different problems or a different order"):
         read_inputs(tmp_path, manifest)
 
 

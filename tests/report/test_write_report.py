@@ -91,7 +91,7 @@ def test_somebody_elses_file_is_not_replaced_by_a_report(small, tmp_path):
     folder = tmp_path / "report"
     write_report(small, folder)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"report: holds notes\.txt, which is no part of a report"):
+    with pytest.raises(UserError, match=r"report: .* notes\.txt"):
         write_report(small, folder)
     assert (folder / "notes.txt").read_text() == "mine"
 

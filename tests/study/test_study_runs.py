@@ -88,7 +88,7 @@ def test_a_study_goes_on_after_a_kill_between_its_cells_and_is_verified(folder: 
 
     said = succeed("verify", "out", "--plugin", "plugin.py", cwd=folder).stdout
     assert "Letters, fewer: " in said
-    assert "the study's report is what its cells give, computed again" in said
+    assert "the study's report is equal to one recomputed from its cells" in said
 
 
 def test_a_cell_that_cannot_be_made_anew_fails_alone(folder: Path) -> None:
@@ -109,4 +109,4 @@ def test_a_cell_that_cannot_be_made_anew_fails_alone(folder: Path) -> None:
     verified = gapft("verify", "out", "--plugin", "plugin.py", cwd=folder)
     assert verified.returncode == 1
     assert "cell 'Letters, fewer': the report leaves it out (run directory out/" in verified.stderr
-    assert "is not what the cells give" not in verified.stderr
+    assert "recomputed from the cells" not in verified.stderr

@@ -100,7 +100,7 @@ def test_the_report_tells_what_was_drawn_and_not_the_set_that_gives_j(run: Path)
     budget = results["conditions"]["gapft"]["seeds"]["13"]["budget"]
     assert told["gapft"]["training_tokens"] == budget["L"]
     page = " ".join((run / "report/report.md").read_text("utf-8").split())
-    assert "GRPO all and GRPO masked: trained online; n, N and L are of the set" in page
+    assert "GRPO all and GRPO masked: trained online." in page
 
 
 def test_both_conditions_of_a_seed_draw_for_the_same_prompts(run: Path) -> None:

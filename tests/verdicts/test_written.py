@@ -132,7 +132,7 @@ def test_what_is_no_log_is_told(name: str, content: bytes, expected: str, tmp_pa
 def test_details_without_a_row_are_told(tmp_path: Path) -> None:
     empty = pq.read_table(WRITTEN / "lighteval_before.parquet")[:0]
     pq.write_table(empty, tmp_path / "log.parquet")
-    with pytest.raises(UserError, match=r"log.parquet: has no row; expected one for each document"):
+    with pytest.raises(UserError, match=r"log.parquet: has no rows; expected"):
         compare(str(tmp_path / "log.parquet"), [str(tmp_path / "log.parquet")], CompareChoice())
 
 

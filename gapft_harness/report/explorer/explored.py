@@ -1,4 +1,4 @@
-"""What the explorer shows, whether it comes from a run or from sample logs."""
+"""The explorer's content, from a run or from sample logs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from gapft_harness.report.reading.unread import Judging as Judging
 
-#: What became of a problem, as one letter each.
+#: Outcomes of a problem, one letter each.
 CORRECTED, REGRESSED, KEPT, MISSED = "crkm"
-#: The same of a metric that calls nothing right or wrong.
+#: Outcomes under a metric without right and wrong.
 HIGHER, LOWER, EQUAL = "hle"
 
 
-#: Verdicts as the report's cases call them.
+#: Words for verdicts, as in the report's cases.
 _WORDS = {"pass": "right", "fail": "wrong"}
 
 
 def word(status: str) -> str:
-    """A verdict as the page says it."""
+    """Return the page's word for a verdict."""
     return _WORDS.get(status, status)
 
 
 def outcome(before: bool, after: bool) -> str:
-    """What became of a problem that was right, or not, before and after."""
+    """Return the outcome letter of a problem by whether it passed before and after."""
     if before:
         return KEPT if after else REGRESSED
     return CORRECTED if after else MISSED
@@ -32,12 +32,13 @@ def outcome(before: bool, after: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What one trained model made of the problems.
+    """One trained model's results on the problems.
 
     Attributes:
-        condition: its name, which links and filters go by.
-        label: the name that people read.
-        verdicts: P, on its responses: words, or numbers as text.
+        condition: the condition's name, used by links and filters.
+        label: the condition's name for people.
+        seed: the training seed, as text.
+        verdicts: P, of its responses: words, or numbers as text.
         outcomes: P letters.
     """
 
@@ -53,11 +54,12 @@ class Entry:
     """The texts of one problem.
 
     Attributes:
-        prompt: as the model saw it.
-        responses: of the model before, of each model, and of the samples if their texts are there.
-        document: the benchmark's record; fields of few values become filters.
-        judged: what else is known of the first responses, or of all; reasons that recur become
-            filters.
+        prompt: as the model received it.
+        gold: the gold answer, for people.
+        responses: of the model before training, of each trained model, and of the samples where
+            their texts are recorded.
+        document: the benchmark's record; fields with few values become filters.
+        judged: further details of the first responses, or of all; frequent reasons become filters.
     """
 
     prompt: str
@@ -72,18 +74,20 @@ class Explored:
     """P problems, in the order in which they are listed.
 
     Attributes:
-        remark: what a reader should know of these problems, in a sentence; may be empty.
-        noun: what one of them is called.
-        before: the name of the model before.
-        verdicts: P, on the responses of the model before.
-        models: the trained ones, a condition's seeds beside each other.
-        states: P letters, or nothing.
+        title: the page's title.
+        remark: a sentence that readers should know about these problems; may be empty.
+        noun: the word for one of them, such as ``problem``.
+        before: the name of the model before training.
+        ids: P ids of problems.
+        verdicts: P, of the responses of the model before training.
+        models: the trained models; the seeds of a condition are adjacent.
+        states: P letters, or empty.
         k: samples of each problem; 0: none.
         passing: P, how many samples passed; empty for K = 0.
-        samples: P times K verdicts on the samples, or nothing.
-        fields: further fields to filter by, P values each.
-        entries: reads the texts, as often as it is called.
-        report: whether the report's page lies beside this one.
+        samples: P times K verdicts of the samples, or empty.
+        fields: more fields to filter by, P values each.
+        entries: reads the texts; may be called several times.
+        report: whether the report's page is in the same folder.
     """
 
     title: str

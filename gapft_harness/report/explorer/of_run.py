@@ -1,4 +1,4 @@
-"""The explorer of a run: each audit under the source model and under every trained one."""
+"""Collect the explorer's content of a run: each audit under the source and all trained models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from gapft_harness.run_directory.directory import require
 
 
 def of_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, Explored]]:
-    """Yields the run's audit, and each further one by its name; a subset is no page."""
+    """Yield the content of the run's audit, and of each further audit with its name.
+
+    Subsets have no page of their own; they are filters.
+    """
     yield "", of_run(inputs, title, _subsets(inputs, "audit"))
     for of in inputs.further:
         if not of.of:
@@ -38,12 +41,18 @@ def _subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
 def of_run(
     inputs: ReportInputs, title: str, subsets: Mapping[str, Container[str]] | None = None
 ) -> Explored:
-    """What the page of an audit shows; subsets, by names to filter by, have the ids of theirs."""
+    """Collect the content of an audit's page.
+
+    Args:
+        inputs: the run on this audit.
+        title: the page's title.
+        subsets: ids of problems by the name of a subset; each subset becomes a filter.
+    """
     audit, passed = inputs.audit, inputs.audit.verdicts.greedy.tolist()
     attempts = inputs.task["episode"]["attempts"]
     return Explored(
         title=title,
-        remark=f"Of up to {attempts} attempts the last is shown; the earlier ones unfold."
+        remark=f"The last of up to {attempts} attempts is shown; earlier attempts can be unfolded."
         if attempts > 1
         else "",
         noun="problem",
@@ -93,7 +102,7 @@ def _entries(inputs: ReportInputs) -> Iterator[Entry]:
 def _unread(
     inputs: ReportInputs,
 ) -> Iterator[tuple[dict[str, Any], list[list[Read]]]]:
-    """Of each problem the record, and the responses of the source and of each arm."""
+    """Yield each problem's record, and the responses of the source and of each arm."""
     read, names = inputs.unread, inputs.audit.ids.tolist()
     if read is None:
         yield from repeat(({}, [[] for _ in (None, *inputs.arms)]), len(names))
@@ -101,7 +110,10 @@ def _unread(
     tables = [read.responses(), *(read.responses(of.arm) for of in inputs.arms)]
     for name, (of, document), *each in zip(names, read.documents(), *tables, strict=False):
         found = {of, *(of for of, _ in each)}
-        require(found == {name}, f"{read.place}: holds other problems than {name}")
+        require(
+            found == {name},
+            f"{read.place}: expected rows of problem {name}, found {sorted(map(str, found))}",
+        )
         yield document, [responses for _, responses in each]
 
 

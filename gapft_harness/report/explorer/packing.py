@@ -1,4 +1,4 @@
-"""explorer.html as one file: an index of all problems, texts in compressed chunks, a script."""
+"""Pack explorer.html into one file: an index of all problems, compressed texts, a script."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.visible import visible
 from gapft_harness.verification.reasons import OTHER, kind_of
 
-#: Problems in a chunk: what is unpacked to show one of them.
+#: Problems in a chunk; a chunk is unpacked to show one of them.
 CHUNK = 64
-#: Most characters of all chunks in the page. With the index it stays under 30 MB.
+#: Most characters of all chunks in the page, so that the page with its index is below 30 MB.
 MOST = 26_000_000
-#: To stay below, long texts lose their middle: to so many characters, tried in this order.
+#: Characters to which long texts are cut to stay below this size, tried in this order.
 LENGTHS = (None, 8000, 4000, 2000, 1000, 500, 250, 120)
-#: Separate problems, and the texts of one; ``visible`` leaves no such character in a text.
+#: Separators of problems, and of the texts of one; ``make_visible`` removes them from texts.
 PROBLEMS, TEXTS = "\x1e", "\x1f"
 
-#: Characters of a prompt in the list, values of a field that is a filter, characters of a value.
+#: Characters of a prompt in the list; values of a filter field; characters of such a value.
 _HEAD, _VALUES, _VALUE = 160, 40, 60
-#: Kinds of reason that are told apart.
+#: Kinds of reason that are listed separately.
 _KINDS = 12
-#: A field whose values recur less often is none to filter by.
+#: Problems for each value, on average, without which a field does not become a filter.
 _RECURS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What the page holds, each compressed (zlib's format) and in base64.
+    """The page's data, compressed (zlib's format) and in base64.
 
     Attributes:
-        index: a JSON object; see ``_index``.
-        chunks: texts of ``CHUNK`` problems each: for every problem the number of each text, by
-            which equal texts stand once, then the texts. A response of which more is known has
-            further numbers: of its reason, its answer, and two for each earlier attempt.
+        index: a JSON object; see ``_build_index``.
+        chunks: texts of ``CHUNK_SIZE`` problems each: for every problem the number of each text, so
+            that equal texts are stored once, then the texts. A response with more details has more
+            numbers: of its reason, its answer, and two for each earlier attempt.
     """
 
     index: str
@@ -53,7 +53,12 @@ class Packed:
 
 
 def pack(explored: Explored, most: int = MOST) -> Packed:
-    """Packs everything; where the page would grow too large, long texts lose their middle."""
+    """Pack all problems; cut the middle of long texts where the page would be too large.
+
+    Args:
+        explored: the content.
+        max_chars: characters of all chunks.
+    """
     for longest in LENGTHS:
         heads, fields, reasons = _Heads(), _Fields(), _Reasons(1 + len(explored.models))
         chunks = _chunks(explored, longest, most, heads, fields, reasons)
@@ -72,7 +77,7 @@ def _chunks(
     fields: _Fields,
     reasons: _Reasons,
 ) -> list[str] | None:
-    """The chunks, or None as soon as it is seen that they will be too large."""
+    """Pack the chunks; return None as soon as it is clear that they will be too large."""
     chunks: list[str] = []
     records: list[str] = []
     size = count = 0
@@ -88,7 +93,10 @@ def _chunks(
             if longest != LENGTHS[-1] and (early or size > most):
                 return None
     if count != len(explored.ids):
-        raise GapftError(f"explorer.html: texts of {count} of {len(explored.ids)} {explored.noun}s")
+        raise GapftError(
+            f"explorer.html: expected the texts of {len(explored.ids)} {explored.noun}s, found "
+            f"{count}"
+        )
     return chunks
 
 
@@ -97,7 +105,8 @@ def _record(entry: Entry, longest: int | None) -> str:
     groups: list[list[str]] = [[entry.prompt], [entry.gold]]
     for number, text in enumerate(entry.responses):
         of = entry.judged[number] if number < len(entry.judged) else Judging()
-        reason = "" if of.reason == f"said {of.answer}" else of.reason  # that says the same twice
+        # such a reason only repeats the answer
+        reason = "" if of.reason == f"said {of.answer}" else of.reason
         said = [reason, of.answer, *(part for attempt in of.attempts for part in attempt)]
         groups.append([text, *(said if any(said) else ())])
     places = (
@@ -108,7 +117,7 @@ def _record(entry: Entry, longest: int | None) -> str:
 
 
 def _cut(text: str, longest: int | None) -> str:
-    """A text without its middle, if it is too long: what it asks or answers is at its ends."""
+    """Cut the middle of a long text: question and answer are usually at its ends."""
     if longest is None or len(text) <= longest:
         return text
     half = longest // 2
@@ -119,7 +128,7 @@ def _cut(text: str, longest: int | None) -> str:
 def _index(
     explored: Explored, heads: Sequence[str], fields: Mapping[str, Sequence[str]], cut: int | None
 ) -> dict[str, Any]:
-    """What filters and the list need; all texts are as ``visible`` makes them."""
+    """Build the data for filters and the list; all texts are made visible first."""
     words: dict[str, int] = {}
 
     def codes(verdicts: Sequence[str]) -> list[int]:
@@ -168,8 +177,8 @@ def _packed(text: str) -> str:
 class _Heads:
     """The beginnings of prompts, without the words and last lines that all prompts share.
 
-    A label with which all prompts begin, such as "Question:", begins each few-shot example too:
-    what comes before its last line of a prompt is left out.
+    A label at the beginning of all prompts, such as "Question:", also begins each few-shot example:
+    the text before the last line with this label is left out.
     """
 
     def __init__(self) -> None:
@@ -190,22 +199,25 @@ class _Heads:
 
 
 def _after_examples(prompt: str, label: str, start: int) -> int:
-    """Where the problem itself begins, after few-shot examples with labels of the same words."""
+    """Find where the problem begins, after few-shot examples that begin with the same label."""
     last = prompt.rfind(f"\n{label}") if label.endswith(":") else -1
     return start if last < start else last + 1 + len(label)
 
 
 def _shared(texts: Sequence[str], cut: str) -> int:
-    """Characters at the beginning that all texts share, without a word or line that is cut."""
-    first, last = min(texts), max(texts)  # what these two share, all between them do
+    """Count the characters at the beginning that all texts share.
+
+    A word or line (``cut``, a pattern) that is only partly shared does not count.
+    """
+    first, last = min(texts), max(texts)  # a beginning that these two share is shared by all
     pairs = enumerate(zip(first, last, strict=False))
     end = next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))
-    part = re.match(cut, first[:end][::-1])  # from its end: else each place would be tried
+    part = re.match(cut, first[:end][::-1])  # reversed: a search would try every position
     return end - (part.end() if part else 0)
 
 
 class _Reasons:
-    """Why responses did not pass: kinds of reason that recur, and which one each response has."""
+    """Why responses did not pass: the frequent kinds of reason, and the kind of each response."""
 
     def __init__(self, models: int) -> None:
         self._codes: list[list[int]] = [[] for _ in range(models)]
@@ -218,7 +230,7 @@ class _Reasons:
             codes.append(self._kinds.setdefault(kind, len(self._kinds)))
 
     def shown(self) -> dict[str, Any]:
-        """The commonest kinds, if there are several; the others are counted together."""
+        """Return the most frequent kinds, if there are several; the others share one number."""
         counts = Counter(code for codes in self._codes for code in codes if code)
         common = sorted(counts, key=lambda code: (-counts[code], code))
         if len(common) < _RECURS:
@@ -230,7 +242,7 @@ class _Reasons:
             kinds.append(OTHER)
         return {
             "kinds": kinds,
-            # 0: none was given; n: the nth kind
+            # 0: no reason; n: the nth kind
             "reasons": [
                 [kept.get(c, len(kinds)) if c else 0 for c in codes] for codes in self._codes
             ],
@@ -238,7 +250,7 @@ class _Reasons:
 
 
 class _Fields:
-    """The fields of documents that have few values, each short."""
+    """The fields of documents with few values, all short."""
 
     def __init__(self) -> None:
         self._values: dict[str, list[str]] = {}
@@ -271,12 +283,12 @@ class _Fields:
                 yield name, full
 
 
-#: The scripts in the order in which they build on each other.
+#: The scripts, in the order of their dependencies.
 _SCRIPTS = ("data", "differences", "view", "dom", "list", "detail", "filters", "main")
 
 
 def render(explored: Explored) -> str:
-    """The whole page. Texts are in its data alone, and the script shows them as text."""
+    """Render the page. Texts are only in its data, and the script shows them as text."""
     return whole_text(
         page.filled(
             "explorer/explorer.html.j2",

@@ -1,6 +1,6 @@
-"""The figures, as matplotlib draws them: SVG and PNG, the same bytes for the same findings.
+"""Draw the figures with matplotlib as SVG and PNG; the same findings give the same bytes.
 
-Drawn small, so that their text stays readable when a phone shows them 350 pixels wide.
+Figures are small, so that their text is readable on a phone, 350 pixels wide.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Drawing", "draw_all", "rendered"]
 
 
 def draw_all(findings: Findings) -> tuple[Drawing, ...]:
-    """Draws the figures that the findings allow: without conditions, the source's curve alone."""
+    """Draw the figures of the findings: without conditions, only the source's curve."""
     draws: list[tuple[str, Callable[[Findings], Figure]]] = [("search_curve", search_curve)]
     if findings.conditions:
         draws = [("contrasts", contrasts), *draws, ("flows", flows)]
@@ -36,7 +36,7 @@ def draw_all(findings: Findings) -> tuple[Drawing, ...]:
 
 
 def rendered(name: str, draw: Callable[[], Figure]) -> Drawing:
-    """A figure in the report's style, as SVG and PNG."""
+    """Render a figure in the report's style, as SVG and PNG."""
     from matplotlib import rc_context
 
     with rc_context(STYLE):
@@ -50,7 +50,7 @@ def rendered(name: str, draw: Callable[[], Figure]) -> Drawing:
 
 
 def flows(findings: Findings) -> Figure:
-    """Where problems of each source state end up, in shares of the audit and as rates."""
+    """Draw the outcomes of each source state, as shares of the audit and as rates."""
     figure, (above, below) = panels(5.0, height_ratios=[1, 1.15])
     outcomes(above, findings)
     above.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
@@ -60,7 +60,7 @@ def flows(findings: Findings) -> Figure:
 
 
 def outcomes(axes: Axes, findings: Findings) -> None:
-    """Stacked bars of the lead condition: every state's problems, right and wrong afterwards."""
+    """Draw stacked bars of the lead condition: each state's problems, right and wrong after it."""
     mean = findings.conditions[findings.lead].mean
     bars = [
         ("G", mean.n_g - mean.regressed_g, palette.RIGHT_PALE, mean.regressed_g, palette.WRONG),
@@ -82,14 +82,14 @@ def outcomes(axes: Axes, findings: Findings) -> None:
     axes.set_yticks(range(3), [f"{s}  {wording.STATE_NAMES[s]}" for s, *_ in bars])
     axes.invert_yaxis()
     widest = max(mean.n_g, mean.n_s, mean.n_u) * 100 / mean.n
-    axes.set_xlim(0, widest * 2.05)  # room for the words
+    axes.set_xlim(0, widest * 2.05)  # space for the words
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("share of the audit, %")
 
 
 def outcomes_handles() -> list[Patch]:
-    """What the colours of ``outcomes`` mean, for a legend."""
+    """Build the legend's entries for the colours of ``draw_outcomes``."""
     from matplotlib.patches import Patch
 
     names = {
@@ -102,7 +102,7 @@ def outcomes_handles() -> list[Patch]:
 
 
 def _rates(axes: Axes, findings: Findings) -> None:
-    """Rates within each state, one marker a condition."""
+    """Draw the rates within each state, one marker for each condition."""
     means = {name: of.mean for name, of in findings.distinct.items()}
     condition_rows(
         axes,
@@ -114,16 +114,16 @@ def _rates(axes: Axes, findings: Findings) -> None:
         },
     )
     axes.set_xlabel("rate within the state, %")
-    axes.set_title("The same as rates, every condition", x=0)
+    axes.set_title("As rates within each state, every condition", x=0)
     legend_below(axes, axes.get_legend_handles_labels()[0])
 
 
-#: What stands along the curve.
+#: The label of the horizontal axis.
 AXIS = "k, source samples a verifier may choose from"
 
 
 def search_curve(findings: Findings) -> Figure:
-    """The source's Pass@k by k; each condition's one decode as a line, marked at its K_eq."""
+    """Draw the source's Pass@k; each condition's greedy decode is a line, marked at its K_eq."""
     figure, axes = panel(3.4)
     curve(axes, findings)
     axes.set_xlabel(AXIS)
@@ -132,7 +132,7 @@ def search_curve(findings: Findings) -> Figure:
 
 
 def curve(axes: Axes, findings: Findings) -> None:
-    """The same on axes that may be one panel of several."""
+    """Draw the curve on axes, which may be one panel of several."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     ks = list(findings.source.curve)
@@ -171,7 +171,7 @@ def curve(axes: Axes, findings: Findings) -> None:
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Moves labels up until no two are nearer than ``gap``; their order stays."""
+    """Move labels up until their distances are at least ``gap``; keep their order."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     moved = list(heights)
     for below, above in pairwise(order):

@@ -1,4 +1,4 @@
-"""Intervals of Pass@1 differences."""
+"""Draw intervals of Pass@1 differences."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: What a difference is called, it, and its interval.
+#: A difference's label, its value, and its interval.
 ForestRow = tuple[str, Fraction, Interval]
 
 
-#: Conditions of which every pair is drawn, and said first in the table.
+#: Most conditions of which every pair is drawn and is in the first table.
 MANY = 5
 
 
 def principal(findings: Findings) -> list[Contrast]:
-    """The contrasts that come first: all, or of many conditions those of the lead or the source.
+    """Select the contrasts to show first: all, or with many conditions those of lead or source.
 
-    A condition whose models are another's has no place among them.
+    Conditions whose models are those of another condition are left out.
     """
     own = {findings.lead, SOURCE, *findings.distinct}
     many = len(findings.conditions) > MANY
@@ -40,13 +40,13 @@ def principal(findings: Findings) -> list[Contrast]:
 
 
 def named(findings: Findings, contrast: Contrast) -> str:
-    """What a contrast is called; marks say that budgets or settings are not matched."""
+    """Format a contrast's name, with marks where budgets or settings are not matched."""
     names = (wording.condition_name(name) for name in (contrast.a, contrast.b))
     return " \N{MINUS SIGN} ".join(names) + findings.marks(contrast)
 
 
 def contrasts(findings: Findings) -> Figure:
-    """Intervals of the principal contrasts."""
+    """Draw the intervals of the principal contrasts."""
     rows = [(of, _row(findings, of)) for of in principal(findings)]
     return forests(
         {
@@ -57,10 +57,10 @@ def contrasts(findings: Findings) -> Figure:
 
 
 def forests(panels: Mapping[str, Sequence[ForestRow]]) -> Figure:
-    """Draw differences in panels; a filled marker's interval excludes zero.
+    """Draw differences in panels; a filled marker means that the interval excludes zero.
 
     Args:
-        panels: by title, rows as ``forest`` draws them; a panel without rows is left out.
+        panels: rows for ``forest`` by panel title; panels without rows are left out.
     """
     panels = {title: rows for title, rows in panels.items() if rows}
     heights = [len(rows) + 1.4 for rows in panels.values()]
@@ -77,11 +77,11 @@ def _row(findings: Findings, contrast: Contrast) -> ForestRow:
 
 
 def forest(axes: Axes, rows: Sequence[ForestRow]) -> None:
-    """Draw differences with their intervals, one below the other, and the same in numbers.
+    """Draw differences with their intervals in rows, with the numbers next to them.
 
     Args:
-        axes: of matplotlib.
-        rows: from above, of each a label, a difference of rates and its interval.
+        axes: matplotlib axes.
+        rows: from the top: a label, a difference of rates and its interval.
     """
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, (_, delta, interval) in enumerate(rows):

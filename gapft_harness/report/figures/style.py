@@ -1,4 +1,4 @@
-"""What the figures share: size, fonts, colours of lines and text, room between panels."""
+"""The common style of figures: size, fonts, colours of lines and text, space between panels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: A rate or a difference as findings have it.
+#: A rate or a difference in the findings.
 Rate = Fraction | float
 
 WIDTH = 4.8  # inches
@@ -34,14 +34,18 @@ STYLE: Any = {
     "figure.facecolor": palette.PAPER,
     "axes.facecolor": palette.PAPER,
     "legend.frameon": False,
-    "text.parse_math": False,  # a name that people give may have a $; what is math says so
+    "text.parse_math": False,  # users' names may contain $; math is enabled where it is needed
     "svg.hashsalt": "gapft",  # ids in the SVG would be random otherwise
     "svg.fonttype": "path",
 }
 
 
 def panel(height: float) -> tuple[Figure, Axes]:
-    """A figure of one panel, so many inches high."""
+    """Create a figure with one panel.
+
+    Args:
+        height: in inches.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -51,7 +55,14 @@ def panel(height: float) -> tuple[Figure, Axes]:
 def panels(
     height: float, rows: int = 2, columns: int = 1, **given: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of several, with room between them; the rest goes to ``Figure.subplots``."""
+    """Create a figure with several panels and space between them.
+
+    Args:
+        height: in inches.
+        rows: rows of panels.
+        columns: columns of panels.
+        options: more arguments for ``Figure.subplots``.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -60,18 +71,18 @@ def panels(
 
 
 def spread(figure: Figure) -> None:
-    """Leaves room between the panels of a figure."""
+    """Leave space between the panels of a figure."""
     engine: Any = figure.get_layout_engine()
     engine.set(h_pad=0.1)
 
 
 def legend_below(axes: Axes, handles: Sequence[Any]) -> None:
-    """A legend under the axis label, across the figure, where it hides no data."""
+    """Add a legend below the axis label, where it hides no data."""
     axes.legend(
         handles=handles,
         loc="upper center",
         bbox_to_anchor=(0.2, 0),
-        borderaxespad=4.6,  # in font sizes: under ticks and label, however high the panel is
+        borderaxespad=4.6,  # in font sizes: below ticks and label for any height of the panel
         ncols=4,
         fontsize=8.5,
         handlelength=0.9,
@@ -85,13 +96,13 @@ def legend_below(axes: Axes, handles: Sequence[Any]) -> None:
 def condition_rows(
     axes: Axes, conditions: Sequence[str], rows: Mapping[str, Mapping[str, Sequence[Rate | None]]]
 ) -> None:
-    """Named rows with a marker of each condition at its rates, in percent.
+    """Draw named rows with a marker for each condition at its rates, in percent.
 
     Args:
-        axes: to draw on.
-        conditions: all of the report's, by which colours are given.
-        rows: by label from above, which may have mathtext, each condition's values; several are
-            joined by a line, and one that is None is left out.
+        axes: matplotlib axes.
+        conditions: all conditions of the report; they determine the colours.
+        rows: by label (may contain mathtext), from the top: each condition's values. Several values
+            are joined by a line; None is left out.
     """
     shown = list(dict.fromkeys(name for of in rows.values() for name in of))
     looks = palette.of_conditions(conditions)
@@ -111,23 +122,23 @@ def condition_rows(
     if axes.dataLim.x0 >= 0:
         axes.set_xlim(left=0)
     rows_alone(axes)
-    axes.tick_params(axis="y", pad=7)  # a marker at 0 reaches over the edge
+    axes.tick_params(axis="y", pad=7)  # a marker at 0 extends over the edge
 
 
 def beside(axes: Axes, y: float, text: str, x: float = 1.02) -> None:
-    """A row's numbers, on its right."""
+    """Write a row's numbers to its right."""
     axes.annotate(text, (x, y), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Names the rows, from above, and leaves them alone."""
+    """Name the rows, from the top, and hide the left axis."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     rows_alone(axes)
 
 
 def rows_alone(axes: Axes) -> None:
-    """Axes whose rows are named on the left: no left line or ticks, a light grid behind."""
+    """Style axes whose rows are named on the left: no left line or ticks, and a light grid."""
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x", color=palette.RULE, linewidth=0.6)
@@ -135,7 +146,7 @@ def rows_alone(axes: Axes) -> None:
 
 
 def interval_row(axes: Axes, y: float, middle: Fraction, interval: Interval) -> None:
-    """A difference with its interval, in percentage points; filled if it excludes zero."""
+    """Draw a difference with its interval, in percentage points; filled if it excludes zero."""
     ends = [100 * interval.low, 100 * interval.high]
     axes.plot(ends, [y, y], color=palette.RIGHT, linewidth=1.6)
     axes.plot(

@@ -1,1 +1,1 @@
-"""Every figure of a report, computed once."""
+"""Compute every figure of a report once."""

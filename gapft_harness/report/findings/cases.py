@@ -1,4 +1,4 @@
-"""Which problems an arm gained or lost, and which of them the page shows."""
+"""Find the problems that an arm gained or lost, and choose those that the page shows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.report.rendering.wording import condition_name, listed
 
-#: Cases of each kind: of the condition that leads, and of every other.
+#: Cases of each kind that are shown: of the lead condition, and of every other.
 SHOWN, SHOWN_OF_OTHERS = 4, 1
 
 Change = Literal["gained", "lost"]
 CHANGES: tuple[Change, ...] = ("gained", "lost")
 
 RULE = (
-    "Of all problems whose outcome changed, those come first where it changed under most seeds, "
-    "ties in the order of a hash of the problem's id; the text after training is of the lowest of "
-    "those seeds. Nobody picked them. All changes of all conditions and seeds are in "
-    "tables/items.csv."
+    "Problems whose outcome changed under the most seeds come first; ties are ordered by a hash of "
+    "the problem's id. The text after training is from the lowest of these seeds. The cases were "
+    "not picked by hand. All changes of all conditions and seeds are in tables/items.csv."
 )
 
 
@@ -35,7 +34,9 @@ class Changed:
     """One problem whose outcome differs between the source and one arm.
 
     Attributes:
-        position: the problem's place in ``Audit.ids``.
+        trained: the arm.
+        position: the problem's index in ``Audit.ids``.
+        change: gained or lost.
     """
 
     trained: TrainedArm
@@ -45,11 +46,12 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A problem that stands for the changes of a condition.
+    """A problem that is shown as an example of a condition's changes.
 
     Attributes:
-        position: its place in ``Audit.ids``.
-        arms: those of the condition that changed it, by ascending seed; the first is shown.
+        position: its index in ``Audit.ids``.
+        change: gained or lost.
+        arms: the condition's arms that changed it, by ascending seed; the first is shown.
     """
 
     position: int
@@ -58,7 +60,7 @@ class Chosen:
 
 
 def changes(inputs: ReportInputs) -> Iterator[Changed]:
-    """Yields every gained and lost problem of every arm, by arm and problem id."""
+    """Yield every gained and lost problem of every arm, by arm and problem id."""
     before = inputs.audit.verdicts.greedy
     for trained in inputs.arms:
         for position in np.flatnonzero(before != trained.passed):
@@ -66,7 +68,7 @@ def changes(inputs: ReportInputs) -> Iterator[Changed]:
 
 
 def chosen(inputs: ReportInputs, condition: str, change: Change, most: int) -> list[Chosen]:
-    """The problems of one condition that are shown, by ``RULE``."""
+    """Choose at most ``limit`` problems of a condition to show, by ``RULE``."""
     arms = inputs.of(condition)
     under = _under(inputs, condition, change)
     seeds, ids = under.sum(axis=0), inputs.audit.ids
@@ -81,7 +83,7 @@ def chosen(inputs: ReportInputs, condition: str, change: Change, most: int) -> l
 
 
 def content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
-    """For results.json: the rule, and by condition which problems it chose."""
+    """Build the entry for results.json: the rule, and the chosen problems by condition."""
     return {
         "rule": RULE,
         "conditions": {
@@ -103,12 +105,12 @@ def content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
 
 
 def count(condition: str, lead: str) -> int:
-    """How many cases of each kind are shown of a condition."""
+    """Return the number of cases of each kind that are shown for a condition."""
     return SHOWN if condition == lead else SHOWN_OF_OTHERS
 
 
 def as_case(inputs: ReportInputs, chosen: Chosen, others: Iterable[str] = ()) -> Case:
-    """A chosen problem with both texts, and with what ``others``, conditions, made of it."""
+    """Build the block of a chosen problem, with its outcome in the conditions ``others``."""
     audit, position, shown = inputs.audit, chosen.position, chosen.arms[0]
     status = STATUSES[int(shown.statuses[position])]
     seeds = len(inputs.seeds)
@@ -131,7 +133,7 @@ def as_case(inputs: ReportInputs, chosen: Chosen, others: Iterable[str] = ()) ->
 
 
 def _under(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.bool_]:
-    """Shape (seeds, P): where a condition's arms changed the outcome in this way."""
+    """Find where a condition's arms changed the outcome in this way, shape (seeds, P)."""
     before = inputs.audit.verdicts.greedy
     passed = np.array([trained.passed for trained in inputs.of(condition)])
     changed: NDArray[np.bool_] = passed & ~before if change == "gained" else ~passed & before
@@ -139,7 +141,7 @@ def _under(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.b
 
 
 def _others(inputs: ReportInputs, chosen: Chosen, others: Iterable[str]) -> str:
-    """Which other conditions changed the problem in the same way, and under how many seeds."""
+    """Describe which other conditions changed the problem alike, and under how many seeds."""
     under = {
         name: int(_under(inputs, name, chosen.change)[:, chosen.position].sum())
         for name in others
@@ -151,4 +153,4 @@ def _others(inputs: ReportInputs, chosen: Chosen, others: Iterable[str]) -> str:
     if len(inputs.seeds) == 1:
         return f"Also {chosen.change} by {listed([name for name, _ in found])}."
     by = ", ".join(f"{name} ({seeds})" for name, seeds in found)
-    return f"Also {chosen.change}, under how many of {len(inputs.seeds)} seeds: {by}."
+    return f"Also {chosen.change} by (number of {len(inputs.seeds)} seeds): {by}."

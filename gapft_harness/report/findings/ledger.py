@@ -1,8 +1,8 @@
-"""What each condition's gain cost, and after how many queries that is less than searching each.
+"""The cost of each condition's gain, and after how many queries it has paid off.
 
 One model is deployed, so a condition costs the search of the pool and the training of one seed
-(the mean over seeds). Answering as well by search takes K_eq samples of the source a query, with a
-verifier to choose among them; the trained model takes one decode.
+(the mean over seeds). Search reaches the same accuracy with K_eq samples of the source per query
+and a verifier to choose among them; the trained model needs one decode per query.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Unit = Literal["tokens", "seconds"]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one thing costs: tokens, and seconds where they are recorded."""
+    """A cost in tokens, and in seconds where they are recorded; None: unknown."""
 
     tokens: float | None
     seconds: float | None = None
 
     @classmethod
     def at(cls, tokens: float | None, rate: float | None) -> Spent:
-        """Tokens at so many a second, where that is known."""
+        """Create a cost from tokens and a rate in tokens per second; None: unknown."""
         return cls(tokens, None if tokens is None or not rate else tokens / rate)
 
     def __add__(self, other: Spent) -> Spent:
@@ -45,11 +45,12 @@ class LedgerLine:
     """A condition's line of the ledger.
 
     Attributes:
-        gain: its mean Pass@1 minus the source's.
-        training: of one seed, the mean: processed tokens L, or those that an online trainer drew;
-            and seconds of the trainer.
-        all: with the search of the pool.
-        saved: by one query: K_eq samples of the source less one decode of the trained model.
+        name: the condition.
+        gain: its mean Pass@1 minus the source's, from -1 to 1.
+        training: the cost of one seed, a mean: processed tokens L, or the tokens drawn by an online
+            trainer; and the trainer's seconds.
+        total: training and the search of the pool.
+        saved: per query: K_eq samples of the source minus one decode of the trained model.
     """
 
     name: str
@@ -60,16 +61,16 @@ class LedgerLine:
 
     @property
     def a_point(self) -> Spent:
-        """What a point (1%) of Pass@1 cost; None where nothing was gained."""
+        """The cost of one point (1%) of Pass@1; None without a gain."""
         points = 100 * self.gain
         if points <= 0:
             return Spent(None)
         return Spent(*(None if of is None else of / points for of in astuple(self.all)))
 
     def queries(self, unit: Unit) -> int | None:
-        """After how many queries it is paid; None: never, or unknown.
+        """Compute the queries after which the cost is paid off; None: never, or unknown.
 
-        Never, too, where nothing was gained: one decode of the source answers as well.
+        Without a gain it never pays off: one decode of the source is as good.
         """
         cost: float | None = getattr(self.all, unit)
         saved: float | None = getattr(self.saved, unit)
@@ -78,7 +79,7 @@ class LedgerLine:
         return math.ceil(cost / saved)
 
     def paid_after(self, unit: Unit) -> str:
-        """The same for people; a dash where it is unknown."""
+        """Format these queries for people; a dash where they are unknown."""
         queries = self.queries(unit)
         if queries is not None:
             return whole(queries)
@@ -88,11 +89,12 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The search of the pool, then a line for each condition.
+    """The cost of the pool's search, and a line for each condition.
 
     Attributes:
-        search: generated tokens, and the pool's share by tokens of the search's wall seconds.
-        a_sample: a sample on the audit.
+        search: generated tokens, and wall seconds of the search times the pool's share of tokens.
+        per_sample: the mean cost of a sample on the audit.
+        entries: the lines, in the recipe's order.
     """
 
     search: Spent
@@ -101,17 +103,17 @@ class Ledger:
 
 
 def search_seconds(stages: Mapping[str, float], reused: bool) -> float | None:
-    """Wall time of a search, of the seconds by stage; None where nobody knows it.
+    """Find the wall time of a search in seconds; None where it is unknown.
 
     Args:
         stages: wall seconds by stage.
-        reused: whether responses were generated for another run, which has their time.
+        reused: whether responses were generated for another run, so their time is not known.
     """
     return None if reused or "import" in stages else stages.get("search")
 
 
 def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
-    """Adds up what was recorded; what was not is None."""
+    """Compute the ledger from the recorded tokens and times; None where one is not recorded."""
     splits = {name: of for name, of in inputs.generated.items() if layout.arm_of(name) is None}
     pool, audit = splits.get("pool"), splits.get("audit")
     total = sum(of.all for of in splits.values())
@@ -132,7 +134,7 @@ def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
 
 
 def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
-    """For results.json, which holds no times."""
+    """Build the entry for results.json, which contains no times."""
     of = ledger(inputs, findings)
     return {
         "search_tokens": of.search.tokens,
@@ -147,7 +149,7 @@ def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
 def _training(inputs: ReportInputs, condition: ConditionFindings) -> Spent:
     seconds, tokens = [], []
     for seed, found in condition.seeds.items():
-        # an arm that took another's adapter costs what that one did
+        # an arm that shares another arm's adapter has the cost of that arm
         facts = inputs.training.get(found.trained_as or Arm(condition.name, seed).name, {})
         seconds.append(facts.get("seconds"))
         tokens.append(facts.get("completion_tokens", found.budget.tokens))
@@ -156,7 +158,7 @@ def _training(inputs: ReportInputs, condition: ConditionFindings) -> Spent:
 
 
 def _decode(inputs: ReportInputs, condition: ConditionFindings) -> float | None:
-    """Mean tokens of one decode of the trained models."""
+    """Return the mean tokens of one decode of the trained models; None: unknown."""
     arms = [inputs.generated.get(Arm(condition.name, seed).name) for seed in condition.seeds]
     known = [of.a_decode for of in arms if of is not None]
     return fmean(known) if len(known) == len(arms) else None
@@ -167,7 +169,7 @@ def _both(one: float | None, other: float | None) -> float | None:
 
 
 def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """A line for each condition."""
+    """Build the table with a line for each condition."""
     costs = ledger(inputs, findings)
     return [Frame(LINES, costs.entries).table(_note(costs))]
 
@@ -176,16 +178,16 @@ def _note(costs: Ledger) -> str:
     tokens, time = rounded(costs.search.tokens), _time(costs.search.seconds)
     said = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
-        "wall time, by tokens). Training: one seed, the mean, in processed tokens (online: those "
-        "drawn) and the trainer's time. A point: search and training over "
-        "the gain over the source. Paid after: the queries from which search and training cost "
-        "less than answering as well by K_eq samples of the source each time, instead of one "
-        "decode; never: one decode is no cheaper. "
-        "Generated and processed tokens count the same here, and the verifier counts nothing."
+        "wall time, by tokens). Training: mean of one seed, in processed tokens (online: drawn "
+        "tokens), and the trainer's time. A point: the cost of search and training divided by the "
+        "gain over the source. Paid after: the number of queries after which search, training and "
+        "one decode per query cost less than K_eq samples of the source per query; never: one "
+        "decode is not cheaper. Generated and processed tokens have the same weight here; the "
+        "cost of the verifier is not included."
     )
     missing = []
     if costs.search.tokens is None or costs.a_sample.tokens is None:
-        missing.append("tokens, as the backend gave no token ids to count")
+        missing.append("tokens, because the backend gave no token ids")
     elif costs.search.seconds is None:
         missing.append("the search's time")
     if any(entry.training.seconds is None for entry in costs.entries):
@@ -194,16 +196,16 @@ def _note(costs: Ledger) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    """As elsewhere, but for what is short: a point of a small run may cost less than a second."""
+    """Format a duration with two digits below 10 s: a point of a small run may take less."""
     if seconds is None:
         return "–"
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
 _GAIN = "Pass@1 minus the source's"
-_TRAINING = "of one seed, the mean"
-_A_POINT = "search and training over the gain"
-_PAID = "queries after which training has [paid](report.md#what-it-cost)"
+_TRAINING = "mean of one seed"
+_A_POINT = "search and training divided by the gain in points"
+_PAID = "queries after which training has [paid off](report.md#what-it-cost)"
 
 LINES: tuple[Column[LedgerLine], ...] = (
     Column("", "", lambda line: condition_name(line.name), "condition"),

@@ -1,4 +1,4 @@
-"""Trainings that were done twice: which audit decisions differ though nothing else does.
+"""Compare repeated trainings: the audit decisions that differ though data and settings do not.
 
 "Retraining one gold-label seed with byte-identical data and settings" moved Pass@1 by 0.07 points
 on LogiQA and changed 331 of 1,367 decisions (the paper's Appendix A).
@@ -17,11 +17,12 @@ from gapft_harness.report.reading.inputs import ReportInputs
 
 @dataclass(frozen=True, slots=True)
 class Retraining:
-    """One arm beside the arm whose training it repeats.
+    """One arm compared with the arm whose training it repeats.
 
     Attributes:
-        changes: of the audit decisions, from the arm that is repeated to this one.
-        reworded: responses with another text, right or wrong.
+        seed: the training seed.
+        changes: changes of the audit decisions, from the repeated arm to this one.
+        reworded: responses with a different text, right or wrong.
         same_weights: whether the two adapters have the same bytes; None where a trainer gave no
             hash.
     """
@@ -37,8 +38,9 @@ class RepeatedCondition:
     """A condition that repeats the training of another.
 
     Attributes:
+        condition: the condition.
         original: the condition that it repeats.
-        retrainings: one a seed, by ascending seed.
+        retrainings: one for each seed, ascending.
     """
 
     condition: str
@@ -47,7 +49,7 @@ class RepeatedCondition:
 
     @property
     def changes(self) -> Changes:
-        """The decisions of all its seeds together."""
+        """The changes of decisions over all its seeds."""
         parts = [retraining.changes for retraining in self.retrainings]
         return Changes(
             sum(part.n for part in parts),
@@ -57,7 +59,7 @@ class RepeatedCondition:
 
 
 def compare_replicates(inputs: ReportInputs) -> tuple[RepeatedCondition, ...]:
-    """Compare each replicate of the report's conditions with what it repeats, seed by seed."""
+    """Compare each replicate with the condition that it repeats, seed by seed."""
     hashes = {name: facts.get("adapter_sha256") for name, facts in inputs.training.items()}
     return tuple(
         RepeatedCondition(

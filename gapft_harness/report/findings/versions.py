@@ -1,4 +1,4 @@
-"""Which conditions were made by other versions of libraries, or on other devices, than the run."""
+"""Find conditions that were made with other library versions or devices than the run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.reading.inputs import ReportInputs
 
-#: The key under which a condition's own versions stand beside its own settings.
+#: The key of a condition's own versions among its own settings.
 VERSIONS = "versions"
 
 
 def find_own_versions(inputs: ReportInputs) -> dict[str, Mapping[str, Any]]:
-    """Find what made conditions where it is not what made the run.
+    """Find the libraries and devices of conditions that differ from those of the run.
 
-    A run's own is for each step what made the source's decodes, and of training what made most
-    arms.
+    Those of the run are, for each step, those of the source's decodes, and for training those of
+    most arms.
 
     Returns:
-        By condition ``versions``: the libraries and devices, with the seeds where these differ.
+        By condition, under ``versions``: libraries and devices, with the seeds where these differ.
     """
     known = inputs.toolchains
     usual = {step: [*of] for step, of in known.get(SOURCE, {}).items()}
@@ -44,7 +44,7 @@ def find_own_versions(inputs: ReportInputs) -> dict[str, Mapping[str, Any]]:
 
 
 def _differing(mine: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
-    """The libraries and devices of an arm that are not those of the run."""
+    """Describe the libraries and devices of an arm that differ from those of the run."""
     words = dict[str, None]()
     for step, toolchains in mine.items():
         own = {word for of in usual.get(step, toolchains) for word in of.split(", ")}

@@ -1,4 +1,4 @@
-"""Every figure of a report, computed once and typed; results.json, tables and pages print these."""
+"""Compute every figure of a report once, as typed findings for results.json, tables and pages."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from gapft_harness.report.rendering import wording
 #: Marks a contrast of conditions that differ in a declared setting.
 DIFFERS = "‡"
 
-#: Said in results.json and on the page where there was nothing to train on.
+#: The message in results.json and on the page of a run without trained conditions.
 NOTHING_TO_TRAIN_ON = (
-    "Search exposed nothing to train on: no pool problem that the source missed in one decode "
+    "The search found nothing to train on: no pool problem that the source failed in one decode "
     "was solved by any of its samples."
 )
 
@@ -43,8 +43,9 @@ class SourceFindings:
     """The source model on the audit.
 
     Attributes:
+        n: audit problems.
         pass_at_1: of the greedy decode.
-        curve: unbiased Pass@k of the samples for every k from 1 to K.
+        curve: unbiased Pass@k of the samples, for every k from 1 to K.
         states: audit problems in G, S and U.
         verdicts: greedy decodes by status.
     """
@@ -57,7 +58,7 @@ class SourceFindings:
 
     @property
     def unstable(self) -> tuple[State, ...]:
-        """States too small for a stable rate."""
+        """The states with too few problems for a stable rate."""
         return unstable_states(self.states["G"], self.states["S"], self.states["U"])
 
 
@@ -66,10 +67,13 @@ class SeedFindings:
     """One trained model.
 
     Attributes:
-        problems: the distinct ones in its budget's n slots.
-        trained_as: the arm that it is, where its training set is that arm's, which was trained
-            once for both; else empty.
-        taken: of a training set of another run where it comes from (``TrainedArm.taken``).
+        decomposition: its outcomes by the source's states.
+        budget: the budget of its training set.
+        problems: distinct problems in its budget's n slots.
+        verdicts: greedy decodes by status.
+        trained_as: the arm whose adapter it shares, where both have the same training set, which
+            was trained once; else empty.
+        reused_set: the origin of a training set of another run, or None (as in ``TrainedArm``).
     """
 
     decomposition: Decomposition
@@ -85,12 +89,14 @@ class ConditionFindings:
     """One condition over its seeds.
 
     Attributes:
-        matched: whether its budget is a matched one; see ``budget_matched``.
-        own: what it has of its own in place of the run's settings (``own_settings``).
-        label: its name for people, with these.
+        name: the condition's name.
+        matched: whether its budget is matched; see ``is_budget_matched``.
         k_eq: see ``k_equivalent``.
-        mean: counts pooled over seeds: its rates, terms and Pass@1 are means over seeds.
-        seeds: by seed, ascending.
+        interval: the 95% interval of its mean Pass@1.
+        mean: counts pooled over seeds, so that rates, terms and Pass@1 are means over seeds.
+        seeds: findings by seed, ascending.
+        own: its own settings, in place of the run's (``own_settings``).
+        label: its name for people, with these settings.
     """
 
     name: str
@@ -104,20 +110,20 @@ class ConditionFindings:
 
     @property
     def budgets(self) -> list[Budget]:
-        """Those of its seeds."""
+        """The budgets of its seeds."""
         return [of.budget for of in self.seeds.values()]
 
     @property
     def unstable(self) -> tuple[State, ...]:
-        """States too small for a stable rate, by the problems of one seed."""
+        """The states with too few problems for a stable rate, by the problems of one seed."""
         one = next(iter(self.seeds.values())).decomposition
         return unstable_states(one.n_g, one.n_s, one.n_u)
 
 
 def budget_matched(*conditions: ConditionFindings) -> bool:
-    """Whether conditions have one n, N and J, and none is a reference with a budget of its own.
+    """Return whether conditions have the same n, N and J, and no condition has its own budget.
 
-    Conditions that differ in a declared setting are not matched, whatever their budgets are.
+    Conditions that differ in a declared setting are never matched.
     """
     budgets = [of for condition in conditions for of in condition.budgets]
     sizes = {(of.n, of.exposures, of.steps) for of in budgets}
@@ -129,9 +135,9 @@ def budget_matched(*conditions: ConditionFindings) -> bool:
 
 
 def differs(*conditions: ConditionFindings) -> tuple[str, ...]:
-    """The settings that not all of some conditions have alike: ``k``, ``training.trainer``, …"""
+    """Find the settings in which conditions differ: ``k``, ``training.trainer``, …"""
     keys = dict.fromkeys(key for condition in conditions for key in condition.own)
-    told = object()  # the run's
+    told = object()  # stands for the run's value
     return tuple(
         key
         for key in keys
@@ -145,9 +151,9 @@ class Contrast:
 
     Attributes:
         a: a condition's name.
-        b: another one, or ``SOURCE``.
-        delta: the difference of their Pass@1, a fraction; the mean over seeds.
-        terms: its parts by the source's state G, S and U, which add up to it.
+        b: another condition's name, or ``SOURCE``.
+        delta: the difference of their Pass@1, from -1 to 1; the mean over seeds.
+        terms: its parts by the source's state G, S and U; they add up to ``delta``.
         resampled: its 95% interval and p value, from the bootstrap.
     """
 
@@ -163,9 +169,9 @@ class Contrast:
         return self.resampled.interval
 
     def turned(self) -> Contrast:
-        """The same as ``b`` minus ``a``."""
+        """Return the contrast ``b`` minus ``a``."""
         ends = self.interval
-        # subtracted, so that a 0 has no sign
+        # subtracted, so that a zero has no sign
         turned = Difference(Interval(0 - ends.high, 0 - ends.low), self.resampled.p_value)
         nothing = Terms(Fraction(0), Fraction(0), Fraction(0))
         return Contrast(self.b, self.a, -self.delta, nothing - self.terms, turned)
@@ -184,15 +190,15 @@ class Findings:
     """All results of a run.
 
     Attributes:
-        source: of the source model.
-        pool_states: how many problems of the pool are in each state.
+        source: the source model's findings.
+        pool_states: pool problems in each state.
         conditions: by name, in the recipe's order.
-        contrasts: between conditions, and of each condition against the source.
-        lead: the condition the report is about: ``gapft``, else the first that an experiment
-            names, else the recipe's first; empty if none.
-        parts: the experiments with their findings; ``found(name)`` gives those of one.
-        further: the same on other problems, by the names of the recipe's ``audits``.
-        replicates: conditions that repeat the training of another.
+        contrasts: between conditions, and of each condition with the source.
+        lead: the main condition of the report: ``gapft``, else the first that an experiment names,
+            else the recipe's first; empty without conditions.
+        parts: the experiments with their findings; ``find_part(name)`` returns those of one.
+        further: findings on other problems, by the names of the recipe's ``audits``.
+        replicates: conditions that repeat the training of another condition.
     """
 
     source: SourceFindings
@@ -205,17 +211,17 @@ class Findings:
     replicates: tuple[RepeatedCondition, ...] = ()
 
     def is_replicate(self, a: str, b: str) -> bool:
-        """Whether one of two conditions repeats the training of the other, or both of a third."""
+        """Return whether one condition repeats the training of the other, or both of a third."""
         originals = {of.condition: of.original for of in self.replicates}
         return a != b and originals.get(a, a) == originals.get(b, b)
 
     def found(self, name: str) -> Any:
-        """An experiment's findings; None if the run has none of that name."""
+        """Return an experiment's findings; None if the run does not have the experiment."""
         return next((of.found for of in self.parts if of.part.name == name), None)
 
     @property
     def distinct(self) -> dict[str, ConditionFindings]:
-        """The conditions but for those whose models are all another's of these."""
+        """The conditions, except those whose models are all shared with another condition."""
         arms = {Arm(name, seed).name for name, of in self.conditions.items() for seed in of.seeds}
         return {
             name: condition
@@ -225,7 +231,7 @@ class Findings:
 
     @property
     def groups(self) -> list[list[ConditionFindings]]:
-        """The conditions whose budgets match, apart by budget."""
+        """The conditions with matched budgets, grouped by budget."""
         groups: list[list[ConditionFindings]] = []
         for condition in self.conditions.values():
             group = next((of for of in groups if budget_matched(of[0], condition)), None)
@@ -236,38 +242,37 @@ class Findings:
         return groups
 
     def sides(self, contrast: Contrast) -> list[ConditionFindings]:
-        """A contrast's conditions; the source was never trained."""
+        """Return the conditions of a contrast, without the source."""
         return [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
 
     def remark(self, contrasts: Sequence[Contrast]) -> str:
-        """What the marks of some contrasts' names mean; empty where none is marked."""
+        """Explain the marks of contrasts; empty where no contrast is marked."""
         marks = "".join(map(self.marks, contrasts))
         labels = [*dict.fromkeys(s.label for of in contrasts for s in self.sides(of) if s.own)]
         said = " * Not budget-matched." if "*" in marks else ""
         if DIFFERS in marks:
             said += (
-                f" {DIFFERS} Not matched: the two differ in a declared setting, or in "
-                f"what made them "
-                f"({'; '.join(labels)}; the others as the run)."
+                f" {DIFFERS} Not matched: the two differ in a declared setting, or in library "
+                f"versions or devices ({'; '.join(labels)}; the others are as in the run)."
             )
         return said
 
     def marks(self, contrast: Contrast) -> str:
-        """The marks of a contrast: of other budgets, and of other settings or versions."""
+        """Return the marks of a contrast: for other budgets, and other settings or versions."""
         sides = self.sides(contrast)
-        # the source was decoded by the run's own versions
+        # the source was decoded with the run's versions
         other = differs(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
         sizes = {(b.n, b.exposures, b.steps) for of in sides for b in of.budgets}
         alone = len(sides) > 1 and (len(sizes) > 1 or not all(of.matched for of in sides))
         return " *" * alone + f" {DIFFERS}" * bool(other)
 
     def fair(self, contrast: Contrast) -> bool:
-        """Whether a contrast's conditions are budget-matched and have the same settings."""
+        """Return whether the conditions are budget-matched and have the same settings."""
         sides = self.sides(contrast)
         return len(sides) == 1 or budget_matched(*sides)
 
     def contrast(self, a: str, b: str) -> Contrast:
-        """The contrast of a minus b, whichever way round it is reported.
+        """Return the contrast a minus b; it may be stored in either order.
 
         Raises:
             KeyError: it was not computed.
@@ -281,11 +286,11 @@ class Findings:
 
 
 def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
-    """Computes everything.
+    """Compute all findings.
 
     Args:
-        inputs: as ``read_inputs`` gives them.
-        ordered: the conditions, those that the report is about first; default: ``_ordered``.
+        inputs: the result of ``read_inputs``.
+        ordered: the conditions, the main ones first; default: ``_order_conditions``.
     """
     audit = inputs.audit
     names = inputs.conditions
@@ -323,7 +328,7 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
 
 
 def _ordered(inputs: ReportInputs) -> list[str]:
-    """The conditions with those the report is about first: a contrast is earlier minus later."""
+    """Order conditions, the main ones first: a contrast is an earlier minus a later condition."""
     first = ["gapft", *(name for of in inputs.parts for name in of.part.leads(of.read))]
     return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
@@ -360,7 +365,7 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
 def _contrasts(
     conditions: Mapping[str, ConditionFindings], replicates: Replicates, ordered: Sequence[str]
 ) -> tuple[Contrast, ...]:
-    """The lead condition against every other, the others in pairs, then each against the source."""
+    """Compute contrasts: lead with every other, others in pairs, then each with the source."""
     index = {name: number for number, name in enumerate(conditions)}
     mean = {name: condition.mean for name, condition in conditions.items()}
     between = [

@@ -1,1 +1,1 @@
-"""Reads a run's sealed tables as typed arrays; no statistics."""
+"""Read a run's sealed tables as typed arrays; no statistics."""

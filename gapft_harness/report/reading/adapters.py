@@ -1,4 +1,4 @@
-"""What trained models decided as they were trained, or at the scales chosen for their adapters."""
+"""Read the decisions of trained models, unscaled or at the scales chosen for their adapters."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gapft_harness.run_directory import layout
 
 T = TypeVar("T", np.bool_, np.int64)
 
-#: Said of findings that rest on scaled adapters.
+#: A sentence for findings about scaled adapters.
 SCALED = (
-    "The models are the adapters at the scales that were chosen for them on the calibration "
-    "problems, not as they were trained, as in the rest of this report."
+    "These models use the adapters at the scales that were chosen for them on the calibration "
+    "problems. The rest of this report uses the adapters as they were trained."
 )
 
 
 def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
-    """The content of an arm's ``scaling.json``; the caller has checked its folder's hash."""
+    """Read an arm's ``scaling.json``; the caller has checked the hash of its folder."""
     path = run_path / layout.of_arm(layout.SCALED, arm) / "scaling.json"
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
@@ -37,8 +37,8 @@ def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]
     Args:
         run_path: the run directory.
         arms: the trained models.
-        adapters: ``trained``, or ``scaled``: at the scale that ``scaling`` chose. At scale 0 the
-            decisions are the source's own.
+        adapters: ``trained``, or ``scaled``: at the scale that ``scaling`` chose. At scale 0 these
+            are the source's decisions.
     """
 
     def at(arm: Arm) -> str:
@@ -49,10 +49,10 @@ def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]
 
 
 def stacked(arms: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
-    """Stack what a condition's arms have, shape (S, P), by ascending seed.
+    """Stack the arrays of a condition's arms, shape (S, P), by ascending seed.
 
     Args:
-        arms: by arm, shape (P,).
+        values: an array by arm, shape (P,).
         condition: the condition's name.
     """
     seeds = sorted(arm.seed for arm in arms if arm.condition == condition)
@@ -67,10 +67,10 @@ def read_decided(
     Args:
         run_path: the run directory.
         arms: the trained models.
-        adapters: ``trained`` or ``scaled``; see ``tables``.
+        adapters: ``trained`` or ``scaled``; see ``find_tables``.
 
     Raises:
-        GapftError: they are of other problems than the audit's.
+        GapftError: a table contains other problems than the audit.
     """
     ids = columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
     there = tables(run_path, arms, adapters)

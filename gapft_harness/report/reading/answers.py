@@ -1,4 +1,4 @@
-"""What responses to the audit give as their answers, as codes. Reading only."""
+"""Read the answers in responses to the audit, as codes. No statistics."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from gapft_harness.report.reading.columns import columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require
 
-#: Problems whose answer is not the verdict's that a message names.
+#: Problems with an unexpected verdict that an error message names.
 _NAMED = 3
 
 
 class NoAnswersError(UserError):
-    """The run's answers cannot be moved from problem to problem; the message says why."""
+    """The run's answers cannot be redistributed over problems; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to the audit as codes, one for each text; ``NO_ANSWER`` where there is none.
+    """Answers to the audit as codes, one for each text; ``NO_ANSWER`` for a missing answer.
 
-    A response is right exactly where its answer is the gold one.
+    A response passes exactly where its answer equals the gold answer.
 
     Attributes:
         golds: shape (P,).
@@ -46,18 +46,18 @@ class Answers:
 def read_answers(
     run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm] | Mapping[Arm, str]
 ) -> Answers:
-    """Reads the sealed answers, and holds each to its verdict.
+    """Read the sealed answers, and check that each agrees with its verdict.
 
     Args:
         run_path: the run directory.
         task: the manifest's section of that name.
-        arms: the trained models whose answers to read besides the source's; may be none. A mapping
-            also says from which tables, as ``adapters.tables`` does.
+        arms: the trained models whose answers are read, besides the source's; may be empty. A
+            mapping also has their tables, as ``adapters.find_tables`` returns them.
 
     Raises:
-        NoAnswersError: the verifier gives no answers, golds are no texts, or some response is right
-            though its answer is not the gold one, or wrong though it is.
-        GapftError: the tables are not of the same problems.
+        NoAnswersError: the verifier gives no answers, gold answers are not texts, or a verdict
+            differs from the comparison of the answer with the gold answer.
+        GapftError: the tables contain different problems.
     """
     problems = columns(run_path / layout.problems("audit"), ("problem_id", "gold"))
     ids = problems["problem_id"]
@@ -69,7 +69,7 @@ def read_answers(
         given = columns(path, ("problem_id", "status", "answer"), [("index", "=", GREEDY)])
         if table == source and not any(given["answer"]):
             raise NoAnswersError(_none_given(task))
-        require(given["problem_id"] == ids, f"{path}: holds other problems than the audit")
+        require(given["problem_id"] == ids, f"{path}: contains other problems than the audit")
         _require_verdicts(table, golds, given, task)
         found[table] = given["answer"]
     known = sorted({*golds, *(a for given in found.values() for a in given if a is not None)})
@@ -88,15 +88,15 @@ def read_answers(
 def answers_or_why(
     run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm] | Mapping[Arm, str]
 ) -> tuple[Answers | None, str]:
-    """Return the answers as of ``read_answers``, or None and the reason why there are none.
+    """Return the answers as ``read_answers`` does, or None and the reason why they are missing.
 
     Args:
         run_path: the run directory.
         task: the manifest's section of that name.
-        arms: as ``read_answers`` takes them.
+        arms: as for ``read_answers``.
 
     Raises:
-        GapftError: the tables are not of the same problems.
+        GapftError: the tables contain different problems.
     """
     try:
         return read_answers(run_path, task, arms), ""
@@ -106,22 +106,22 @@ def answers_or_why(
 
 def _none_given(task: Mapping[str, Any]) -> str:
     return (
-        f"the verifier {task['verifier']!r} gives no answers (the column 'answer' of "
-        f"{layout.responses('audit')} is empty), and answers are what is redistributed; leave the "
-        "experiment out, or search with a verifier that has a method answer(text), such as "
-        "option_letter, in a new run directory"
+        f"the verifier {task['verifier']!r} gives no answers to redistribute (the column 'answer' "
+        f"of {layout.responses('audit')} is empty); remove the experiment, or use a verifier that "
+        "has a method answer(text), such as option_letter, in a new run directory"
     )
 
 
 def _gold(text: str, task: Mapping[str, Any]) -> str:
-    """The right answer that a sealed gold names: itself, or what it has under ``answer``."""
+    """Read the right answer from a sealed gold: the gold itself, or its value ``answer``."""
     value = json.loads(text)
     answer = value.get("answer") if isinstance(value, dict) else value
     if isinstance(answer, str):
         return answer
     raise NoAnswersError(
-        f"the gold answers of task {task['name']!r} are no texts, and have none under 'answer' "
-        f"(one is {text:.60}); answers can be redistributed only where a gold names the right one"
+        f"the gold answers of task {task['name']!r} are not texts, and do not have a text under "
+        f"'answer' (one is {text:.60}); answers can be redistributed only where the gold is the "
+        "right answer"
     )
 
 
@@ -137,7 +137,8 @@ def _require_verdicts(
     if wrong:
         more = f" and {len(wrong) - _NAMED} more" if wrong[_NAMED:] else ""
         raise NoAnswersError(
-            f"{table}: the verifier {task['verifier']!r} judges some responses otherwise than by "
-            f"whether their answer is the gold one: {', '.join(wrong[:_NAMED])}{more}. So it is "
-            "not known which answers would be right elsewhere, and they cannot be redistributed"
+            f"{table}: answers cannot be redistributed: some verdicts of the verifier "
+            f"{task['verifier']!r} differ from a comparison of the answer with the gold answer: "
+            f"{', '.join(wrong[:_NAMED])}{more}. So it is unknown which answers would be right for "
+            "other problems"
         )

@@ -1,4 +1,4 @@
-"""An audit as arrays: the source's responses to its problems, and the trained models' decisions."""
+"""Read an audit as arrays: the source's responses, and the decisions of the trained models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Audit:
     samples: NDArray[np.uint8]
 
     def at(self, positions: NDArray[np.intp]) -> Audit:
-        """Some of its problems, by their positions."""
+        """Return the audit on some of its problems, by their positions."""
         return Audit(
             ids=self.ids[positions],
             prompts=_take(self.prompts, positions),
@@ -52,7 +52,7 @@ class Audit:
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """What passed."""
+        """Whether the greedy decode and each sample passed."""
         return Verdicts.of(self.greedy == PASS, self.samples == PASS)
 
     @cached_property
@@ -67,10 +67,14 @@ class TrainedArm:
 
     Attributes:
         statuses: shape (P,), status codes of its greedy decode.
-        matched: whether the budget is the comparison's matched one, not a reference's own.
-        problems: distinct problems among the budget's n example slots.
-        taken: of a set of another run: ``run``, ``arm`` there, the file's ``sha256``, and its
-            ``k`` and ``replay``.
+        arm: condition and training seed.
+        statuses: shape (P,), status codes of its greedy decode.
+        texts: P responses.
+        budget: the budget of its training set.
+        matched: whether the budget is matched with the comparison's, not a reference's own.
+        problems: distinct problems in the budget's n example slots.
+        reused_set: for a training set of another run: that ``run`` and ``arm``, the file's
+            ``sha256``, and the ``k`` and ``replay`` of that run; else None.
     """
 
     arm: Arm
@@ -82,18 +86,18 @@ class TrainedArm:
     taken: Mapping[str, Any] | None = None
 
     def at(self, positions: NDArray[np.intp]) -> TrainedArm:
-        """It on some of the audit's problems, by their positions."""
+        """Return the arm on some of the audit's problems, by their positions."""
         return replace(self, statuses=self.statuses[positions], texts=_take(self.texts, positions))
 
     @property
     def passed(self) -> NDArray[np.bool_]:
-        """Shape (P,), V of its greedy decode."""
+        """Whether its greedy decode passes (V), shape (P,)."""
         passed: NDArray[np.bool_] = self.statuses == PASS
         return passed
 
 
 def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
-    """Reads an audit's problems, the source's responses and their states.
+    """Read an audit's problems, the source's responses and their states.
 
     Raises:
         GapftError: the tables contradict each other.
@@ -109,7 +113,7 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
         states["problem_id"] == ids
         and greedy["problem_id"] == ids
         and responses["index"] == [GREEDY, *range(k)] * len(ids),
-        f"{table.parent}: problems, responses and states are not of the same problems in the same "
+        f"{table.parent}: problems, responses and states have different problems or a different "
         "order",
     )
     statuses = codes(responses["status"]).reshape(len(ids), k + 1)
@@ -123,13 +127,13 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     )
     require(
         audit.states.tolist() == states["state"],
-        f"{states_table}: states are not those of the verdicts in responses.parquet",
+        f"{states_table}: states do not follow from the verdicts in responses.parquet",
     )
     return audit
 
 
 def read_verdicts(table: Path, k: int) -> Verdicts:
-    """Reads a split's verdicts, in its table's order; a sample that was not drawn did not pass."""
+    """Read a split's verdicts in the table's order; samples that were not drawn did not pass."""
     found = columns(table, ("index", "status"))
     index, passed = np.array(found["index"], dtype=np.int64), codes(found["status"]) == PASS
     greedy = index == GREEDY
@@ -139,18 +143,18 @@ def read_verdicts(table: Path, k: int) -> Verdicts:
 
 
 def read_decisions(table: Path, ids: Sequence[str], whose: str = "the audit") -> NDArray[np.uint8]:
-    """Reads the status codes of a table's greedy decodes, shape (P,).
+    """Read the status codes of a table's greedy decodes, shape (P,).
 
     Args:
-        table: of decisions, or of a split's responses.
-        ids: the problems that it must answer, in their order.
-        whose: these are, for the message.
+        table: a table of decisions, or of a split's responses.
+        ids: the expected problems, in order.
+        owner: the owner of these problems, for the error message.
 
     Raises:
-        GapftError: it answers others.
+        GapftError: the table contains other problems.
     """
     found = columns(table, ("problem_id", "status"), [("index", "=", GREEDY)])
-    require(found["problem_id"] == [*ids], f"{table}: holds other problems than {whose}")
+    require(found["problem_id"] == [*ids], f"{table}: contains other problems than {whose}")
     return codes(found["status"])
 
 
@@ -158,18 +162,18 @@ def read_samples(table: Path, ids: Sequence[str], k: int) -> NDArray[np.bool_]:
     """Read whether each sample of a table of samples passed, shape (P, k).
 
     Args:
-        table: as ``decode_split`` writes it with ``samples``.
-        ids: the audit's problems, in their order.
-        k: samples of each.
+        table: a table that ``decode_split`` writes with ``samples``.
+        ids: the audit's problems, in order.
+        k: samples of each problem.
 
     Raises:
-        GapftError: it holds other samples.
+        GapftError: the table contains other problems or samples.
     """
     found = columns(table, ("problem_id", "index", "status"))
     require(
         found["problem_id"] == [problem for problem in ids for _ in range(k)]
         and found["index"] == [*range(k)] * len(ids),
-        f"{table}: does not hold {k} samples of each problem of the audit",
+        f"{table}: expected {k} samples of each problem of the audit, in order",
     )
     passed: NDArray[np.bool_] = codes(found["status"]).reshape(len(ids), k) == PASS
     return passed
@@ -182,21 +186,28 @@ def read_arm(
     ids: NDArray[np.str_],
     audit: str = "",
 ) -> TrainedArm:
-    """Reads an arm's decisions on an audit, a further one by its name, and its budget.
+    """Read an arm's decisions on an audit, and its budget.
+
+    Args:
+        run_path: the run directory.
+        arm: condition and training seed.
+        budgets: the manifest's budgets by arm.
+        ids: the audit's problems, shape (P,).
+        audit: the name of a further audit; empty: the run's audit.
 
     Raises:
-        GapftError: the decisions are on other problems, or the budget is not the sealed one.
+        GapftError: the decisions are on other problems, or the budget differs from the sealed one.
     """
     path = run_path / layout.decisions_on(arm, audit)
     found = columns(path, ("problem_id", "text", "status"))
-    require(found["problem_id"] == ids.tolist(), f"{path}: holds other problems than the audit")
+    require(found["problem_id"] == ids.tolist(), f"{path}: contains other problems than the audit")
     entry = budgets[arm.name]
     selection = run_path / layout.selection(arm)
     chosen = columns(selection, ("problem_id",))["problem_id"]
     budget = sealed_budget(arm, entry, selection)
     require(
         len(chosen) == budget.n,
-        f"{selection}: has {len(chosen)} slots, and its budget n = {budget.n}",
+        f"{selection}: has {len(chosen)} slots, but its budget has n = {budget.n}",
     )
     return TrainedArm(
         arm=arm,
@@ -210,18 +221,18 @@ def read_arm(
 
 
 def sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> Budget:
-    """An arm's budget as it is sealed with its training set; the manifest must say the same.
+    """Read the budget that is sealed with an arm's training set, and compare the manifest's.
 
     Raises:
-        GapftError: it does not.
+        GapftError: the manifest has a different budget.
     """
     budget = Budget(**read_facts(selection))
     for key in ("n", "repetitions", "exposures", "steps"):
         said, sealed = entry[key], getattr(budget, key)
         require(
             said == sealed,
-            f"manifest.json: the budget of {arm.name} has {key} = {said}, and {sealed} is sealed "
-            f"with its training set {selection}; restore the manifest",
+            f"manifest.json: the budget of {arm.name} has {key} = {said}, but its training set "
+            f"{selection} is sealed with {sealed}; restore the manifest",
         )
     return budget
 
@@ -230,24 +241,25 @@ def _take(values: Sequence[str], order: NDArray[np.intp]) -> tuple[str, ...]:
     return tuple(values[position] for position in order)
 
 
-#: A response with an answer; one without; one without that opens with the right answer.
+#: Responses with an answer; without one; without one, but beginning with the right answer.
 VALID, INVALID, OPENS_RIGHT = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherRule:
-    """What another verifier says of the greedy responses to the audit.
+    """The verdicts of another verifier on the greedy responses to the audit.
 
     Attributes:
-        name: the verifier; empty where there is none to ask.
-        permissive: whether it takes more forms of answers than the run's; else it takes fewer.
-        why: where there is none, why.
-        source: shape (P,), codes of its verdicts on the source's responses.
-        arms: by the arm's name, shape (P,), codes of its verdicts on its responses.
-        read: the source's (under an empty name) and each arm's responses by what the run's rule
-            reads in them, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
+        name: the verifier; empty where no other verifier is available.
+        params: the verifier's parameters.
+        permissive: whether it accepts more forms of answers than the run's verifier, or fewer.
+        reason: the reason where no other verifier is available.
+        source: codes of its verdicts on the source's responses, shape (P,).
+        arms: codes of its verdicts on an arm's responses, by the arm's name, shape (P,).
+        answer_codes: whether the run's rule finds an answer, for the source (under an empty name)
+            and each arm, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
             verifier gives no answers.
-        opens: whether the verifier says what a response opens with.
+        reads_openings: whether the verifier can read the beginning of a response.
     """
 
     name: str = ""

@@ -1,4 +1,4 @@
-"""Columns of a run's sealed tables, and verdicts as codes."""
+"""Read columns of a run's sealed tables, and verdicts as codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gapft_harness.run_directory.tables import sealed_status
 # Verdicts have codes in the order of ``STATUSES``.
 PASS = STATUSES.index("pass")
 
-#: Characters shown of a gold answer that is no plain text.
+#: Characters shown of a gold answer that is not plain text.
 GOLD_SHOWN = 2000
 
 
@@ -27,11 +27,11 @@ def columns(
 
     Args:
         path: a sealed table.
-        names: of the columns.
-        filters: as pyarrow takes them, such as ``[("index", "=", GREEDY)]``; None: all rows.
+        names: the columns.
+        filters: filters of pyarrow, such as ``[("index", "=", GREEDY)]``; None: all rows.
 
     Raises:
-        GapftError: the file holds a verdict that is none.
+        GapftError: the file contains an unknown status of a verdict.
     """
     import pyarrow.parquet as pq
 
@@ -43,30 +43,30 @@ def columns(
 
 
 def codes(statuses: Sequence[str]) -> NDArray[np.uint8]:
-    """Return statuses of verdicts as their codes, shape (P,).
+    """Convert statuses of verdicts to codes, shape (P,).
 
     Args:
-        statuses: names of ``STATUSES``; a code is the name's position there.
+        statuses: names in ``STATUSES``; a code is the position of the name.
     """
     code = {str(name): number for number, name in enumerate(STATUSES)}
     return np.fromiter((code[s] for s in statuses), dtype=np.uint8, count=len(statuses))
 
 
 def count_codes(found: NDArray[np.uint8]) -> dict[str, int]:
-    """Return how many codes there are of each status, by the status's name.
+    """Count the codes of each status, by the name of the status.
 
     Args:
-        found: codes of verdicts, any shape (P,).
+        status_codes: codes of verdicts, any shape (P,).
     """
     counts = np.bincount(found, minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}
 
 
 def plain_gold(gold: str) -> str:
-    """A gold answer for people: a JSON string without its quotes, anything else as JSON.
+    """Format a gold answer for people: a JSON string without its quotes, other values as JSON.
 
-    Of a program's tests the public ones are shown, and the hidden ones only counted: a report may
-    be read by who writes the next prompt. Another object is cut at ``GOLD_SHOWN`` characters.
+    A program's public tests are shown and its hidden tests are only counted, because the readers of
+    a report may write the next prompt. Other objects are cut at ``MAX_GOLD_CHARS`` characters.
     """
     value = json.loads(gold)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""How responses ended, and how many of each kind gave no answer, counted in sealed tables."""
+"""Count in sealed tables how responses ended, and how many of each kind have no answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class Endings:
 
     Attributes:
         responses: by ``finish_reason`` (``records.FINISH_REASONS``).
-        unanswered: of those, how many gave no answer; None where the verifier reads none at all.
+        unanswered: the responses among these without an answer; None where the verifier does not
+            read answers.
     """
 
     responses: Mapping[str, int]
@@ -24,7 +25,8 @@ def read_endings(tables: Mapping[str, Path]) -> dict[str, Endings]:
     """Count the endings of each table of responses or decisions, by its name.
 
     Args:
-        tables: those of one run; if no response of any has an answer, none is read.
+        tables: the tables of one run. If no response in any of them has an answer, the verifier is
+            assumed not to read answers.
     """
     counts = {name: _count(path) for name, path in tables.items()}
     reads_answers = any(responses != unanswered for responses, unanswered in counts.values())
@@ -35,7 +37,7 @@ def read_endings(tables: Mapping[str, Path]) -> dict[str, Endings]:
 
 
 def _count(path: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Count a table's responses, and those without an answer."""
+    """Count a table's responses, and its responses without an answer, by how they ended."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

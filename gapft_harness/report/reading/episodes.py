@@ -1,4 +1,4 @@
-"""How episodes went: attempts used, and finals that passed the public tests alone."""
+"""Read episodes: the attempts used, and final submissions that passed only the public tests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class EpisodeCounts:
     """Episodes of one model on one set of problems.
 
     Attributes:
-        who: ``source``, or the condition, its seeds added up.
+        who: ``source``, or the condition; its seeds are added.
         kind: ``greedy`` or ``samples``.
-        ended: episodes by the attempt that ended them, the first attempt first.
+        ended: episodes by the attempt that ended them, from the first attempt.
         passed: episodes whose final submission passed all tests.
-        public_only: episodes that ended before the last attempt, so their public tests passed,
-            and whose final submission failed all the same: a hidden test was what it lacked.
+        public_only: episodes that ended before the last attempt, so that the public tests passed,
+            but whose final submission failed a hidden test.
     """
 
     who: str
@@ -33,19 +33,22 @@ class EpisodeCounts:
 
     @property
     def total(self) -> int:
-        """Episodes."""
+        """The number of episodes."""
         return sum(self.ended)
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Greedy episodes run several times (``executions.Executions.facts``), over all tables.
+    """Greedy episodes that were executed several times, over all tables.
+
+    The facts are those of ``executions.Executions.facts``.
 
     Attributes:
-        times: executions of each.
-        verdicts_differ: how many got different verdicts.
-        feedback_differs: of how many a public test came out otherwise.
-        named: problems of either kind, the first few: their table's name and theirs.
+        times: executions of each episode.
+        episodes: the number of episodes.
+        verdicts_differ: episodes with different verdicts.
+        feedback_differs: episodes where the outcome of a public test differed.
+        named: the first problems of either kind: the name of the table, and the problem's id.
     """
 
     times: int
@@ -57,11 +60,12 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeFacts:
-    """What the report says of episodes.
+    """The report's facts on episodes.
 
     Attributes:
-        counts: the source's greedy episodes and samples, then the conditions'; on the audit.
-        repeats: None where every program was run once.
+        attempts: the most attempts of an episode.
+        counts: the source's greedy episodes and samples, then the conditions', on the audit.
+        repeats: None where every program was executed once.
     """
 
     attempts: int
@@ -69,12 +73,12 @@ class EpisodeFacts:
     repeats: Repeats | None
 
 
-#: Problems named whose executions differed.
+#: Problems with different executions that the report names.
 _NAMED = 5
 
 
 def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> EpisodeFacts | None:
-    """Reads the audit's episodes; None where a decode is a single response run once."""
+    """Read the audit's episodes; return None where a decode is one response, executed once."""
     episode = manifest["task"]["episode"]
     attempts: int = episode["attempts"]
     repeats = _repeats(manifest["executions"]) if episode["executions"] > 1 else None

@@ -1,4 +1,4 @@
-"""Why so little passes: read where nothing did, or where most verdicts are no judgement."""
+"""Read why few responses pass: where none passed, or where most could not be judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.report.reading.columns import columns, plain_gold
 from gapft_harness.run_directory import layout
 from gapft_harness.verification.reasons import Kind, is_telling, kind_of, ranked
 
-#: Kinds of reason that are shown, and responses.
+#: Kinds of reason, and responses, that are shown.
 KINDS_SHOWN, RESPONSES_SHOWN = 6, 3
 
 _ROWS = 4096
@@ -35,13 +35,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Responses of a split, or of trained models, of which none passed or few were judged.
+    """Responses of a split or of trained models where none passed or few could be judged.
 
     Attributes:
         where: ``pool``, ``audit``, or the arms.
         statuses: responses by status.
-        kinds: those that did not pass by kind of reason, the commonest first.
-        examples: the first of the commonest kinds; where there are few, of further problems too.
+        kinds: responses that did not pass by kind of reason, the most frequent first.
+        examples: the first response of the most frequent kinds; where there are few kinds, more
+            responses, to other problems.
     """
 
     where: str
@@ -51,14 +52,23 @@ class Failures:
 
     @property
     def total(self) -> int:
-        """Responses."""
+        """The number of responses."""
         return sum(self.statuses.values())
 
 
 def read_failures(
     run_path: Path, verdict_counts: Mapping[str, Mapping[str, int]], arms: Sequence[str]
 ) -> tuple[Failures, ...]:
-    """What there is to tell of pool and audit, and of all such arms together; often nothing."""
+    """Read the failures of pool and audit, and of all arms with failures together.
+
+    Args:
+        run_path: the run directory.
+        verdict_counts: responses by status, of splits and arms by name.
+        arms: names of the trained arms.
+
+    Returns:
+        An entry for each group with too few passing or judged responses; often empty.
+    """
     telling = [name for name, counts in verdict_counts.items() if is_telling(counts)]
     tables: list[tuple[str, dict[str, Path]]] = [
         (split, {split: run_path / layout.judged(split)})
@@ -97,7 +107,7 @@ def _read(label: str, files: Mapping[str, Path], problems: Path) -> Failures:
 
 
 def count_statuses(path: Path) -> dict[str, int]:
-    """Of a table of judged responses, how many have each status."""
+    """Count the responses of each status in a table of judged responses."""
     import pyarrow.parquet as pq
 
     counts = pq.read_table(path, columns=["status"]).column("status").value_counts().to_pylist()
@@ -114,7 +124,6 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _with_golds(shown: Sequence[Failed], problems: Path) -> Iterator[Failed]:
-
     wanted: list[tuple[str, str, Any]] = [("problem_id", "in", [of.problem_id for of in shown])]
     found = columns(problems, ("problem_id", "gold"), wanted)
     golds = dict(zip(found["problem_id"], found["gold"], strict=True))

@@ -1,4 +1,4 @@
-"""What a report is made of: a run's sealed files as typed arrays. Reading only, no statistics."""
+"""Read the inputs of a report: a run's sealed files as typed arrays. No statistics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inpu
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An experiment's part of the report (``report.part.Part``) with what it read of a run."""
+    """An experiment's part of the report (``report.part.Part``) with the data it read."""
 
     part: Any
     read: Any
@@ -44,12 +44,12 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """The run on other problems than its own audit's, which are never compared with those.
+    """The run on problems other than its own audit; these are never compared with the audit.
 
     Attributes:
-        name: the recipe's.
-        of: the audit that they are a subset of; empty: they are of a task of their own.
-        inputs: as of the run: ``audit`` and ``arms`` hold these problems alone.
+        name: the name in the recipe.
+        parent: the audit of which the problems are a subset; empty: they belong to their own task.
+        inputs: the run's inputs, with only these problems in ``audit`` and ``arms``.
     """
 
     name: str
@@ -59,41 +59,42 @@ class Further:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """Everything the report says comes from here; problems are ordered by id, as tables are sealed.
+    """All inputs of a report; problems are ordered by id, as in the sealed tables.
 
     Attributes:
         recipe: the resolved recipe (``Recipe.model_dump``).
         task: name, version, fingerprint, dropped, verifier and its parameters, keep, decoding.
-        k: K.
+        k: K, the samples of each problem.
         conditions: in the recipe's order; empty if there was nothing to train on.
-        seeds: ascending.
-        pool_states: how many pool problems are in G, S and U.
-        pool_recovered: by k - 1, how many of them the first k samples recover.
+        seeds: training seeds, ascending.
+        pool_states: pool problems in G, S and U.
+        pool_recovered: at index k - 1, the pool problems that the first k samples recover.
         audit: the audit split under the source model.
         arms: conditions times seeds, in that order.
-        source: the sampler's own description of the source model.
-        verdict_counts: ``pool``, ``audit`` and every arm: responses by status.
-        judged_by: of the same, what the verifier said of itself, such as a sandbox's tier.
-        training: every arm's facts from its trainer.
-        warnings: sentences gathered by earlier stages; those of imports are in it by the sealed
-            tables, whatever the manifest says.
-        imported: by split, where its responses came from, if they were imported.
+        source: the sampler's description of the source model.
+        verdict_counts: responses by status, of ``pool``, ``audit`` and every arm.
+        judged_by: the verifier's description of itself for the same names, such as a sandbox's
+            tier.
+        training: the trainer's facts on every arm.
+        warnings: sentences from earlier stages; warnings about imports follow from the sealed
+            tables, whatever the manifest has.
+        imported: by split, the origin of imported responses.
         seconds: wall time of earlier stages.
         reused: whether some responses of its search were generated for another run.
-        toolchains: by arm, and ``SOURCE``, the libraries and devices that made it, by step.
-        days: on which they sealed their files, as ``2026-11-23``, ascending.
-        versions: of the packages that made the run.
-        drawn: ``pool``, ``audit``: ``samples`` drawn and their ``tokens``.
-        generated: of every split and arm the tokens of its responses; only where a backend gave
-            token ids to count.
-        endings: of ``pool``, ``audit`` and every arm: how their responses ended.
-        episodes: how decodes of several attempts went; None where a decode is one response.
-        parts: the experiments that the run has, each with what it read.
-        failures: why so little passes, where nothing or little does.
+        toolchains: libraries and devices by step, of every arm and of ``SOURCE``.
+        days: the days on which the stages sealed their files, such as ``2026-11-23``, ascending.
+        versions: versions of the packages that made the run.
+        drawn: for ``pool`` and ``audit``, the ``samples`` drawn and their ``tokens``.
+        generated: tokens of the responses of every split and arm; only where the backend gave token
+            ids.
+        endings: how the responses of ``pool``, ``audit`` and every arm ended.
+        episodes: facts on decodes with several attempts; None where a decode is one response.
+        parts: the run's experiments, each with the data it read.
+        failures: reasons, where no or few responses pass.
         further: the recipe's ``audits``, in its order.
-        paper: the search's figures beside those that the recipe says are printed.
-        unread: reads what else there is of the audit; None: nothing is at hand.
-        other_rule: the audit's responses under another rule; None: nobody judged them.
+        paper: the paper's figures in the recipe with the search's values.
+        texts: reads the texts of the audit; None: no texts are available.
+        other_rule: the audit's responses under another rule; None: they were not judged.
     """
 
     recipe: Mapping[str, Any]
@@ -128,13 +129,16 @@ class ReportInputs:
     unread: Unread | None = None
 
     def at(self, ids: Sequence[str]) -> ReportInputs:
-        """The run on some of its audit's problems alone.
+        """Return the inputs with only some of the audit's problems.
 
         Raises:
-            GapftError: the audit lacks one.
+            GapftError: a problem is not in the audit.
         """
         positions = np.flatnonzero(np.isin(self.audit.ids, ids))
-        require(len(positions) == len(ids), f"{len(ids)} problems are not all of the audit")
+        require(
+            len(positions) == len(ids),
+            f"expected {len(ids)} problems of the audit, found {len(positions)} of them in it",
+        )
         return replace(
             self,
             audit=self.audit.at(positions),
@@ -150,31 +154,31 @@ class ReportInputs:
         )
 
     def of(self, condition: str) -> tuple[TrainedArm, ...]:
-        """A condition's arms, by ascending seed."""
+        """Return a condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
 
     @property
     def late(self) -> tuple[str, ...]:
-        """What was changed after results were there, each change in words."""
+        """The changes that were made after results existed, each as a sentence."""
         return tuple(line.removeprefix(LATE) for line in self.warnings if line.startswith(LATE))
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The splits whose verdicts are those of imported files, not the verifier's."""
+        """The splits whose verdicts come from imported files, not from the verifier."""
         return tuple(split for split, of in self.imported.items() if of["verdicts"] == "file")
 
     def read(self, name: str) -> Any:
-        """What an experiment's part read; None if the run has none of that name."""
+        """Return the data that an experiment's part read; None if the run has no such part."""
         return next((of.read for of in self.parts if of.part.name == name), None)
 
 
 def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -> ReportInputs:
-    """Reads a run's sealed tables. The caller has checked their hashes.
+    """Read a run's sealed tables. The caller has checked their hashes.
 
     Args:
         run_path: the run directory.
-        manifest: its manifest.
-        parts: experiments' parts (``report.part.Part``); those that find nothing are left out.
+        manifest: the run's manifest.
+        parts: experiments' parts (``report.part.Part``); parts without data are left out.
 
     Raises:
         GapftError: the tables contradict each other.
@@ -182,7 +186,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     recipe, budgets = manifest["recipe"], manifest["budgets"]
     k = recipe["search"]["k"]
     audit = read_audit(run_path, k)
-    # This stage's own time is not known while it writes, and would change the page each time.
+    # The time of this stage is unknown while it writes, and would change the page each time.
     stages = {name: of for name, of in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
@@ -238,13 +242,13 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
 
 
 def _require_slots(inputs: ReportInputs) -> None:
-    """An arm that the manifest calls matched has the slots of its comparison group.
+    """Check that every matched arm has as many slots as its comparison group.
 
-    The group's n follows from the recipe and the pool's sealed states, an arm's own is sealed with
-    its training set: what the manifest says of it makes no comparison fair.
+    The group's n follows from the recipe and the pool's sealed states, and an arm's n is sealed
+    with its training set, so an edited manifest cannot make an unfair comparison look fair.
 
     Raises:
-        GapftError: one has not.
+        GapftError: an arm has a different number of slots.
     """
     solved, budget = inputs.pool_states["G"], inputs.recipe["budget"]
     conditions = conditions_of(inputs.recipe)
@@ -256,17 +260,17 @@ def _require_slots(inputs: ReportInputs) -> None:
         slots = (wanted if isinstance(wanted, int) else known[wanted]) + budget["replay"]
         require(
             not of.matched or of.budget.n == slots,
-            f"manifest.json: the budget of {of.arm.name} is called matched, and its sealed "
-            f"training set has {of.budget.n} slots, where recipe and pool give {slots}; restore "
-            "the manifest",
+            f"manifest.json: the budget of {of.arm.name} is recorded as matched, but its sealed "
+            f"training set has {of.budget.n} slots; recipe and pool require {slots}. Restore the "
+            "manifest",
         )
 
 
 def _require_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> None:
-    """What the manifest says of verdicts is what the sealed tables hold.
+    """Check the manifest's counts of verdicts against the sealed tables.
 
     Raises:
-        GapftError: it is not.
+        GapftError: they differ.
     """
     for name in names:
         said, table = manifest["verdict_counts"].get(name), layout.judged(name)
@@ -275,13 +279,13 @@ def _require_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) ->
         found = count_statuses(run_path / table)
         require(
             {status: count for status, count in said.items() if count} == found,
-            f"manifest.json: verdict_counts of {name} are {said}, and {table} holds {found}; "
+            f"manifest.json: verdict_counts of {name} are {said}, but {table} has {found}; "
             "restore the manifest",
         )
 
 
 def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> Iterator[Further]:
-    """The further audits and the subsets, in the recipe's order."""
+    """Read further audits and subsets, in the recipe's order."""
     audits, subsets = manifest["recipe"].get("audits", {}), []
     whole = {"audit": inputs}
     for name, said in audits.items():
@@ -306,7 +310,7 @@ def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> I
 
 
 def _read_pool(path: Path, k: int) -> tuple[dict[State, int], tuple[int, ...]]:
-    """How many problems are in each state, and how many the first 1, 2, …, k samples recover.
+    """Count the problems in each state, and those that the first 1, 2, …, k samples recover.
 
     "For nested search budgets, the first K samples are reused as a prefix" (Appendix A).
     """

@@ -1,7 +1,7 @@
-"""What a search came to, beside the figures that the recipe says its paper prints.
+"""Compare a search's figures with those that a paper prints, as given in the recipe.
 
-A wrong prompt, template or rule shows in the source's own figures: so a finished search is held
-against them before anything is trained.
+A wrong prompt, template or rule changes the source's figures, so a finished search is compared with
+the paper before anything is trained.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _FAR = 2
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One printed figure, and what the run came to.
+    """One figure that a paper prints, with this run's value.
 
     Attributes:
-        where: the paper's table.
-        of: ``pool``, ``audit``, a condition's name, or two as in ``gapft minus uniform``.
-        what: the quantity as the recipe writes it, such as ``recovered@8`` or ``kappa_S``.
+        table: the paper's table.
+        subject: ``pool``, ``audit``, a condition's name, or two as in ``gapft minus uniform``.
+        quantity: the quantity as in the recipe, such as ``recovered@8`` or ``kappa_S``.
         printed: a count, a rate in percent, or a difference in percentage points.
-        here: the same of this run; None: it is not known here, or was not drawn.
-        n: problems that it is a share of; 0 where it is not held to chance.
-        why: where it is not comparable here, the setting by which it is not.
+        measured: this run's value; None: unknown, or not drawn.
+        n: the number of problems behind a share; 0 where chance is not tested.
+        reason: the setting that makes the figure not comparable; empty: comparable.
     """
 
     where: str
@@ -59,30 +59,30 @@ class Figure:
 
     @property
     def is_count(self) -> bool:
-        """Whether it counts problems, tokens or steps; else it is in percent."""
+        """Whether it is a count of problems, tokens or steps; else it is in percent."""
         return self.what.partition("@")[0] in (*_COUNTS, *BUDGET)
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions that it is of, the source among them; none of a search's."""
+        """The conditions of the figure, including the source; empty for a search's figure."""
         return () if self.of in SPLITS else tuple(self.of.split(MINUS))
 
     @property
     def is_difference(self) -> bool:
-        """Whether it is of two conditions, in points."""
+        """Whether it is a difference of two conditions, in percentage points."""
         return len(self.conditions) > 1
 
     @property
     def digits(self) -> int:
-        """The decimals that are printed, at least one."""
+        """The number of printed decimals, at least one."""
         return max(1, len(f"{self.printed}".partition(".")[2]))
 
     @property
     def apart(self) -> float | None:
-        """How many standard errors of a share the run is off; None: it is not held to chance.
+        """The run's distance in standard errors of a share; None: chance is not tested.
 
-        Searches of one model by one prompt on the same problems differ by less than such an error
-        says, so what is beyond ``_FAR`` of them is another source.
+        Searches of the same model with the same prompt on the same problems differ by less than
+        this error, so a distance above ``_FAR_ERRORS`` means a different source.
         """
         if self.here is None or not self.n:
             return None
@@ -93,7 +93,7 @@ class Figure:
 
     @property
     def result(self) -> str:
-        """The key of results.json with the run's own value; ``*`` is a condition, or a seed."""
+        """The key of results.json with the run's value; ``*`` stands for a condition or seed."""
         name, _, k = self.what.partition("@")
         if self.of == "pool":
             return f"pool.recovered_by_k.{k}" if name == "recovered" else "pool.states"
@@ -110,7 +110,7 @@ class Figure:
         return self.apart is not None and self.apart > _FAR
 
     def shown(self, value: float) -> str:
-        """A value of its kind: ``3,190``, ``50.33%``."""
+        """Format a value of this quantity: ``3,190``, ``50.33%``."""
         if self.is_count:
             return f"{value:,.0f}"
         return (
@@ -119,7 +119,7 @@ class Figure:
 
     @property
     def label(self) -> str:
-        """Its words: ``pool: recovered within 8 samples``."""
+        """The figure's name for people: ``pool: recovered within 8 samples``."""
         name, _, k = self.what.partition("@")
         within = {"recovered": " within {} sample", "missed": " by {} sample"}
         tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
@@ -130,7 +130,7 @@ class Figure:
 
 
 def printed(recipe: Mapping[str, Any]) -> list[Figure]:
-    """The figures that a recipe says are printed, in order; ``why`` says which it cannot give."""
+    """List the printed figures in a recipe, in order, with reasons for those not comparable."""
     figures = []
     for where, values in recipe.get("paper", {}).items():
         for name, value in values.items():
@@ -140,18 +140,18 @@ def printed(recipe: Mapping[str, Any]) -> list[Figure]:
 
 
 def _apart(recipe: Mapping[str, Any], split: str, what: str) -> str:
-    """By which setting a split's problems or samples are not the paper's."""
+    """Find the setting by which a split's problems or samples differ from the paper's."""
     calibration = recipe["experiments"].get("scaling", {}).get("calibration")
     k, at = recipe["search"]["k"], what.partition("@")[2]
     if recipe["data"].get(f"{split}_limit"):
-        return f"data.{split}_limit leaves other problems"
+        return f"data.{split}_limit selects other problems"
     if split == "pool" and isinstance(calibration, int):
-        return f"experiments.scaling.calibration: {calibration} leaves other problems"
+        return f"experiments.scaling.calibration: {calibration} selects other problems"
     return f"search.k is {k}" if at and int(at) > k else ""
 
 
 def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figure]:
-    """A split's printed figures beside those of its sealed search."""
+    """Return a split's printed figures with the values of its sealed search."""
     asked = [figure for figure in printed(recipe) if figure.of == split]
     if all(figure.why for figure in asked):
         return asked
@@ -160,7 +160,7 @@ def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figu
 
 
 def _held(figure: Figure, verdicts: Verdicts) -> Figure:
-    """A figure with what these verdicts come to; of no more samples than were drawn."""
+    """Return a figure with its value in these verdicts, from at most the drawn samples."""
     name, _, at = figure.what.partition("@")
     k = int(at or verdicts.k)
     sizes, n = verdicts.window(0, k).sizes, len(verdicts.greedy)
@@ -176,12 +176,12 @@ def _held(figure: Figure, verdicts: Verdicts) -> Figure:
 
 
 def told(figures: list[Figure]) -> list[Text]:
-    """A line for each figure, and, where one is far off, what to look at before training."""
+    """Return a line for each figure, and a warning where a figure is far off."""
     lines = [Text(f"{of.label}: {_beside(of)}") for of in figures]
     if any(of.is_far for of in figures):
         lines.append(
             Text(
-                "the source differs from the paper's by more than chance explains. Look at "
+                "the source differs from the paper's source by more than chance explains. Check "
                 "prompt, chat template, start tokens, rule, data and weights before you train "
                 '(docs/recipes.md, "Figures that a paper prints")',
                 "warning",
@@ -193,6 +193,8 @@ def told(figures: list[Figure]) -> list[Text]:
 def _beside(of: Figure) -> str:
     if of.here is None:
         why = f", {of.why}" if of.why else ""
-        return f"{of.shown(of.printed)} in the paper ({of.where}); not comparable here{why}"
+        return (
+            f"{of.shown(of.printed)} in the paper ({of.where}); not comparable with this run{why}"
+        )
     off = f"; OFF by {of.apart:.1f} standard errors" if of.is_far else ""
-    return f"{of.shown(of.here)} here, {of.shown(of.printed)} in the paper ({of.where}){off}"
+    return f"{of.shown(of.here)} in this run, {of.shown(of.printed)} in the paper ({of.where}){off}"

@@ -1,4 +1,4 @@
-"""How many tokens responses and prompts have, counted in sealed tables."""
+"""Count the tokens of responses and prompts in sealed tables."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Generated:
     """Tokens that were generated for a split, or by an arm.
 
     Attributes:
-        greedy: of greedy decodes, earlier attempts of an episode among them.
-        greedy_responses: how many greedy decodes there are.
-        sample_responses: how many samples.
+        greedy: tokens of greedy decodes, including earlier attempts of an episode.
+        samples: tokens of samples, likewise.
+        greedy_responses: the number of greedy decodes.
+        sample_responses: the number of samples.
     """
 
     greedy: int
@@ -30,7 +31,7 @@ class Generated:
 
     @property
     def all(self) -> int:
-        """Tokens of both."""
+        """Tokens of greedy decodes and samples."""
         return self.greedy + self.samples
 
     @property
@@ -45,10 +46,9 @@ class Generated:
 
 
 def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, Generated]:
-    """Counts the tokens of the splits and arms whose tables are among sealed files.
+    """Count the tokens of the splits and arms whose tables are among the sealed files.
 
-    Those that an experiment decodes besides the audit, and those whose backend gave no token ids
-    to count, are left out.
+    Tables that an experiment decodes besides the audit are left out, and tables without token ids.
     """
     places = [(name, layout.read(name)) for name in files]
     found = {
@@ -60,7 +60,7 @@ def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, Generated]
 
 
 def count_generated(table: Path) -> Generated | None:
-    """Counts the tokens of a table of responses; None where there are none to count."""
+    """Count the tokens of a table of responses; return None where it has no token ids."""
     index, tokens = response_tokens(table)
     greedy = index == GREEDY
     found = Generated(
@@ -73,7 +73,7 @@ def count_generated(table: Path) -> Generated | None:
 
 
 def response_tokens(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each response of a table, in its order, the index and the tokens generated for it."""
+    """Read the index and the generated tokens of each response, in the table's order."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -93,7 +93,7 @@ def response_tokens(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def prompt_tokens(path: Path) -> NDArray[np.int64]:
-    """Of each problem of a table, in its order, the tokens of its prompt."""
+    """Count the tokens of each problem's prompt, in the table's order."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -101,7 +101,7 @@ def prompt_tokens(path: Path) -> NDArray[np.int64]:
 
 
 def _lengths(pc: object, lists: object) -> NDArray[np.int64]:
-    """Lengths of lists; 0 for none."""
+    """Return the lengths of lists; 0 for a missing list."""
     import pyarrow as pa
 
     found = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int64())  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What a report shows and computes nothing from: it is large, and read while it is written."""
+"""Texts that a report only shows: they are large, so they are read while it is written."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from typing import Any
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 
-#: Rows in memory at a time: a document may hold megabytes of packed tests.
+#: Rows in memory at a time: a document may contain megabytes of packed tests.
 _DOCUMENTS, _RESPONSES = 64, 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What is known of a response besides its text and its verdict.
+    """Details of a response besides its text and its verdict.
 
     Attributes:
-        answer: what the verifier read as its answer.
-        attempts: the earlier ones of its episode: each text, and what the model was told of it.
+        reason: the verifier's reason for the verdict.
+        answer: the answer that the verifier read.
+        attempts: earlier attempts of the episode: the text, and the feedback to the model.
     """
 
     reason: str = ""
@@ -31,7 +32,7 @@ class Judging:
     attempts: Sequence[tuple[str, str]] = ()
 
 
-#: A response: its text, and what else is known of it.
+#: A response: its text and its details.
 Read = tuple[str, Judging]
 
 
@@ -40,8 +41,8 @@ class Unread:
     """An audit's records and all responses to it, in the order of the sealed tables.
 
     Attributes:
-        run_path: the run directory; the caller has checked the tables' hashes.
-        split: the audit's.
+        run_path: the run directory; the caller has checked the hashes of the tables.
+        split: the name of the audit's split.
     """
 
     run_path: Path
@@ -49,17 +50,17 @@ class Unread:
 
     @property
     def place(self) -> Path:
-        """The folder of the tables, for a message."""
+        """The folder of the tables, for messages."""
         return self.run_path / self.split
 
     def documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields problem ids and the benchmark's own records."""
+        """Yield problem ids with the benchmark's records."""
         columns = ["problem_id", "document"]
         for name, document in self._rows(layout.problems(self.split), columns, _DOCUMENTS):
             yield name, json.loads(document)
 
     def responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[Read]]]:
-        """Yields problem ids and an arm's responses; without one the source's, greedy first."""
+        """Yield problem ids with an arm's responses; without an arm the source's, greedy first."""
         table = layout.responses(self.split)
         if arm is not None:
             table = layout.decisions_on(arm, layout.further(self.split))

@@ -1,1 +1,1 @@
-"""From blocks to Markdown and HTML, and the words and colours they share."""
+"""Render blocks as Markdown, HTML and on the terminal, with shared words and colours."""

@@ -1,4 +1,4 @@
-"""What a report is built of, before it is Markdown or HTML: one content, two renderings."""
+"""The blocks of a report, before they are rendered as Markdown, HTML or on the terminal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ class Text:
     """A paragraph of plain text.
 
     Attributes:
-        text: its sentences; nothing in it is read as markup.
-        role: ``body``; ``lead`` opens the report; ``note`` is small; ``warning`` is set apart.
-        links: addresses by their names, shown behind it on the page.
-        see: the title of the section that says more, linked on the page; may be empty.
+        text: its sentences; nothing in them is interpreted as markup.
+        role: ``body``; ``lead`` is the opening of the report; ``note`` is small; ``warning`` is
+            highlighted.
+        links: addresses by name, shown after the text on the page.
+        see: the title of a section with more information, linked on the page; may be empty.
     """
 
     text: str
@@ -25,12 +26,12 @@ class Text:
 
     @property
     def whole(self) -> str:
-        """It with the section that says more, for pages without links."""
+        """The text with a reference to ``see``, for output without links."""
         return f"{self.text} See {self.see}." if self.see else self.text
 
     @property
     def line(self) -> str:
-        """It on a line among others, where a warning says that it is one."""
+        """The full text as one line, with the prefix ``warning:`` where it is a warning."""
         return f"warning: {self.whole}" if self.role == "warning" else self.whole
 
 
@@ -43,12 +44,12 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One number that stands out.
+    """One highlighted number.
 
     Attributes:
-        label: what it is.
+        label: the name of the quantity.
         value: the number, with its unit.
-        detail: what belongs to it, such as its interval; may be empty.
+        detail: additional information, such as its interval; may be empty.
     """
 
     label: str
@@ -58,7 +59,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A row of numbers that stand out."""
+    """A row of highlighted numbers."""
 
     stats: Sequence[Stat]
 
@@ -71,14 +72,14 @@ class Table:
     """A table of texts.
 
     Attributes:
-        columns: their headings.
-        rows: of each a text for every column.
-        words: every column but the first so many holds numbers, aligned right.
-        note: a sentence below it.
-        summary: the page shows this line alone until the table is opened; empty: it is open.
-        links: of texts in the first column where they lead.
-        ranks: cells, by row and column, that are best (bold) or second-best (underlined) among
-            those that a row compares.
+        columns: the headings.
+        rows: one text for every column.
+        words: the number of text columns at the left; all others contain numbers, aligned right.
+        note: a sentence below the table.
+        summary: the page shows only this line until the table is opened; empty: it is open.
+        links: addresses by the text in the first column.
+        ranks: cells, by row and column, that are best (bold) or second-best (underlined) among the
+            compared cells of their row.
     """
 
     columns: Sequence[str]
@@ -92,11 +93,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing, which ``Part.figures`` draws under the same name.
+    """A reference to a drawing of the same name, from ``Part.figures`` or the report.
 
     Attributes:
-        name: of its file.
-        alt: what it shows, for those who cannot see it.
+        name: the stem of its file names.
+        alt: a description for readers who cannot see it.
         caption: a sentence below it: axes, marks, intervals.
     """
 
@@ -110,15 +111,16 @@ class Case:
     """One problem before and after training.
 
     Attributes:
-        heading: which problem, and how its outcome changed.
-        prompt: as rendered; this and the responses are complete.
+        heading: the problem, and how its outcome changed.
+        prompt: as rendered; prompt and responses are complete.
+        gold: the gold answer.
         before: the source's response.
-        after: the trained model's.
-        gained: whether ``after`` is the right one, or else ``before``; None: neither is right or
-            wrong.
-        others: what became of it in other conditions, in a sentence; may be empty.
-        name: of the problem, before the heading, where it leads somewhere; may be empty.
-        link: where that is.
+        after: the trained model's response.
+        gained: True if ``after`` is right and ``before`` wrong, False if it is the reverse; None
+            under a metric without right and wrong.
+        others: a sentence on the outcome in other conditions; may be empty.
+        name: the problem's name, shown before the heading and linked; may be empty.
+        link: the address for ``name``.
     """
 
     heading: str
@@ -133,7 +135,7 @@ class Case:
 
     @property
     def outcomes(self) -> tuple[str, str]:
-        """What ``before`` and ``after`` are, right or wrong; empty where they are neither."""
+        """``right`` or ``wrong`` for ``before`` and ``after``; empty under other metrics."""
         if self.gained is None:
             return "", ""
         return ("wrong", "right") if self.gained else ("right", "wrong")
@@ -141,9 +143,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Problems side by side, before and after, with their differences marked.
+    """Problems with the responses before and after side by side, and differences marked.
 
-    With a ``summary`` the page shows that line alone until it is opened.
+    With a ``summary`` the page shows only that line until it is opened.
     """
 
     cases: Sequence[Case]
@@ -152,14 +154,14 @@ class Cases:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Commands or settings, set in a fixed pitch."""
+    """Commands or settings, in a fixed-width font."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Markdown:
-    """What a plugin's report section wrote."""
+    """The Markdown text of a plugin's report section."""
 
     text: str
 
@@ -169,7 +171,7 @@ Block = Text | Bullets | Stats | Table | Figure | Cases | Code | Markdown
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands under it.
+    """A heading and the blocks below it.
 
     Attributes:
         title: the heading; the first section of a report has none.
@@ -186,12 +188,12 @@ class Section:
 
 
 def anchor(title: str) -> str:
-    """Return a section's heading as a fragment identifier."""
+    """Convert a section's heading to a fragment identifier."""
     return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
 
 
 def remarks(notes: Iterable[Text]) -> list[Block]:
-    """What to know of figures: each warning by itself, then a list of the other notes."""
+    """Group remarks: each warning in its own block, then one list of the other notes."""
     warnings: list[Block] = []
     plain: list[str] = []
     for note in notes:
@@ -204,7 +206,7 @@ def remarks(notes: Iterable[Text]) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One figure: the stem of its files, the text of its SVG, the bytes of its PNG."""
+    """One drawn figure: the stem of its file names, the text of its SVG, the bytes of its PNG."""
 
     name: str
     svg: str

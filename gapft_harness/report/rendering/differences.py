@@ -1,4 +1,4 @@
-"""Which words differ between two texts, for marking them side by side."""
+"""Find the words that differ between two texts, to mark them side by side."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from operator import itemgetter
 
-#: Most steps, as ``steps`` counts them, for which words are compared: some seconds at the worst.
+#: Most steps (``estimate_steps``) for which words are compared: at worst some seconds.
 MOST_STEPS = 100_000_000
 
-#: Words with the space behind them, lines likewise; the pieces of a text add up to it.
+#: Patterns of words and lines with the white space after them; joined, they give the text.
 _UNITS = (r"\S+\s*|\s+", r"[^\n]*\n|[^\n]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a text, and whether the other text lacks it."""
+    """A part of a text, and whether the other text does not contain it."""
 
     text: str
     changed: bool
 
 
 def differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
-    """Cuts two texts into pieces that both have and pieces that one of them has.
+    """Split two texts into pieces that both contain and pieces that only one of them contains.
 
-    Compared are words, or lines where words are too many, or else the texts but for their common
-    ends. White space makes no difference.
+    Compares words; if these are too many, lines; else only the common beginning and end. White
+    space is ignored.
 
     Returns:
-        The pieces of either text; joined, they are the text.
+        The pieces of each text; joined, they give the text.
     """
     for unit in _UNITS:
         found = tuple(re.findall(unit, text) for text in (before, after))
@@ -57,10 +57,10 @@ def differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
 
 
 def steps(a: Sequence[str], b: Sequence[str]) -> int:
-    """What comparing two lists of words may take, in pairs of equal words that are looked at.
+    """Estimate the cost of comparing two lists of words, in pairs of equal words.
 
-    For every block that both have, difflib goes through what is left of the first and through its
-    pairs; a word of the first costs about as much as four pairs.
+    For every common block, difflib iterates over the rest of the first list and over its pairs; a
+    word of the first list costs about as much as four pairs.
     """
     counts = Counter(a)
     pairs = sum(counts[word] for word in b)
@@ -68,13 +68,13 @@ def steps(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many words two texts share at their beginning."""
+    """Count the words that two texts share at their beginning."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def _pieces(parts: Sequence[str], kept: Sequence[bool]) -> list[Piece]:
-    """Neighbours of one kind joined; the space at the end of a difference is none of it."""
+    """Join adjacent parts of one kind; white space at the end of a difference is not marked."""
     found = []
     for same, group in groupby(zip(parts, kept, strict=True), key=itemgetter(1)):
         text = "".join(part for part, _ in group)

@@ -1,4 +1,4 @@
-"""What a command found, told once: as pages, on the terminal, and as tables for programs."""
+"""A command's result as one document: pages, results as JSON, and CSV tables."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from gapft_harness.core.text import whole, whole_text
 from gapft_harness.report.rendering import markdown, page
 from gapft_harness.report.rendering.blocks import Drawing, Section
 
-#: What a file holds: a text, bytes, or rows of a CSV table, the first of which names the columns.
+#: Content of a file: a text, bytes, or rows of a CSV table; the first row has the column names.
 Content = str | bytes | Iterable[Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Blocks for people and figures for programs, with every file that they are written to.
+    """Blocks for people and results for programs, with the files to write.
 
     Attributes:
-        names: of the pages and of the results; the ending says the form: html, md or json.
-        tables: CSV files by name.
+        title: the title of the pages.
+        sections: the blocks, by section.
+        names: file names of the pages and of the results; the suffix (html, md, json) determines
+            the format.
+        results: the content of the JSON file.
+        tables: rows of CSV files by file name.
         drawings: the figures that sections show.
-        explorers: pages that have every problem, by the audit's name: "" is the document's own.
-        made: says in a sentence when.
+        explorers: pages with every problem, by the audit's name; "" is the document's own.
+        subtitle: a line below the title; may be empty.
+        date_note: a sentence with the dates; may be empty.
     """
 
     title: str
@@ -42,7 +47,7 @@ class Document:
     made: str = ""
 
     def write(self, folder: Path) -> None:
-        """Writes the files, each whole or not at all; what is there of that name is replaced.
+        """Write the files, each completely or not at all, and replace files of the same names.
 
         Raises:
             GapftError: the folder cannot be written, or the disk is full.
@@ -51,15 +56,15 @@ class Document:
             replace_file(folder / name, partial(_put, content))
 
     def files(self) -> dict[str, bytes]:
-        """What the files hold, by name."""
+        """Return the content of the files, by name."""
         return {name: b"".join(_bytes(content)) for name, content in self._contents()}
 
     def markdown(self) -> str:
-        """The sections as Markdown, under the title."""
+        """Render title and sections as Markdown."""
         return markdown.render(self.title, self.subtitle, self.sections, self.made)
 
     def json(self) -> str:
-        """The results as JSON."""
+        """Format the results as JSON."""
         return json_text(whole(self.results))
 
     def _contents(self) -> Iterator[tuple[str, Content]]:
@@ -82,7 +87,7 @@ class Document:
 
 
 def as_csv(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as CSV text."""
+    """Format rows as CSV text."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -94,7 +99,7 @@ def _bytes(content: Content) -> Iterator[bytes]:
     elif isinstance(content, str):
         yield whole_text(content).encode()
     else:
-        for row in content:  # one at a time: its texts may be large
+        for row in content:  # one at a time: texts of a row may be large
             yield whole_text(as_csv([row])).encode()
 
 

@@ -1,4 +1,4 @@
-"""report.md: the report's blocks as Markdown, readable as plain text too."""
+"""Render blocks as Markdown that is also readable as plain text, for report.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPECIAL = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](
 
 
 def render(title: str, subtitle: str, sections: Sequence[Section], made: str = "") -> str:
-    """The whole of report.md; ``made`` says when."""
+    """Render title, subtitle, dates (``date_note``, a sentence) and sections as Markdown."""
     parts = [f"# {escape(title)}", *(escape(text) for text in (subtitle, made) if text)]
     for section in sections:
         if section.title:
@@ -36,16 +36,17 @@ def render(title: str, subtitle: str, sections: Sequence[Section], made: str = "
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is, on one line, with no more backslashes than it takes.
+    """Escape a text so that Markdown shows it unchanged, on one line, with few backslashes.
 
-    Underscores inside a word and brackets that no parenthesis or colon follows mean nothing.
+    Underscores inside a word, and brackets without a following parenthesis or colon, are not
+    special in Markdown and stay.
     """
     one_line = " ".join(visible(text).split())
     return _SPECIAL.sub(lambda found: "\\" + found[0], one_line)
 
 
 def fenced(text: str) -> str:
-    """A code fence longer than any run of backticks inside."""
+    """Put a text into a code fence that is longer than any run of backticks in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"
@@ -83,7 +84,7 @@ def _block(block: Block) -> Iterable[str]:
             yield text.strip()
 
 
-#: How a cell is written by its rank.
+#: The format of a cell, by its rank.
 _RANKED: Mapping[Rank | None, str] = {None: "{}", "best": "**{}**", "second": "<u>{}</u>"}
 
 
@@ -118,12 +119,12 @@ def _case(case: Case) -> Iterable[str]:
 
 
 def _marked(pieces: Sequence[Piece], start: str, end: str) -> str:
-    """A text with what only it has between marks, ``[-so-]`` or ``{+so+}``, as git does it."""
+    """Join pieces, with changed ones between marks, ``[-x-]`` or ``{+x+}``, as in git."""
     return "".join(f"{start}{of.text}{end}" if of.changed else of.text for of in pieces)
 
 
 def _width(text: str) -> int:
-    """How many signs a mark has: more than any that stands in the text, as with fences."""
-    # Only whole runs, and possessive: a run may be megabytes long.
+    """Return the length of a mark: longer than any mark in the text, as with code fences."""
+    # Complete runs with possessive quantifiers, because a run may be megabytes long.
     runs = re.findall(r"\[(-++)|(?<!-)(-++)\]|\{(\+++)|(?<!\+)(\+++)\}", text)
     return 1 + max((len("".join(run)) for run in runs), default=0)

@@ -1,4 +1,4 @@
-"""index.html: the report's blocks as one page that needs no other file and loads nothing."""
+"""Render blocks as one HTML page that needs no other file and loads nothing, for index.html."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gapft_harness.report.rendering.visible import LONGEST, shortened, visible
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-#: Sections with which a page has a list of them.
+#: Sections from which a page has a list of contents.
 _LONG = 3
 
 
@@ -34,10 +34,16 @@ def render(
     tables: bool = True,
     made: str = "",
 ) -> str:
-    """The whole page. Every text is escaped; plugins' Markdown is rendered without its HTML.
+    """Render the page. All texts are escaped; HTML in plugins' Markdown is shown as text.
 
-    ``explorers`` are the pages beside it that have every problem, by the audit's name; ``tables``:
-    whether a folder of tables is beside it too. ``made`` says in a sentence when.
+    Args:
+        title: the title.
+        subtitle: a line below it; may be empty.
+        sections: the blocks, by section.
+        drawings: the figures that sections show.
+        explorers: file names of the pages with every problem, by the audit's name.
+        tables: whether the page is next to a folder of tables.
+        date_note: a sentence with the dates; may be empty.
     """
     return filled(
         "index.html.j2",
@@ -54,7 +60,7 @@ def render(
 
 
 def filled(template: str, *, style: str, script: str = "", **values: Any) -> str:
-    """A template with one style sheet and one script, and the hashes by which they are admitted."""
+    """Fill a template with one style sheet and one script, and with the hashes that admit them."""
     from markupsafe import Markup
 
     hashes = {
@@ -69,7 +75,7 @@ def filled(template: str, *, style: str, script: str = "", **values: Any) -> str
 
 
 def style(*sheets: str) -> str:
-    """Style sheets of the templates, after the colours of light and of dark pages."""
+    """Join style sheets of the templates, after the colours of light and dark pages."""
     templates = files("gapft_harness.report.rendering").joinpath("templates")
     light, dark = (palette.css_variables(dark=dark) for dark in (False, True))
     on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
@@ -78,7 +84,7 @@ def style(*sheets: str) -> str:
 
 
 def markdown_to_html(text: str) -> str:
-    """Markdown as HTML; HTML inside it is shown, not used, and pictures are left to their text."""
+    """Convert Markdown to HTML; HTML inside it is shown as text, and images as their alt text."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
@@ -86,7 +92,7 @@ def markdown_to_html(text: str) -> str:
 
 
 def _anchors(sections: Sequence[Section]) -> list[str]:
-    """What the address of each section ends with, each another."""
+    """Return a distinct fragment identifier for each section."""
     found: list[str] = []
     for section in sections:
         name = section.anchor or "section"
@@ -96,7 +102,7 @@ def _anchors(sections: Sequence[Section]) -> list[str]:
 
 
 def _pictures(drawing: Drawing) -> Mapping[str, str]:
-    """A drawing for light and for dark pages, as data URIs: nothing of it can reach the page."""
+    """Encode a drawing for light and dark pages as data URIs, so that it cannot change the page."""
     return {
         theme: f"data:image/svg+xml;base64,{_base64(svg.encode())}"
         for theme, svg in (("light", drawing.svg), ("dark", palette.darkened(drawing.svg)))
@@ -129,7 +135,7 @@ def _environment() -> Environment:
 
 
 def _unbroken_intervals(text: str) -> str:
-    """Prose in which no line ends inside an interval."""
+    """Join the ends of intervals with no-break spaces, so that no line ends inside one."""
     return re.sub(r"\[([^\s\[]+), ([^\s\[\]]+)\]", "[\\1,\N{NO-BREAK SPACE}\\2]", visible(text))
 
 
@@ -138,10 +144,10 @@ def _base64(content: bytes) -> str:
 
 
 def explorer_file(audit: str = "") -> str:
-    """The page that has every problem of an audit; the run's own has no name."""
+    """Return the file name of an audit's explorer; the run's own audit has an empty name."""
     return f"explorer{audit and '-'}{audit}.html"
 
 
 def problem_link(name: str, audit: str = "") -> str:
-    """Opens a problem there. Names are as the page has them."""
+    """Return the address that opens a problem in the explorer, by its name on that page."""
     return f"{explorer_file(audit)}#{urlencode({'open': whole_text(visible(name))})}"

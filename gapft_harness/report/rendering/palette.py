@@ -1,7 +1,7 @@
-"""Colours of figures and page: after Okabe and Ito, told apart by colour-blind readers too.
+"""Colours of figures and page, after Okabe and Ito: colour-blind readers can distinguish them.
 
-Every role has a light and a dark value; the light ones are distinct, so that a figure drawn in
-light can be recoloured for a dark page by exchanging values.
+Every role has a light and a dark value. The light values are distinct, so that a figure in light
+colours can be recoloured for a dark page by replacing values.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ SERIES = (
 
 
 def series(position: int) -> tuple[str, str]:
-    """The colour and marker of the condition at this place; after the last, other pairs of them."""
+    """Return colour and marker for a position; after the last, colours repeat with new markers."""
     rounds, place = divmod(position, len(SERIES))
     return SERIES[place][0], SERIES[(place + rounds) % len(SERIES)][1]
 
 
-#: The conditions of the paper's main comparison, by their places among the pairs.
+#: The conditions of the paper's main comparison, with their positions in ``SERIES``.
 _MAIN = {"gapft": 0, "uniform": 1, "replay": 2, "all_verified": 3}
 
 
 def of_conditions(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Each condition's colour and marker in a report of these.
+    """Assign a colour and a marker to each condition of a report.
 
-    Those of the paper's main comparison have the same in every report. Where GapFT is not among
-    them, the first condition has its pair; the others have pairs that are free, and those of the
-    main comparison last.
+    Conditions of the paper's main comparison have the same pair in every report. Without GapFT, the
+    first condition gets its pair. Other conditions get free pairs; free pairs of the main
+    comparison are used last.
     """
     places = {name: _MAIN[name] for name in names if name in _MAIN}
     if names and 0 not in places.values():
@@ -70,12 +70,12 @@ def of_conditions(names: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def darkened(svg: str) -> str:
-    """An SVG drawn in the light colours, in the dark ones."""
+    """Replace the light colours of an SVG by the dark colours."""
     return re.sub(r"#[0-9a-f]{6}", lambda found: _DARK.get(found[0], found[0]), svg)
 
 
 def css_variables(dark: bool) -> str:
-    """The roles that the page shares with its figures, as CSS custom properties."""
+    """Return the colours that page and figures share, as CSS custom properties."""
     roles = {
         "paper": PAPER,
         "ink": INK,

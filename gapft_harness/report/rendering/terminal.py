@@ -1,4 +1,4 @@
-"""Prints blocks on a terminal. Nothing that a model wrote can move its cursor."""
+"""Print blocks on a terminal. A model's text cannot move the cursor."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from gapft_harness.report.rendering.blocks import (
 )
 from gapft_harness.report.rendering.visible import shortened, visible
 
-#: Characters of a text that the terminal shows.
+#: Characters that the terminal shows of a text.
 _LONGEST = 110
-#: Characters of a name in a table before it goes on in a second line.
+#: Characters of a name in a table on one line; longer names are wrapped.
 _LABEL = 40
-#: By a cell's rank.
+#: Styles by a cell's rank.
 _STYLES: Mapping[Rank | None, str] = {None: "", "best": "bold", "second": "underline"}
 #: Wider than any table.
 _UNBOUNDED = 10_000
 
 
 def show(sections: Sequence[Section], console: Console) -> None:
-    """Prints them in order."""
+    """Print sections in order."""
     for section in sections:
         if section.title:
             console.print(f"\n{_seen(section.title)}", style="bold", markup=False)
@@ -65,7 +65,7 @@ def _show(block: Block, console: Console) -> None:
 
 @contextmanager
 def _wide_enough(drawn: Drawn, console: Console) -> Iterator[None]:
-    """No figure is cut: a terminal that is too narrow wraps the lines of the table."""
+    """Widen the console for a table, so that no number is cut: a narrow terminal wraps lines."""
     before = console.width
     console.width = max(before, _width(drawn, console))
     try:
@@ -75,13 +75,13 @@ def _wide_enough(drawn: Drawn, console: Console) -> Iterator[None]:
 
 
 def _width(drawn: Drawn, console: Console) -> int:
-    """Of a table of which nothing is cut."""
+    """Measure the width that a table needs without cutting anything."""
     unbounded = console.options.update(width=_UNBOUNDED)
     return drawn.__rich_measure__(console, unbounded).maximum
 
 
 def _table(table: Table, narrow: bool = False) -> Drawn:
-    """A table; a narrow one has headings in several lines, and less room between columns."""
+    """Build a table; a narrow one has headings in several lines and less space between columns."""
     drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0) if narrow else (0, 1))
     for number, name in enumerate(table.columns):
         words = number < table.words
@@ -103,7 +103,7 @@ def _table(table: Table, narrow: bool = False) -> Drawn:
 def _case(case: Case, console: Console) -> None:
     console.print(f"  {_seen(case.heading)}, gold {_line(case.gold)}", markup=False)
     asked = " ".join(case.prompt.split())
-    # after instructions and examples the question comes last
+    # the question comes last, after instructions and examples
     end = asked if len(asked) <= _LONGEST else f"… {asked[-_LONGEST:]}"
     console.print(f"    prompt: {_seen(end)}", style="dim", markup=False)
     for name, text in (("before", case.before), ("after", case.after)):
@@ -115,5 +115,5 @@ def _line(text: str) -> str:
 
 
 def _seen(text: str) -> str:
-    """On one line, so that no name or text can pass for a line of ours."""
+    """Put a text on one line, so that a name or text cannot imitate a line of the program."""
     return " ".join(whole_text(visible(text)).split())

@@ -1,14 +1,14 @@
-"""Model output made safe to show: what cannot be seen, or would move other text, is made visible.
+"""Make model output safe to show: invisible characters and direction marks become visible.
 
-A model may write control characters and marks that reverse the direction of text. Escaping for
-HTML or Markdown is the renderers' part.
+A model may write control characters, and marks that reverse the direction of text. The renderers
+escape HTML and Markdown.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Text of more characters is folded on the page, or where only its sense matters cut.
+#: Longer texts are folded on the page, or cut where the complete text is not needed.
 LONGEST = 1200
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -18,13 +18,13 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """Shows control characters as pictures (``␀``), other unseen ones as ``<U+202E>``."""
+    """Replace control characters by pictures (``␀``), other invisible ones by ``<U+202E>``."""
     pictured = _CONTROL.sub(lambda found: _picture(ord(found[0])), text.replace("\r\n", "\n"))
     return _UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", pictured)
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """``visible``, cut to ``longest`` with a word on what was left out."""
+    """Make a text visible, and cut it to ``max_chars`` characters with a note on the rest."""
     if len(text) <= longest:
         return visible(text)
     return f"{visible(text[:longest])} … ({len(text) - longest:,} more characters)"

@@ -1,4 +1,4 @@
-"""Numbers, times and names as people read them: one place, so that every table agrees."""
+"""Format numbers, times and names for people, in the same way in all tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATE_NAMES = {
     "U": "missed by search",
 }
 
-#: Marks a rate that rests on few problems.
+#: Marks a rate that is based on few problems.
 UNSTABLE = "†"
 
 _WRITTEN = {"gapft": "GapFT", "grpo": "GRPO", "rft": "RFT"}
@@ -25,7 +25,7 @@ _MINUS = "\N{MINUS SIGN}"
 
 
 def condition_name(name: str) -> str:
-    """Return a condition as people read it: ``all verified``, ``GapFT``, ``GRPO``.
+    """Format a condition's name for people: ``all verified``, ``GapFT``, ``GRPO``.
 
     Args:
         name: as in the recipe.
@@ -34,13 +34,13 @@ def condition_name(name: str) -> str:
 
 
 def condition_label(name: str, own: Mapping[str, Any], k: int) -> str:
-    """A condition's name with what it has of its own: ``uniform 4 (K = 4 of 8)``."""
+    """Format a condition's name with its own settings: ``uniform 4 (K = 4 of 8)``."""
     said = [own_setting(key, value, k) for key, value in own.items()]
     return f"{condition_name(name)} ({', '.join(said)})" if said else condition_name(name)
 
 
 def own_setting(key: str, value: Any, k: int) -> str:
-    """One of them: ``K = 4 of 8``, ``trainer grpo``."""
+    """Format one setting of a condition: ``K = 4 of 8``, ``trainer grpo``."""
     if key == "k":
         return f"K = {value} of {k}"
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -48,88 +48,91 @@ def own_setting(key: str, value: Any, k: int) -> str:
 
 
 def percent(rate: Fraction | float | None, digits: int = 1) -> str:
-    """Return a rate as ``68.1%``; a dash where it is undefined.
+    """Format a rate as ``68.1%``; a dash where it is undefined.
 
     Args:
         rate: from 0 to 1; None: undefined.
-        digits: after the point.
+        digits: decimals.
     """
     return "–" if rate is None else f"{_signless_zero(100 * float(rate), digits):.{digits}f}%"
 
 
 def points(change: Fraction | float, digits: int = 1) -> str:
-    """Return a difference of rates in percentage points, signed: ``+2.3``.
+    """Format a difference of rates in percentage points, signed: ``+2.3``.
 
     Args:
         change: from -1 to 1.
-        digits: after the point.
+        digits: decimals.
     """
     value = _signless_zero(100 * float(change), digits)
     return f"{value:+.{digits}f}".replace("-", _MINUS) if value else f"{0:.{digits}f}"
 
 
 def points_interval(interval: Interval, digits: int = 1) -> str:
-    """Return a difference's interval in percentage points: ``[+0.4, +4.4]``.
+    """Format the interval of a difference in percentage points: ``[+0.4, +4.4]``.
 
     Args:
         interval: of a difference of rates, from -1 to 1.
-        digits: after the point.
+        digits: decimals.
     """
     return f"[{points(interval.low, digits)}, {points(interval.high, digits)}]"
 
 
 def percent_interval(interval: Interval) -> str:
-    """A rate's interval: ``[66.9, 71.7]``, in percent."""
+    """Format the interval of a rate, in percent: ``[66.9, 71.7]``."""
     return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
 def resolution(interval: Interval) -> str:
-    """Whether a difference is told from zero, as the end of a sentence."""
+    """Describe whether an interval excludes zero, for the end of a sentence."""
     if interval.excludes_zero:
         return "the interval excludes zero"
     return "the interval includes zero, so the difference is not resolved"
 
 
 def whole(number: int) -> str:
-    """A count with thousands separated: ``25,520``."""
+    """Format a count with a thousands separator: ``25,520``."""
     return f"{number:,}"
 
 
 def rounded(number: float | None) -> str:
-    """A mean or an estimate of counts; a dash where it is not known."""
+    """Format a mean or an estimate of counts; a dash where it is unknown."""
     return "–" if number is None else whole(round(number))
 
 
 def signed_whole(number: int) -> str:
-    """A difference of counts: ``+1,204``, ``0``."""
+    """Format a difference of counts: ``+1,204``, ``0``."""
     return f"{number:+,}".replace("-", _MINUS) if number else "0"
 
 
 def signed(change: float, digits: int) -> str:
-    """A difference of any numbers with so many significant digits: ``+0.1234``, ``0``."""
+    """Format a difference of numbers with ``digits`` significant digits: ``+0.1234``, ``0``."""
     return f"{change:+.{digits}g}".replace("-", _MINUS) if change else "0"
 
 
 def number(value: float) -> str:
-    """Any number with four significant digits: ``−12.34``."""
+    """Format a number with four significant digits: ``−12.34``."""
     return f"{value:.4g}".replace("-", _MINUS)
 
 
 def span(counts: Sequence[int]) -> str:
-    """Counts of several seeds: ``120``, or from the least to the most, ``118–121``."""
+    """Format the range of the counts of several seeds: ``120``, or ``118–121``."""
     least, most = min(counts), max(counts)
     return whole(least) if least == most else f"{whole(least)}–{whole(most)}"
 
 
 def k_eq(value: int, samples: int) -> str:
-    """K_eq for people: ``<1``, ``4``, or ``≥8`` where every sample drawn was not enough."""
+    """Format K_eq: ``<1``, ``4``, or ``≥8`` where it is at least the number of drawn samples."""
     if value == 0:
         return "<1"
     return f"≥{samples}" if value == samples else str(value)
 
 
 def p_value(p: float | None) -> str:
-    """``0.023``, ``<0.001``, or a dash; with further digits where rounding would hide p < 0.05."""
+    """Format a p value: ``0.023``, ``<0.001``, or a dash where it is None.
+
+    Uses more digits where rounding would hide p < 0.05.
+    """
     if p is None or p < 0.001:
         return "–" if p is None else "<0.001"
     shown = (f"{p:.{digits}f}" for digits in range(3, 17))
@@ -137,40 +140,43 @@ def p_value(p: float | None) -> str:
 
 
 def p_said(p: float | None) -> str:
-    """``p = 0.023`` or ``p < 0.001``, on one line of a sentence."""
+    """Format a p value for a sentence, without a line break: ``p = 0.023`` or ``p < 0.001``."""
     shown = p_value(p)
     said = f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
     return said.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def capital(text: str) -> str:
-    """The text as the beginning of a sentence; a condition's name begins in lower case."""
+    """Capitalize the first letter, for the beginning of a sentence."""
     return text[:1].upper() + text[1:]
 
 
 def listed(words: list[str]) -> str:
-    """Join words as in a sentence: ``a``, ``a and b``, ``a, b and c``.
+    """Join words for a sentence: ``a``, ``a and b``, ``a, b and c``.
 
     Args:
-        words: at least one.
+        words: at least one word.
     """
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _signless_zero(value: float, digits: int) -> float:
-    """A value that prints as zero loses its sign."""
+    """Replace a value that prints as zero by zero, so that it has no sign."""
     return 0.0 if abs(value) < 0.5 * 10**-digits else value
 
 
 def duration(seconds: float) -> str:
-    """``12 s``, ``3.4 min``, ``2.1 h``."""
+    """Format a duration: ``12 s``, ``3.4 min``, ``2.1 h``."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def made_on(days: Iterable[str]) -> str:
-    """When something was made, of its days as ``2026-11-23``: a sentence, or nothing of none."""
+    """Describe in a sentence the first and last day; days are texts such as ``2026-11-23``.
+
+    Returns an empty text without days.
+    """
     if not (known := sorted(days)):
         return ""
     first, last = (f"{of.day} {of:%B %Y}" for of in map(date.fromisoformat, (known[0], known[-1])))

@@ -1,1 +1,1 @@
-"""The report's sections."""
+"""Build the report's sections."""

@@ -1,4 +1,4 @@
-"""Training budgets: what every arm was trained on, and which budgets match."""
+"""Training budgets: the training set of every arm, and which budgets match."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gapft_harness.report.rendering.wording import condition_name, percent, whol
 
 
 def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """A note for each comparison group, and a row for each arm."""
-    note = "Computed before training and enforced: matched arms have the same n, N and J exactly."
+    """Build a note for each comparison group, and a table with a row for each arm."""
+    note = "Computed before training and enforced: matched arms have exactly the same n, N and J."
     groups = findings.groups
     for group in groups:
         low, high, spread = tokens(group)
         whose = (
-            "Their" if len(groups) == 1 else f"{group_name(group)}: matched with one another; their"
+            "Their" if len(groups) == 1 else f"{group_name(group)}: matched with each other; their"
         )
         note += (
-            f" {whose} tokens L are reported, not enforced: from {whole(low)} to "
-            f"{whole(high)}, a spread of {percent(spread)}."
+            f" {whose} tokens L are reported, not enforced: {whole(low)} to {whole(high)}, a "
+            f"difference of {percent(spread)}."
         )
     tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
     if tolerance is not None:
@@ -43,7 +43,7 @@ def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class TrainedSeed:
-    """A condition under one seed."""
+    """A condition trained with one seed."""
 
     condition: ConditionFindings
     seed: int
@@ -51,12 +51,12 @@ class TrainedSeed:
 
     @property
     def parts(self) -> Decomposition:
-        """What it changed."""
+        """Its correct, corrected and regressed problems, by state."""
         return self.model.decomposition
 
 
 def arms(findings: Findings) -> list[TrainedSeed]:
-    """Every condition under every seed."""
+    """List every condition with every seed."""
     return [
         TrainedSeed(condition, seed, model)
         for condition in findings.conditions.values()
@@ -64,10 +64,10 @@ def arms(findings: Findings) -> list[TrainedSeed]:
     ]
 
 
-_WHICH = "which model"
-_OF = "these problems, of how many"
+_WHICH = "the model"
+_OF = "the number of such problems, and the size of the state"
 _EXPOSURES = "exposures, processed tokens, optimizer steps (Equation 7)"
-_EXAMPLES = "examples in the training set, and different problems"
+_EXAMPLES = "examples in the training set, and distinct problems"
 
 ARM: tuple[Column[TrainedSeed], ...] = (
     Column("condition", "", lambda arm: arm.condition.name),
@@ -93,7 +93,7 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
     Column("", _OF, lambda arm: _of(arm.parts.corrected_s, arm.parts.n_s), "S corrected"),
     Column("", _OF, lambda arm: _of(arm.parts.corrected_u, arm.parts.n_u), "U corrected"),
     Column("", _OF, lambda arm: _of(arm.parts.regressed_g, arm.parts.n_g), "G regressed"),
-    Column("", "audit problems that are right", lambda arm: arm.parts.correct, "correct", whole),
+    Column("", "correct audit problems", lambda arm: arm.parts.correct, "correct", whole),
     Column(
         "verdicts",
         "",
@@ -109,7 +109,7 @@ BUDGET: tuple[Column[TrainedSeed], ...] = (
     Column("tokens", _EXPOSURES, lambda arm: arm.model.budget.tokens, "tokens L", whole),
     Column(
         "supervised_tokens",
-        "tokens of responses, which have a loss (Equation 2)",
+        "tokens of responses; these have a loss (Equation 2)",
         lambda arm: arm.model.budget.supervised_tokens,
         "supervised",
         whole,
@@ -119,14 +119,14 @@ BUDGET: tuple[Column[TrainedSeed], ...] = (
 
 
 def tokens(group: Sequence[ConditionFindings]) -> tuple[int, int, Fraction]:
-    """The fewest and the most processed tokens L of conditions, and the spread over the fewest."""
+    """Return the fewest and the most processed tokens L, and their relative difference."""
     counts = [seed.budget.tokens for of in group for seed in of.seeds.values()]
     low, high = min(counts), max(counts)
     return low, high, Fraction(high - low, max(low, 1))
 
 
 def _taken(findings: Findings) -> list[Block]:
-    """Which training sets are another run's, and by which hashes to know them."""
+    """Describe the training sets that come from another run, with their hashes."""
     lines = [
         f"{condition_name(name)}, seed {seed}: {of.taken['arm']} of {of.taken['run']}, SHA-256 "
         f"{of.taken['sha256']}"
@@ -137,14 +137,14 @@ def _taken(findings: Findings) -> list[Block]:
     if not lines:
         return []
     said = (
-        "These training sets were taken from another run, whose tables say that each response "
-        "passed (gapft verify judges them again, if that run is here):"
+        "These training sets come from another run; its tables record that each response passed "
+        "(gapft verify judges them again, if that run is on this machine):"
     )
     return [Text(said), Bullets(lines)]
 
 
 def _repeats(findings: Findings) -> str:
-    """A sentence on conditions that have fewer distinct problems than slots."""
+    """Describe the conditions that have fewer distinct problems than slots."""
     names = [
         condition_name(name)
         for name, condition in findings.conditions.items()
@@ -154,12 +154,13 @@ def _repeats(findings: Findings) -> str:
         return ""
     verb = "fill" if len(names) > 1 else "fills"
     return (
-        f" {wording.capital(wording.listed(names))} {verb} several of the n slots with one problem."
+        f" {wording.capital(wording.listed(names))} {verb} several of the n slots with the same "
+        "problem."
     )
 
 
 def _trained_once(findings: Findings) -> str:
-    """A sentence on arms that have the adapter of another, which is trained on the same."""
+    """Describe the arms that share an adapter, because their training sets are equal."""
     pairs: dict[tuple[str, str], list[str]] = {}
     for name, condition in findings.conditions.items():
         for seed, found in condition.seeds.items():
@@ -174,13 +175,13 @@ def _trained_once(findings: Findings) -> str:
         for (name, other), seeds in pairs.items()
     ]
     return (
-        " Training sets that are the same example for example were trained once, so what is "
-        f"reported of them is the same: {'; '.join(said)}."
+        " Identical training sets were trained only once, so these conditions have the same "
+        f"results: {'; '.join(said)}."
     )
 
 
 def group_name(group: Sequence[ConditionFindings]) -> str:
-    """The conditions of a comparison group, as people read them."""
+    """Format the conditions of a comparison group for people."""
     return wording.listed([condition.label for condition in group])
 
 
@@ -190,13 +191,13 @@ def stopped(inputs: ReportInputs) -> bool:
 
 
 def pool_drawn(inputs: ReportInputs) -> dict[str, Any]:
-    """For results.json: samples and tokens drawn on the pool, and K times its problems."""
+    """Count for results.json: samples and tokens drawn on the pool, and K times its problems."""
     drawn = inputs.drawn.get("pool", {})
     return {**drawn, "full_search": inputs.k * sum(inputs.pool_states.values())}
 
 
 def early_stop(inputs: ReportInputs) -> list[Block]:
-    """A table of what was drawn, and a paragraph of what it is good for; none without a stop."""
+    """Build a table of the drawn samples and a note on their use; empty without an early stop."""
     if not stopped(inputs):
         return []
     problems = {"pool": sum(inputs.pool_states.values()), "audit": len(inputs.audit.ids)}
@@ -206,18 +207,18 @@ def early_stop(inputs: ReportInputs) -> list[Block]:
     ]
     return [
         Frame(DRAWN, rows).table(
-            "The pool's search stopped early (search.stop: first_pass): a problem drew no further "
-            "sample once its greedy decode or a sample had passed. Tokens are those of samples; "
-            "greedy decodes come on top."
+            "The pool's search stopped early (search.stop: first_pass): no more samples were drawn "
+            "for a problem after its greedy decode or a sample had passed. Tokens are those of "
+            "samples, without greedy decodes."
         ),
         Text(
-            f"What the pool can still tell: which problems are in G, S and U with up to "
-            f"{inputs.k} samples, and with any fewer, since every recovered problem's first "
-            "success is known. What it cannot: how often a problem is solved (samples after the "
-            "first success were not drawn, and solved problems drew none), so neither unbiased "
-            "Pass@k nor a selector that counts passing samples can rest on it. Of the audit all "
+            f"The pool still shows which problems are in G, S and U with K = {inputs.k} samples or "
+            "fewer, because the first success of every recovered problem is known. It does not "
+            "show how often a problem is solved: samples after the first success were not drawn, "
+            "and solved problems have no samples. So it cannot give unbiased Pass@k, nor be used "
+            "by a selector that counts passing samples. On the audit all "
             f"{inputs.k} samples of every problem were drawn: its Pass@k and K_eq are estimated "
-            "as ever.",
+            "as usual.",
             "note",
         ),
     ]
@@ -225,7 +226,7 @@ def early_stop(inputs: ReportInputs) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a search drew of a split: ``full`` samples if it had not stopped early."""
+    """The samples that a search drew on a split; ``full`` without an early stop."""
 
     split: str
     full: int
@@ -234,7 +235,7 @@ class Drawn:
     tokens: int
 
 
-_EARLY = "after an early stop: samples, a full search's, their ratio"
+_EARLY = "after an early stop: samples drawn, samples of a full search, their ratio"
 _DRAWN_TOKENS = "generated tokens of these samples"
 
 DRAWN: tuple[Column[Drawn], ...] = (
@@ -242,10 +243,10 @@ DRAWN: tuple[Column[Drawn], ...] = (
     Column("", _EARLY, lambda row: row.samples, "samples drawn", whole),
     Column("", _EARLY, lambda row: row.full, "K × problems", whole),
     Column("", _EARLY, lambda row: Fraction(row.samples, row.full), "share", percent),
-    # a backend without a tokenizer gives no ids to count
+    # a backend without a tokenizer gives no token ids
     Column("", _DRAWN_TOKENS, lambda row: row.tokens or None, "tokens drawn", whole),
     Column(
         "", _DRAWN_TOKENS, lambda row: row.tokens / row.problems if row.tokens else None,
-        "tokens a problem", "{:.1f}".format,
+        "tokens per problem", "{:.1f}".format,
     ),
 )  # fmt: skip

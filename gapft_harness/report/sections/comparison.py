@@ -1,4 +1,4 @@
-"""Conditions and contrasts: Pass@1 on one audit, and where the change comes from."""
+"""Conditions and contrasts: Pass@1 on one audit, and the parts of the change by state."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Model:
 
     Attributes:
         pass_at_1: of its greedy decodes, mean over seeds.
-        k: samples that the source drew.
-        condition: None: the source.
-        printed: the Pass@1 that a paper prints of it, as it is written; may be empty.
+        k: samples that were drawn from the source.
+        condition: the condition; None: the source.
+        printed: the Pass@1 that a paper prints for it, as text; may be empty.
     """
 
     pass_at_1: Fraction
@@ -42,23 +42,23 @@ class Model:
 
     @classmethod
     def of(cls, condition: ConditionFindings, k: int, printed: str = "") -> Model:
-        """A condition's."""
+        """Create the row of a condition."""
         return cls(condition.mean.pass_at_1, k, condition, printed)
 
     @property
     def label(self) -> str:
-        """Its name for people; a star marks a budget of its own."""
+        """The model's name for people; a star marks a condition with its own budget."""
         if self.condition is None:
             return "source, greedy"
         return self.condition.label + ("" if self.condition.matched else " *")
 
 
 def _trained(*columns: Column[ConditionFindings]) -> Iterator[Column[Model]]:
-    """Columns of which the source has no value."""
+    """Convert columns of conditions to columns where the source has no value."""
     return (column.of(lambda row: row.condition, missing="") for column in columns)
 
 
-#: The most seeds whose figures are shown side by side; of more, the lowest and the highest.
+#: The most seeds whose figures are listed; with more seeds, only the lowest and the highest.
 SEEDS_SHOWN = 16
 
 
@@ -70,12 +70,12 @@ def _each_seed(condition: ConditionFindings) -> str:
 
 
 def by_state(terms: Terms) -> Mapping[str, Fraction]:
-    """The parts of a difference by the states that they arise on (Equation 9)."""
+    """Return the parts of a difference by the source's state (Equation 9)."""
     return {"S": terms.s, "U": terms.u, "G": terms.g}
 
 
 def _budget(condition: ConditionFindings) -> Budget:
-    """Of its first seed: n, N and J are those of all."""
+    """Return the budget of the first seed; n, N and J are the same for all seeds."""
     return condition.budgets[0]
 
 
@@ -85,11 +85,11 @@ _PASS_AT_1 = (
 _N_L = "exposures; processed tokens over all exposures, mean over seeds (Equation 7)"
 _J = "optimizer steps (Equation 7)"
 
-#: A condition beside the source; ``BUDGETS`` and ``RATES`` go on.
+#: The first columns of conditions and the source; ``BUDGETS`` and ``RATES`` have more.
 ACCURACY: tuple[Column[Model], ...] = (
     Column(
         "",
-        "the rule of selection; a star: a budget of its own; in brackets its "
+        "the rule of selection; a star: it has its own budget; in parentheses its "
         "[own settings](recipes.md#settings-of-its-own)",
         lambda row: row.label,
         "condition",
@@ -102,7 +102,7 @@ ACCURACY: tuple[Column[Model], ...] = (
     *_trained(
         Column(
             "ci95",
-            "of the figure before it; of models over audit problems and seeds",
+            "of the figure to its left; for models over audit problems and seeds",
             lambda condition: condition.interval,
             "95% interval",
             wording.percent_interval,
@@ -113,7 +113,7 @@ ACCURACY: tuple[Column[Model], ...] = (
     ),
     Column(
         "",
-        "the most samples of the source, with a verifier, that one decode matches (Appendix, "
+        "the most source samples, with a verifier, that one decode matches (Appendix, "
         '"Source Pass@K Reached by One Decode")',
         lambda row: "" if row.condition is None else wording.k_eq(row.condition.k_eq, row.k),
         "K_eq",
@@ -122,7 +122,7 @@ ACCURACY: tuple[Column[Model], ...] = (
 PRINTED: tuple[Column[Model], ...] = (
     Column(
         "",
-        "Pass@1, or the figure, that the [paper prints](recipes.md#figures-that-a-paper-prints)",
+        "the Pass@1 or figure that the [paper prints](recipes.md#figures-that-a-paper-prints)",
         lambda row: row.printed,
         "paper",
     ),
@@ -148,7 +148,7 @@ BUDGETS: tuple[Column[Model], ...] = tuple(
 def rate(
     state: State, key: str, title: str, meaning: str, value: Callable[[Decomposition], Any]
 ) -> Column[Model]:
-    """The share of a state's problems that changed; marked where they are few."""
+    """Build the column of the share of a state's problems that changed; marks small states."""
     of_condition: Column[ConditionFindings] = Column(
         key,
         meaning,
@@ -166,7 +166,7 @@ _CORRECTED = (
 _TERMS = "p_S κ_S, p_U κ_U, −p_G ρ_G and their sum, Pass@1 minus the source's (Equation 9)"
 _two = partial(points, digits=2)
 
-#: What it changed on each state of the source, and what Pass@1 gains by that.
+#: The share of each state that changed, and its contribution to Pass@1.
 RATES: tuple[Column[Model], ...] = (
     rate("S", "kappa_S", "κ_S", _CORRECTED, lambda mean: mean.kappa_s),
     rate("U", "kappa_U", "κ_U", _CORRECTED, lambda mean: mean.kappa_u),
@@ -181,7 +181,7 @@ RATES: tuple[Column[Model], ...] = (
 )
 
 
-#: ``RATES``, where no star is explained.
+#: ``RATES`` without stars, for tables that do not explain them.
 DECOMPOSITION = (
     *_trained(Column("", "", lambda condition: condition.label, "condition")),
     *RATES,
@@ -189,12 +189,12 @@ DECOMPOSITION = (
 
 
 def models(findings: Findings, k: int, printed: Mapping[str, str] | None = None) -> list[Model]:
-    """The source and every condition.
+    """List the rows of the source and every condition.
 
     Args:
         findings: of one audit.
-        k: samples that the source drew.
-        printed: the Pass@1 that a paper prints, by condition and under ``source``.
+        k: samples that were drawn from the source.
+        printed: the Pass@1 that a paper prints, by condition, and under ``source``.
     """
     beside = printed or {}
     return [
@@ -204,9 +204,12 @@ def models(findings: Findings, k: int, printed: Mapping[str, str] | None = None)
 
 
 def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = True) -> list[Table]:
-    """Every contrast with its interval, its parts and p; of many conditions the others folded.
+    """Build tables of all contrasts; with many conditions, the secondary ones are folded.
 
-    Where columns are not ``explained``, they were before.
+    Args:
+        inputs: the inputs of the report.
+        findings: of one audit.
+        explain: whether the note explains the columns; False where an earlier table did.
     """
     own = {SOURCE, *findings.distinct}
     every = [of for of in findings.contrasts if {of.a, of.b} <= own]
@@ -214,17 +217,17 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
     others = [contrast for contrast in every if contrast not in first]
     statistics = inputs.recipe["statistics"]
     replicates = whole(statistics["replicates"])
-    nested = ", problems again for each seed" * (statistics.get("items") == "nested")
+    nested = ", with new problems for each seed" * (statistics.get("items") == "nested")
     note = (
-        "In percentage points of Pass@1; S, U and G are the parts of each difference that arise "
-        f"on these states of the source, and sum to it. Intervals are percentiles of {replicates} "
+        "In percentage points of Pass@1. S, U and G: the parts of each difference on these states "
+        f"of the source; they add up to it. Intervals are percentiles of {replicates} "
         "replicates that resample training seeds and audit problems, both jointly for all "
-        f"conditions{nested}. p: two-sided, from the same replicates, so below 0.05 exactly where "
-        "the interval excludes zero. Neither is corrected for the number of contrasts "
-        f"({len(every)})."
+        f"conditions{nested}. p: two-sided, from the same replicates; it is below 0.05 exactly "
+        "where the interval excludes zero. Intervals and p are not corrected for the number of "
+        f"contrasts ({len(every)})."
     )
     if not explained:
-        note = f"Columns as above. p is not corrected for the number of contrasts ({len(every)})."
+        note = f"Columns: as above. p is not corrected for the number of contrasts ({len(every)})."
     note += findings.remark(every)
     tables = [_table(findings, first, note)]
     if others:
@@ -236,10 +239,10 @@ def _table(findings: Findings, rows: Sequence[Contrast], note: str, summary: str
     return Frame(CONTRASTS, [(findings, row) for row in rows]).table(note, summary=summary)
 
 
-_OF_PASS_AT_1 = "of Pass@1 (Δ_b, Section 3.3), over audit problems and seeds; p is two-sided"
+_OF_PASS_AT_1 = "of Pass@1 (Δ_b, Section 3.3), over audit problems and seeds; p: two-sided"
 _PARTS = "the difference's parts by state (Equation 9)"
 
-#: A contrast, of the findings that name it.
+#: A contrast, with the findings that have its marks.
 CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
     Column("a", "", lambda row: row[1].a),
     Column("b", "", lambda row: row[1].b),
@@ -269,22 +272,22 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
 
 
 def decomposition(findings: Findings, *, explained: bool = True) -> Table:
-    """The rates of correction and regression of every condition, and their terms."""
+    """Build the table of every condition's rates of correction and regression, and their terms."""
     unstable = findings.source.unstable
-
     note = (
-        "κ_S: share of the failures that search recovered that are right now. κ_U: the same of the "
-        "failures that search missed. ρ_G: share of the problems that the source solved that are "
-        "wrong now. The three terms are these rates times each state's share of the audit, in "
-        "percentage points, and sum exactly to the change of Pass@1."
+        "κ_S: share of the failures recovered by search that are right after training. κ_U: the "
+        "same share of the failures missed by search. ρ_G: share of the problems solved by the "
+        "source that are wrong after training. The three terms are these rates times each state's "
+        "share of the audit, in percentage points; they add up exactly to the change of Pass@1."
     )
     if not explained:
-        note = "Columns as above."
+        note = "Columns: as above."
     if unstable:
         few = [f"{state} ({findings.source.states[state]})" for state in unstable]
         note += (
-            f" {UNSTABLE} Unstable: the rate rests on fewer than {STABLE_ITEMS} audit problems: "
-            f"{wording.listed(few)}. A dash: the state is empty, its rate undefined and its term 0."
+            f" {UNSTABLE} Unstable: the rate is based on fewer than {STABLE_ITEMS} audit problems: "
+            f"{wording.listed(few)}. A dash: the state is empty, so the rate is undefined and the "
+            "term is 0."
         )
     rows = [Model.of(condition, 0) for condition in findings.conditions.values()]
     return Frame(DECOMPOSITION, rows).table(note)

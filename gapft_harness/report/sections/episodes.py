@@ -1,4 +1,4 @@
-"""Episodes, in the report."""
+"""Episodes: attempts used, and whether executions repeat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.report.rendering.wording import condition_name, listed, perce
 
 
 def blocks(facts: EpisodeFacts) -> list[Block]:
-    """A table of attempts, and whether the tests repeated."""
+    """Build a table of attempts, and a paragraph on repeated executions."""
     found: list[Block] = [_table(facts)] if facts.counts else []
     if facts.repeats is not None:
         found.append(_repeats(facts.repeats))
@@ -22,7 +22,7 @@ def blocks(facts: EpisodeFacts) -> list[Block]:
 
 
 def content(facts: EpisodeFacts) -> dict[str, Any]:
-    """For results.json."""
+    """Build the entry for results.json."""
     repeats = facts.repeats
     return {
         "attempts": facts.attempts,
@@ -36,12 +36,12 @@ def _table(facts: EpisodeFacts) -> Table:
     place = [column.title for column in EPISODES].index("attempt NUMBER")
     columns = [*EPISODES[:place], *ends, *EPISODES[place + 1 :]]
     return Frame(columns, facts.counts).table(
-        f"One decode is an episode of at most {facts.attempts} attempts. After one that "
-        "fails a public test, the model sees that test's outcome and tries again. Attempt: share "
-        "of episodes that ended there, because the public tests passed or no attempt was left. "
-        "Passed: the last attempt passed all tests, the hidden ones too. Public tests alone: it "
-        "ended before the last attempt, so the public tests had passed, and a hidden one failed. "
-        "A condition's seeds are added up.",
+        f"One decode is an episode of at most {facts.attempts} attempts. After an attempt that "
+        "fails a public test, the model sees the outcome of that test and tries again. Attempt: "
+        "share of episodes that ended at this attempt, because the public tests passed or no "
+        "attempt was left. Passed: the last attempt passed all tests, including hidden tests. "
+        "Public tests alone: the episode ended before the last attempt, so the public tests "
+        "passed, but a hidden test failed. The seeds of a condition are added.",
     )
 
 
@@ -54,7 +54,7 @@ def _share(count: int, counts: EpisodeCounts) -> Fraction:
 
 
 def ended_at(attempt: int | str) -> Column[EpisodeCounts]:
-    """The episodes that an attempt ended."""
+    """Build the column of the episodes that ended at an attempt."""
     return Column(
         "",
         "share that ended at this attempt",
@@ -64,8 +64,8 @@ def ended_at(attempt: int | str) -> Column[EpisodeCounts]:
     )
 
 
-_WHOSE = "whose, how many"
-_PASSED = "share that passed all tests, or the public ones alone"
+_WHOSE = "the model and its number of episodes"
+_PASSED = "share that passed all tests, or only the public tests"
 EPISODES: tuple[Column[EpisodeCounts], ...] = (
     Column("who", "", lambda row: row.who),
     Column("kind", "", lambda row: row.kind),
@@ -83,15 +83,15 @@ EPISODES: tuple[Column[EpisodeCounts], ...] = (
 def _repeats(repeats: Repeats) -> Text:
     opening = (
         f"The programs of all {whole(repeats.episodes)} greedy episodes were run {repeats.times} "
-        "times; a label is the majority's verdict."
+        "times; the verdict is that of the majority."
     )
     if not repeats.named:
-        return Text(f"{opening} Every verdict and every public test came out the same each time.")
-    # the explorer has the problems of the audit
+        return Text(f"{opening} All verdicts and all outcomes of public tests were the same.")
+    # the explorer only has the problems of the audit
     shown = [name for table, name in repeats.named if table != "pool"]
     return Text(
-        f"{opening} {whole(repeats.verdicts_differ)} got different verdicts, and of "
-        f"{whole(repeats.feedback_differs)} the outcome of a public test differed; among them "
+        f"{opening} {whole(repeats.verdicts_differ)} got different verdicts, and "
+        f"{whole(repeats.feedback_differs)} got different outcomes of a public test; for example "
         f"{listed([': '.join(of) for of in repeats.named])}.",
         "warning",
         {name: page.problem_link(name) for name in shown},

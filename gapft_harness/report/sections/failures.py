@@ -20,12 +20,12 @@ _SHOWN = 400
 
 
 def blocks(failures: Sequence[Failures]) -> list[Block]:
-    """Of each split: what came of its responses, the commonest reasons, and a few responses."""
+    """Build for each group: counts of verdicts, the most frequent reasons, some responses."""
     return [block for of in failures for block in _of_one(of)]
 
 
 def content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
-    """For results.json."""
+    """Build the entries for results.json."""
     return [
         {
             "where": of.where,
@@ -42,7 +42,7 @@ def content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
 
 
 def summary(failures: Failures) -> str:
-    """What came of the responses, in a sentence."""
+    """Summarize the verdicts of a group in a sentence."""
     passed = failures.statuses.get("pass", 0)
     unjudged = failures.statuses.get("error", 0) + failures.statuses.get("timeout", 0)
     count = whole(passed) if passed else "none"
@@ -50,15 +50,15 @@ def summary(failures: Failures) -> str:
     if not unjudged:
         return f"{told}."
     errors, timeouts = (whole(failures.statuses.get(name, 0)) for name in ("error", "timeout"))
-    return f"{told}; {whole(unjudged)} could not be judged ({errors} errors, {timeouts} time-outs)."
+    return f"{told}; {whole(unjudged)} could not be judged ({errors} errors, {timeouts} timeouts)."
 
 
 def _of_one(failures: Failures) -> list[Block]:
     rows = _reasons(failures)
     if rest := sum(count for _, count in failures.kinds[KINDS_SHOWN:]):
-        rows.append(Reason("further reasons", "", rest, Fraction(rest, failures.total)))
+        rows.append(Reason("other reasons", "", rest, Fraction(rest, failures.total)))
     cut = any("…" in row.reason for row in rows)
-    note = "What differs from response to response is left out of a reason (…)." if cut else ""
+    note = "…: a part of the reason that differs between responses." if cut else ""
     found: list[Block] = [
         Text(summary(failures), "warning"),
         Frame(REASONS, rows).table(note),
@@ -73,7 +73,7 @@ def _of_one(failures: Failures) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why some of a split's responses did not pass."""
+    """A reason why responses of a group did not pass."""
 
     reason: str
     status: str
@@ -82,15 +82,15 @@ class Reason:
 
 
 def _reasons(failures: Failures) -> list[Reason]:
-    """The commonest."""
+    """List the most frequent reasons."""
     return [
         Reason(kind, status, count, Fraction(count, failures.total))
         for (status, kind), count in failures.kinds[:KINDS_SHOWN]
     ]
 
 
-_SAID = "what the verifier said"
-_MANY = "how many, and their share of all"
+_SAID = "the verifier's reason and verdict"
+_MANY = "the number of responses, and their share of all"
 REASONS: tuple[Column[Reason], ...] = (
     Column("reason", _SAID, lambda row: row.reason, "reason"),
     Column("status", _SAID, lambda row: row.status, "verdict"),
@@ -106,6 +106,4 @@ def _heading(response: Failed) -> str:
 
 
 def _text(response: Failed) -> str:
-    return (
-        shortened(response.text, _SHOWN) if response.text.strip() else "(nothing but white space)"
-    )
+    return shortened(response.text, _SHOWN) if response.text.strip() else "(only white space)"

@@ -1,4 +1,4 @@
-"""Would another rule say otherwise? So that a change of form does not pass for accuracy."""
+"""Would another rule decide differently? Separates changes of form from changes of accuracy."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from gapft_harness.report.rendering.wording import (
     whole,
 )
 
-TITLE = "Would another rule say otherwise?"
+TITLE = "Would another rule decide differently?"
 _UNJUDGED = (STATUSES.index("error"), STATUSES.index("timeout"))
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """One model's greedy responses under both rules; of a condition all seeds together.
+    """One model's greedy responses under both rules; all seeds of a condition together.
 
     Attributes:
         name: the condition; empty: the source.
-        invalid: responses in which the run's rule reads no answer; None: its verifier gives none.
-        right: those of them that open with the right one; None: it does not say.
-        responses: how many were judged by both; the last four are of these.
-        unjudged: how many were not: an error or time-out of either rule.
+        invalid: responses in which the run's rule reads no answer; None: its verifier gives no
+            answers.
+        right: the invalid responses that begin with the right answer; None: not known.
+        responses: responses judged by both rules; the last four counts are among these.
+        unjudged: responses with an error or timeout of either rule.
         own: right under the run's rule.
-        other: right under the other.
-        only_own: right under the run's rule alone.
-        only_other: right under the other alone.
+        other: right under the other rule.
+        only_own: right only under the run's rule.
+        only_other: right only under the other rule.
     """
 
     name: str
@@ -58,33 +59,33 @@ class Agreement:
 
     @property
     def all(self) -> int:
-        """Responses, judged or not."""
+        """The number of responses, judged or not."""
         return self.responses + self.unjudged
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The model's name for people."""
         return condition_name(self.name) if self.name else "source, greedy"
 
     def share(self, count: int) -> Fraction:
-        """A count as a share of the responses."""
+        """Return a count as a share of the judged responses."""
         return Fraction(count, self.responses)
 
     @property
     def disagreement(self) -> Fraction:
-        """The share of responses that the rules do not agree on."""
+        """The share of responses on which the rules disagree."""
         return self.share(self.only_own + self.only_other)
 
 
 def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
-    """Count on how many greedy responses to the audit the two rules agree.
+    """Count the greedy responses to the audit on which the two rules agree and disagree.
 
     Args:
-        inputs: what the report read.
+        inputs: the inputs of the report.
         rule: the same responses under the other rule (``inputs.other_rule``).
 
     Returns:
-        The source's, then every condition's, its seeds together.
+        The counts of the source, then of every condition, all seeds together.
     """
     found = []
     for name in ("", *inputs.conditions):
@@ -102,25 +103,25 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
     return found
 
 
-_MODEL = "whose responses; which difference"
+_MODEL = "the model, or the difference of two"
 _RULES = (
     "share right by the run's verifier and by "
-    "[the other](report.md#would-another-rule-say-otherwise), or the difference of two"
+    "[the other](report.md#would-another-rule-decide-differently), or the difference of two models"
 )
-_DISAGREE = "responses on which they differ, and their share"
-#: A model, and the source.
+_DISAGREE = "responses on which the rules disagree, and their share"
+#: Rows are pairs of a model and the source.
 AGREEMENT: tuple[Column[tuple[Agreement, Agreement]], ...] = (
     Column("", _MODEL, lambda row: row[0].label, "model"),
     Column("run_rule", _RULES, lambda row: row[0].share(row[0].own), "run's rule", percent),
     Column("other_rule", _RULES, lambda row: row[0].share(row[0].other), "other rule", percent),
     Column(
-        "only_run_rule", _DISAGREE, lambda row: row[0].only_own, "right by the run's alone", whole
+        "only_run_rule", _DISAGREE, lambda row: row[0].only_own, "right only by run's rule", whole
     ),
     Column(
         "only_other_rule",
         _DISAGREE,
         lambda row: row[0].only_other,
-        "right by the other alone",
+        "right only by other rule",
         whole,
     ),
     Column("unjudged", "", lambda row: row[0].unjudged),
@@ -128,13 +129,13 @@ AGREEMENT: tuple[Column[tuple[Agreement, Agreement]], ...] = (
     Column("drift", "", lambda row: row[0].disagreement - row[1].disagreement),
     Column(
         "",
-        "this share minus the source's",
+        "the share of disagreements minus the source's",
         lambda row: points(row[0].disagreement - row[1].disagreement) if row[0].name else "",
         "drift (points)",
     ),
 )
-_OF_RESPONSES = "greedy responses, those without an answer by the run's rule"
-_OPEN = "invalid ones that do, and their share"
+_OF_RESPONSES = "greedy responses, and those in which the run's rule reads no answer"
+_OPEN = "invalid responses that begin so, and their share"
 
 
 def _opening(row: tuple[Agreement, Agreement]) -> Fraction | None:
@@ -153,12 +154,12 @@ INVALID: tuple[Column[tuple[Agreement, Agreement]], ...] = (
         "invalid_opening_right",
         _OPEN,
         lambda row: row[0].right,
-        "open with the right letter",
+        "begin with the right letter",
         whole,
     ),
     Column("", _OPEN, _opening, "of the invalid", percent),
 )
-#: A contrast, of the findings that name it, and the same under the other rule.
+#: Rows are findings, a contrast of them, and the same contrast under the other rule.
 CONTRASTS: tuple[Column[tuple[Findings, Contrast, Contrast]], ...] = (
     Column("a", "", lambda row: row[1].a),
     Column("b", "", lambda row: row[1].b),
@@ -176,12 +177,12 @@ def under_both(
     """Compute every contrast under both rules, from the same replicates.
 
     Args:
-        inputs: what the report read.
-        findings: the report's, under the run's own rule.
-        rule: the same responses under the other one (``inputs.other_rule``).
+        inputs: the inputs of the report.
+        findings: the report's findings, under the run's rule.
+        rule: the same responses under the other rule (``inputs.other_rule``).
 
     Returns:
-        Of each contrast the findings, the contrast under the run's rule, and under the other.
+        For each contrast: the findings, the contrast under the run's rule, and under the other.
     """
     arms = tuple(replace(of, statuses=rule.arms[of.arm.name]) for of in inputs.arms)
     audit = replace(inputs.audit, greedy=rule.source)
@@ -192,43 +193,43 @@ def under_both(
 
 
 def _untold(rule: OtherRule, models: Sequence[Agreement]) -> str:
-    """Why nothing is told; empty: it is."""
+    """Return the reason why the rules cannot be compared; empty: they can be."""
     if all(of.responses for of in models):
         return ""
-    return f"of some model no response was judged by both the run's rule and {rule.name}"
+    return f"for some model, no response was judged by both the run's rule and {rule.name}"
 
 
 def blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> list[Block]:
-    """The section: tables, and a sentence on the lead condition; or a line on why there is none."""
+    """Build the section: tables and a sentence on the lead condition, or the missing reason."""
     models = [] if rule.why else agreements(inputs, rule)
     if why := rule.why or _untold(rule, models):
-        return [Text(f"Not told: {why}.", "note")]
+        return [Text(f"Not available: {why}.", "note")]
     own = named(inputs.task["verifier"], inputs.task.get("verifier_params", {}))
     rows = [(model, models[0]) for model in models]
     kind = "more" if rule.permissive else "fewer"
     note = (
-        f"Greedy responses to the audit, of a condition all seeds together. Run's rule: {own}; "
-        f"the other, {named(rule.name, rule.params)}, takes {kind} forms of answers. Drift: by how "
-        "many points more of its responses the rules disagree than of the source's."
+        f"Greedy responses to the audit, all seeds of a condition together. Run's rule: {own}. "
+        f"Other rule: {named(rule.name, rule.params)}, which accepts {kind} forms of answers. "
+        "Drift: the share of a model's responses on which the rules disagree, minus the same share "
+        "of the source, in percentage points."
     )
     if any(of.unjudged for of in models):
         counts = ", ".join(f"{of.label} {whole(of.unjudged)}" for of in models)
-        note += f" Left out, as a rule gave an error or ran out of time: {counts}."
+        note += f" Left out because of an error or timeout of a rule: {counts}."
     lead = [of for of in models if of.name and of.name == findings.lead]
     found: list[Block] = [*(_sentence(models[0], of) for of in lead)]
     found.append(Frame(AGREEMENT, rows).table(note))
     if first := principal(findings):
         both = [row for row in under_both(inputs, findings, rule) if row[1] in first]
         note = (
-            "In percentage points of Pass@1, with the same replicates under both rules. What a "
-            "rule could not judge is not passed here."
+            "In percentage points of Pass@1, with the same replicates under both rules. Responses "
+            "that a rule could not judge count as not passed here."
         )
         found.append(Frame(CONTRASTS, both).table(note))
     if rule.read:
         note = (
-            "Invalid: the run's rule reads no answer in the response, so it counts as wrong "
-            "whatever it says. Of these, those that open with the right letter are wrong by their "
-            "form alone."
+            "Invalid: the run's rule reads no answer in the response, so it counts as wrong. An "
+            "invalid response that begins with the right letter is wrong only because of its form."
         )
         found.append(Frame(INVALID, rows).table(note))
     return found
@@ -239,26 +240,26 @@ def _sentence(source: Agreement, of: Agreement) -> Block:
     other = of.share(of.other) - source.share(source.other)
     said = (
         f"{of.label} is {points(own)} points from the source under the run's rule, and "
-        f"{points(other)} under the other."
+        f"{points(other)} points under the other."
     )
     if of.unjudged or source.unjudged:
-        return Text(f"{said} Responses that a rule could not judge are left out of both.")
+        return Text(f"{said} Responses that a rule could not judge are left out of both figures.")
     if own == other:
-        return Text(f"{said} The change is the same under both.")
+        return Text(f"{said} The change is the same under both rules.")
     return Text(
-        f"{said} The {points(own - other)} points between these two rest on the form of answers "
-        "that a rule takes."
+        f"{said} The difference of {points(own - other)} points depends only on the forms of "
+        "answers that the rules accept."
     )
 
 
 def named(name: str, params: Mapping[str, Any]) -> str:
-    """A verifier with its parameters."""
+    """Format a verifier with its parameters."""
     told = ", ".join(f"{key}: {value}" for key, value in params.items())
     return f"{name} ({told})" if told else name
 
 
 def content(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> dict[str, Any]:
-    """What results.json says of it."""
+    """Build the entry for results.json."""
     models = [] if rule.why else agreements(inputs, rule)
     if why := rule.why or _untold(rule, models):
         return {"none": why}

@@ -1,4 +1,4 @@
-"""Beside the paper: what the recipe says a paper prints, and what this run came to."""
+"""Comparison with the paper: the figures that a paper prints, as given in the recipe."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import condition_name, points, signed_whole
 from gapft_harness.report.sections.comparison import by_state
 
-TITLE = "Beside the paper"
+TITLE = "Comparison with the paper"
 
 
 def figures(inputs: ReportInputs, findings: Findings) -> list[Figure]:
-    """All printed figures with this run's: the search's as they were read, then conditions'."""
+    """Collect all printed figures with this run's values: the search's, then the conditions'."""
     return [
         *inputs.paper,
         *(
@@ -45,11 +45,11 @@ def _of_condition(findings: Findings, figure: Figure) -> float | None:
 
 
 def column(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, str]:
-    """By condition the Pass@1 that is printed, and under ``source`` the greedy one; empty: none.
+    """List the printed figures by row; empty where the recipe has none of these.
 
     Args:
-        inputs: the run.
-        names: of rows the quantity that stands in them, such as ``audit.greedy``.
+        inputs: the inputs of the report.
+        names: by row, the name of the quantity, such as ``audit.greedy``.
     """
     of = {f"{figure.of}.{figure.what}": figure for figure in printed(inputs.recipe)}
     found = {row: of[name] for row, name in names.items() if name in of}
@@ -57,15 +57,15 @@ def column(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def blocks(shown: list[Figure]) -> list[Block]:
-    """The table, and a warning where the source is not the paper's."""
+    """Build the table, and a warning where the source differs from the paper's."""
     note = (
-        "Counts, rates in percent, and differences in points. Off: of the source's figures, by how "
-        "many standard errors of a share they differ from the printed ones; searches by one prompt "
-        "of the same problems differ by less."
+        "Counts, rates in percent, and differences in percentage points. Off: the difference of a "
+        "source figure from the printed one, in standard errors of a share. Searches with the same "
+        "prompt on the same problems differ by less."
     )
     warning = (
-        "The source differs from the paper's by more than chance explains, so its prompt, rule, "
-        "data or weights are others, and so is what follows."
+        "The source differs from the paper's source by more than chance explains, so its prompt, "
+        "rule, data or weights are different, and later results are not comparable."
     )
     return [
         *([Text(warning, "warning")] if any(of.is_far for of in shown) else []),
@@ -82,7 +82,7 @@ def _difference(figure: Figure) -> str:
 
 
 def content(shown: list[Figure]) -> list[dict[str, Any]]:
-    """What results.json says of it."""
+    """Build the entries for results.json."""
     return Frame(FIGURES, shown).entries()
 
 
@@ -95,8 +95,8 @@ def _here(figure: Figure) -> str:
     return "–" if figure.here is None else figure.shown(figure.here)
 
 
-_PRINTED = "what is printed, in which table"
-_FIGURES = "the printed figure, this run's, and the second minus the first"
+_PRINTED = "the printed quantity, and the paper's table"
+_FIGURES = "the printed figure, this run's figure, and this run's minus the printed"
 
 FIGURES: tuple[Column[Figure], ...] = (
     Column("of", "", lambda figure: figure.of),
@@ -106,7 +106,7 @@ FIGURES: tuple[Column[Figure], ...] = (
     Column("paper", "", lambda figure: figure.printed),
     Column("here", "", lambda figure: figure.here),
     Column("", _FIGURES, lambda figure: figure.shown(figure.printed), "paper"),
-    Column("", _FIGURES, _here, "here"),
+    Column("", _FIGURES, _here, "this run"),
     Column("", _FIGURES, _difference, "difference"),
     Column(
         "standard_errors",

@@ -1,4 +1,4 @@
-"""Verdicts and settings: the last sections, with what was dropped and how to run it again."""
+"""Verdicts and settings: the last sections, with data, warnings, and how to reproduce the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DATA = "Data and warnings"
 
 
 def sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
-    """Verdicts, data and warnings, settings, and how to reproduce the run."""
+    """Build the sections on verdicts, data and warnings, settings, and reproduction."""
     return [
         Section("Verdicts", _verdicts(inputs, findings)),
         Section(DATA, _data(inputs)),
@@ -30,7 +30,7 @@ def sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields ``section.key`` and its value as text, in order; lists and empty maps as JSON."""
+    """Yield ``section.key`` and its value as text, in order; lists and empty maps as JSON."""
     for key, value in content.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{key}.")
@@ -45,18 +45,18 @@ def _data(inputs: ReportInputs) -> list[Block]:
     judge = inputs.judged_by.get("audit", {}).get("judge")
     verifier = f"{task.get('verifier')} ({judge})" if judge else task.get("verifier")
     if inputs.taken:
-        verifier = f"{verifier} (not {' and '.join(inputs.taken)}: verdicts of imported files)"
+        verifier = f"{verifier} (except {' and '.join(inputs.taken)}: verdicts of imported files)"
     blocks: list[Block] = [
         Text(
             f"Task {task['name']}, version {task.get('version')}, verified by "
-            f"{verifier}; of a recovered problem's verified samples the "
-            f"{task.get('keep')} rule keeps one."
+            f"{verifier}. The {task.get('keep')} rule keeps one verified sample of each recovered "
+            "problem."
         )
     ]
     blocks.append(Bullets(dropped) if dropped else Text("No record was dropped."))
     blocks += [Text(warning, "warning") for warning in inputs.warnings]
     if not inputs.warnings:
-        blocks.append(Text("No stage gave a warning."))
+        blocks.append(Text("No stage reported a warning."))
     return blocks
 
 
@@ -70,17 +70,17 @@ def _settings(inputs: ReportInputs) -> list[Block]:
     return [Frame(SETTINGS, rows).table(words=2, summary=f"All {len(rows)} settings")]
 
 
-_SETTING = "of the [recipe](recipe-keys.md#keys)"
+_SETTING = "a key of the [recipe](recipe-keys.md#keys), and its value"
 SETTINGS: tuple[Column[tuple[str, str]], ...] = (
     Column("", _SETTING, lambda row: row[0], "key"),
     Column("", _SETTING, lambda row: row[1], "value"),
 )
-_WALL = "with starting and waiting"
+_WALL = "including startup and waiting"
 STAGES: tuple[Column[tuple[str, float]], ...] = (
     Column("", _WALL, lambda row: row[0], "stage"),
     Column("", _WALL, lambda row: row[1], "wall time", duration),
 )
-_RAN = "what ran"
+_RAN = "packages that made the run"
 VERSIONS: tuple[Column[tuple[str, str]], ...] = (
     Column("", _RAN, lambda row: row[0], "package"),
     Column("", _RAN, lambda row: row[1], "version"),
@@ -90,9 +90,10 @@ VERSIONS: tuple[Column[tuple[str, str]], ...] = (
 def _reproduce(inputs: ReportInputs) -> list[Block]:
     blocks: list[Block] = [
         Text(
-            "The run's folder holds the recipe as resolved, every response with its exact token "
+            "The run's folder contains the resolved recipe, every response with its exact token "
             "ids, the selections, the adapters, and the hashes of all of them (manifest.json). "
-            "In that folder, to run everything again elsewhere, or to write this report again:"
+            "Run these commands in that folder to run everything again in a new folder, or to "
+            "write this report again:"
         ),
         Code("gapft run recipe.yaml --run-dir NEW_FOLDER\ngapft run . --only report"),
     ]
@@ -104,7 +105,7 @@ def _reproduce(inputs: ReportInputs) -> list[Block]:
 
 
 def _summed(condition: ConditionFindings) -> dict[str, int]:
-    """Responses by status, of all seeds."""
+    """Add the responses by status over all seeds."""
     return {
         status: sum(seed.verdicts[status] for seed in condition.seeds.values())
         for status in STATUSES
@@ -130,7 +131,7 @@ def _verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
     return [
         Frame(VERDICTS, [*counts.items()]).table(
             "Only a pass counts as correct. A timeout or an error of the verifier counts as not "
-            "passed in every rate, and is told apart here from a wrong answer."
+            "passed in every rate; this table separates them from wrong answers."
         ),
         *_endings(inputs),
     ]
@@ -141,26 +142,26 @@ def _endings(inputs: ReportInputs) -> list[Block]:
         return []
     return [
         Frame(ENDINGS, [*inputs.endings.items()]).table(
-            "How responses ended: at an end token of the model (or at what its backend does not "
-            "tell from one), at a stop string of the task, or at the token limit. Many that were "
-            "cut and have no answer: change generation_kwargs.until in the task, or "
-            "search.max_gen_toks."
+            "How responses ended: at an end token of the model (including endings that its backend "
+            "does not distinguish from one), at a stop string of the task, or at the token limit. "
+            "If many responses were cut and have no answer, change generation_kwargs.until in the "
+            "task, or search.max_gen_toks."
         ),
     ]
 
 
 def endings(inputs: ReportInputs) -> list[dict[str, Any]]:
-    """How the responses of splits and arms ended, for results.json."""
+    """List for results.json how the responses of splits and arms ended."""
     return Frame(ENDINGS, [*inputs.endings.items()]).entries()
 
 
 def _with(status: str) -> Column[tuple[str, Mapping[str, int]]]:
-    meaning = "how many; the last two count as not passed"
+    meaning = "the number of responses; the last two count as not passed"
     return Column("", meaning, lambda row: row[1].get(status, 0), status, wording.whole)
 
 
 VERDICTS: tuple[Column[tuple[str, Mapping[str, int]]], ...] = (
-    Column("", "whose", lambda row: row[0], "responses"),
+    Column("", "the split and model", lambda row: row[0], "responses"),
     *(_with(status) for status in STATUSES),
 )
 
@@ -168,27 +169,30 @@ RowEndings = tuple[str, Endings]
 
 
 def _ended(key: str, title: str, *reasons: str) -> Column[RowEndings]:
-    """Count the responses that ended for one of some reasons."""
+    """Build the column of the responses that ended for one of the given reasons."""
 
     def count(row: RowEndings) -> int:
         return sum(row[1].responses.get(reason, 0) for reason in reasons)
 
-    return Column(key, "how many responses ended so", count, title, wording.whole)
+    return Column(key, "the number of responses that ended so", count, title, wording.whole)
 
 
 def _unanswered(key: str, title: str, *reasons: str) -> Column[RowEndings]:
-    """Count those of them that gave no answer."""
+    """Build the column of the responses among these without an answer."""
 
     def count(row: RowEndings) -> int | None:
         counts = row[1].unanswered
         return None if counts is None else sum(counts.get(reason, 0) for reason in reasons)
 
-    meaning = "without an answer (cut: at a stop string or the limit); a dash: none are read"
+    meaning = (
+        "responses without an answer (cut: at a stop string or the limit); a dash: the verifier "
+        "does not read answers"
+    )
     return Column(key, meaning, count, title, wording.whole)
 
 
 ENDINGS: tuple[Column[RowEndings], ...] = (
-    Column("of", "whose", lambda row: row[0], "responses of"),
+    Column("of", "the split and model", lambda row: row[0], "responses of"),
     _ended("end_token", "end token", "stop"),
     _ended("stop_string", "stop string", STOP_STRING),
     _ended("limit", "token limit", "length"),

@@ -1,4 +1,4 @@
-"""Retraining noise: what changed where a training was repeated with the same data and seeds."""
+"""Retraining noise: changes between trainings with the same data, settings and seeds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gapft_harness.report.rendering.wording import (
     whole,
 )
 
-_CHANGED = "audit decisions that differ from those of the training that is repeated"
-_DELTA = "of the replicate minus the condition that it repeats, over audit problems and seeds"
+_CHANGED = "audit decisions that differ from those of the original training"
+_DELTA = "the replicate minus the condition it repeats, over audit problems and seeds"
 _two = partial(points, digits=2)
 
 
@@ -30,11 +30,11 @@ def _format_count(changes: Changes) -> str:
 
 
 def _name_columns(replicate: Callable[[Any], RepeatedCondition]) -> Iterator[Column[Any]]:
-    """Declare the columns of what repeats what."""
+    """Declare the columns of the replicate and the condition it repeats."""
     name = lambda row: replicate(row).condition  # noqa: E731
     yield Column("condition", "", name, "replicate", condition_name)
     original = lambda row: replicate(row).original  # noqa: E731
-    yield Column("original", "what it trains again", original, "of", condition_name)
+    yield Column("original", "the repeated condition", original, "of", condition_name)
 
 
 def _count_columns(changes: Callable[[Any], Changes]) -> Iterator[Column[Any]]:
@@ -88,7 +88,7 @@ def frame_seeds(findings: Findings) -> Frame[tuple[RepeatedCondition, Retraining
 
 
 def describe_changes(findings: Findings, replicate: RepeatedCondition) -> str:
-    """Describe in a sentence what changed between a replicate and what it repeats."""
+    """Describe in a sentence the changes between a replicate and the condition it repeats."""
     contrast = findings.contrast(replicate.condition, replicate.original)
     changes = replicate.changes
     return (
@@ -102,22 +102,25 @@ def describe_changes(findings: Findings, replicate: RepeatedCondition) -> str:
 
 
 def _describe_repetition(replicate: RepeatedCondition) -> str:
-    """Describe whether training and decoding repeat on the machine of the run."""
+    """Describe whether training and decoding are deterministic on the machine of the run."""
     same = [again.same_weights for again in replicate.retrainings]
     if None in same:
         return "Whether the adapters have the same bytes is not known."
     if not all(same):
         return (
             f"{whole(same.count(True))} of {whole(len(same))} adapters have the same bytes: "
-            "training does not repeat on this machine. A difference of this size between two "
+            "training is not deterministic on this machine. A difference of this size between two "
             "conditions may have no other cause."
         )
     if any(again.reworded for again in replicate.retrainings):
-        return "All adapters have the same bytes: training repeats on this machine, decoding not."
+        return (
+            "All adapters have the same bytes: training is deterministic on this machine, but "
+            "decoding is not."
+        )
     return (
-        "All adapters and responses have the same bytes. In float32 on a CPU this is expected, "
-        "and no changed decision is the right result. Training on a GPU need not repeat: there "
-        "the counts show how much changes without any cause."
+        "All adapters and responses have the same bytes. This is expected in float32 on a CPU, so "
+        "zero changed decisions is the correct result. Training on a GPU may not be "
+        "deterministic; then the counts show how much changes without any cause."
     )
 
 
@@ -128,8 +131,8 @@ def blocks(findings: Findings) -> list[Block]:
         for replicate in findings.replicates
     ]
     totals = frame_totals(findings).table(
-        "Changed: audit decisions that one of the two trainings has right and the other wrong, all "
-        "seeds together. Pass@1: of the replicate minus that of the condition that it repeats, in "
+        "Changed: audit decisions that are right after one of the two trainings and wrong after "
+        "the other, all seeds together. Pass@1: the replicate minus the condition it repeats, in "
         "percentage points; its interval is that of the contrasts.",
         words=2,
     )

@@ -1,4 +1,4 @@
-"""What search reaches, and in which state it finds the problems of pool and audit."""
+"""The source's Pass@k, and the evidence states of pool and audit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER: tuple[State, ...] = ("G", "S", "U")
 
 
 def reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """Section "What search reaches": the source's Pass@k, with trained models beside it."""
+    """Build the section "What search reaches": the source's Pass@k and the trained models."""
     source = findings.source
     shown = reported_k(inputs.k)
     trained = ", ".join(
@@ -27,7 +27,7 @@ def reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
     )
     caption = "The source's accuracy when a verifier picks among k samples."
     if trained:
-        caption += " Lines: one greedy decode of each model; the marker stands at its K_eq."
+        caption += " Lines: one greedy decode of each model; the marker is at its K_eq."
     return [
         Figure(
             "search_curve",
@@ -37,14 +37,14 @@ def reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
             caption,
         ),
         Frame([*SEARCH[:-1], *(pass_at(k) for k in shown)], [source]).table(
-            f"Estimated without bias from {inputs.k} samples a problem. Pass@k needs search and a "
-            "verifier at inference: it is a reference, not a deployment."
+            f"Unbiased estimates from {inputs.k} samples of each problem. Pass@k needs search and "
+            "a verifier at inference: it is a reference, not a deployed model."
         ),
     ]
 
 
 def pass_at(k: int | str) -> Column[SourceFindings]:
-    """The source's Pass@k."""
+    """Build the column of the source's Pass@k."""
     meaning = "chance that one of k samples passes, unbiased (Equation 1)"
     return Column("", meaning, lambda source: source.curve[int(k)], f"Pass@{k}", percent)
 
@@ -57,11 +57,11 @@ SEARCH: tuple[Column[SourceFindings], ...] = (
 
 
 def states(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """Section "Evidence states": how many problems are in each, and what a stop left out."""
+    """Build the section "Evidence states": problems in each state, effects of an early stop."""
     return [
         Frame(STATES, splits(findings)).table(
-            f"Under the source model, with K = {inputs.k} samples. Missed by this search does not "
-            "mean impossible: more samples would move problems from U to S."
+            f"Under the source model, with K = {inputs.k} samples. A problem missed by this search "
+            "is not impossible: with more samples, problems move from U to S."
         ),
         *_by_k(inputs, findings),
         *budgets.early_stop(inputs),
@@ -69,15 +69,15 @@ def states(inputs: ReportInputs, findings: Findings) -> list[Block]:
 
 
 def _by_k(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """What of the pool nested searches recover."""
+    """Build the table of pool problems that nested searches recover."""
     if not inputs.pool_recovered:
         return []
     own = {of.own["k"] for of in findings.conditions.values() if "k" in of.own}
     shown = sorted({*reported_k(inputs.k), *own})
     return [
         Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in shown]).table(
-            "Pool problems that the source fails in one decode and the first K samples of the "
-            "search recover: what a search of K samples has to train on."
+            "Pool problems that the source fails in one decode and that the first K samples of the "
+            "search recover: the training problems of a search with K samples."
         )
     ]
 
@@ -94,7 +94,7 @@ SplitStates = tuple[str, Mapping[State, int]]
 
 
 def splits(findings: Findings) -> list[SplitStates]:
-    """The pool and the audit, with the problems of each in G, S and U."""
+    """List the pool and the audit, with their problems in G, S and U."""
     return [("pool", findings.pool_states), ("audit", findings.source.states)]
 
 

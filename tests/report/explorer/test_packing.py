@@ -164,7 +164,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         assert right == trained.passed.tolist()
         was = ["kr".count(letter) == 1 for letter in found["outcomes"]]
         assert was == audit.verdicts.greedy.tolist()
-    with pytest.raises(GapftError, match="holds other problems than"):
+    with pytest.raises(GapftError, match="expected rows of problem"):
         packing.render(of_run(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
 
 

@@ -1,6 +1,6 @@
 // The page's data: an index of all problems, and their texts in chunks, unpacked when needed.
 
-/** What became of a problem: its word and its mark. */
+/** The word and the mark of each outcome of a problem. */
 const OUTCOMES = {
   c: ["corrected", "▲"],
   r: ["regressed", "▼"],
@@ -11,7 +11,7 @@ const OUTCOMES = {
   e: ["equal", "●"],
 };
 
-/** Characters of unpacked texts that are kept. */
+/** Characters of unpacked texts that stay in memory. */
 const MOST_KEPT = 100e6;
 
 async function unpacked(element) {
@@ -22,7 +22,7 @@ async function unpacked(element) {
   return new Response(stream).text();
 }
 
-/** The index, with the models of each condition together. */
+/** The index, with the models grouped by condition. */
 async function readIndex() {
   const index = JSON.parse(await unpacked(document.getElementById("index")));
   index.count = index.ids.length;
@@ -40,7 +40,7 @@ async function readIndex() {
   return index;
 }
 
-/** The texts of all problems; those used last stay unpacked. */
+/** The texts of all problems; the most recently used stay unpacked. */
 class Texts {
   #elements = [...document.querySelectorAll("script.chunk")];
   #kept = new Map();
@@ -58,7 +58,7 @@ class Texts {
       records.size = text.length;
     }
     if (!this.#kept.delete(number)) this.#size += records.size;
-    this.#kept.set(number, records); // behind the others, as it is used last
+    this.#kept.set(number, records); // moves to the end, as the most recently used
     for (const [old, { size }] of this.#kept) {
       if (this.#size <= MOST_KEPT || old === number) break;
       this.#kept.delete(old);
@@ -67,7 +67,7 @@ class Texts {
     return records;
   }
 
-  /** Prompt, gold answer, the response before, those of the models, those of the samples. */
+  /** Returns prompt, gold answer, the response before, and the responses of models and samples. */
   async of(place) {
     const size = this.index.chunk;
     const records = await this.#chunk(Math.floor(place / size));
@@ -79,7 +79,7 @@ class Texts {
     return { prompt, gold, before: responses[0], models, samples: responses.slice(1 + models.length) };
   }
 
-  /** Where a search hits a problem first: [what the text is, the text, the seed of a model]. */
+  /** Finds the first hit of a search in a problem: [name of the text, the text, a model's seed]. */
   async hit(place, pattern, seed) {
     const texts = await this.of(place);
     const found = [...named(texts, this.index)].filter(([, text]) => pattern.test(text));
@@ -87,10 +87,10 @@ class Texts {
   }
 
   /**
-   * Which problems have a text that matches, as one byte each; ids are looked through if asked for.
+   * Finds the problems with a matching text, as one byte each; searches ids if requested.
    *
-   * @param within problems to look at, one byte each, or null for all.
-   * @param progress called now and then with the bytes so far and the share that is done;
+   * @param within the problems to search, one byte each, or null for all.
+   * @param progress called from time to time with the bytes so far and the finished share;
    *     the search ends where it returns false.
    */
   async search({ pattern, ids: inIds }, within, progress) {
@@ -119,14 +119,14 @@ class Texts {
   }
 }
 
-/** A response's text and what else is known of it. */
+/** Splits a response into its text and its details. */
 function responseOf([text, reason = "", answer = "", ...rest]) {
   const attempts = [];
   for (let at = 0; at < rest.length; at += 2) attempts.push({ text: rest[at], told: rest[at + 1] });
   return { text, reason, answer, attempts };
 }
 
-/** The texts of a problem in the order in which they stand: what each is, it, a model's seed. */
+/** Lists the texts of a problem in their order: the name, the text, a model's seed. */
 function* named(texts, index) {
   yield ["prompt", texts.prompt, ""];
   yield ["gold", texts.gold, ""];
@@ -140,13 +140,13 @@ function* named(texts, index) {
   }
 }
 
-/** What a search looks for: a pattern, in all texts, or behind ``id:`` in the names of problems. */
+/** Parses a search: a pattern for all texts, or after ``id:`` for the names of problems. */
 function soughtBy(query) {
   const id = /^\s*id:(.*)$/is.exec(query);
   return { pattern: patternOf(id ? id[1] : query), ids: Boolean(id) };
 }
 
-/** A text as nodes, with what a pattern finds marked; ``room``: characters before the first one. */
+/** Builds nodes of a text with a pattern's hits marked; ``room``: characters before the first. */
 function withMarks(text, pattern, room = Infinity) {
   const nodes = [];
   let from = 0;
@@ -163,7 +163,7 @@ function withMarks(text, pattern, room = Infinity) {
   return [...nodes, text.slice(from, from + 400)];
 }
 
-/** What a person typed, as a pattern: small and capital letters are the same, so is all space. */
+/** Builds a pattern from typed text: case and kind of white space are ignored. */
 function patternOf(query, flags = "i") {
   const words = query.trim().split(/\s+/);
   const plain = words.map((word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));

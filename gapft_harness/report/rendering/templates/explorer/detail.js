@@ -1,14 +1,14 @@
-// One problem: prompt, gold answer, every model's response beside the source's, the samples.
+// One problem: prompt, gold answer, every model's response next to the source's, the samples.
 
-/** Characters of a text that are shown at once. */
+/** Characters of a text that are shown at first. */
 const SHOWN = 20000;
-/** Prompts of more characters are folded, as in the report. */
+/** Longer prompts are folded, as in the report. */
 const FOLDED = 1200;
-/** Places of a text that is searched for which are marked. */
+/** Most hits of a search that are marked in a text. */
 const MOST_MARKED = 2000;
 
 class Detail {
-  /** @param chosen called with what a person chose: {step: ±1} or {close: true}. */
+  /** @param chosen called with the user's choice: {step: ±1} or {close: true}. */
   constructor(root, index, texts, chosen) {
     Object.assign(this, { root, index, texts, chosen, seed: "", against: "", openSamples: false });
   }
@@ -38,13 +38,13 @@ class Detail {
     this.#reveal(isNew);
   }
 
-  /** Takes the seed of a response that a search hit, if no text of the one that is chosen is. */
+  /** Chooses the seed of a response with a hit, if the chosen seed's texts have none. */
   async #turnTo(place) {
     const hit = await this.texts.hit(place, this.sought.pattern, this.seed);
     if (hit && this.seeds.includes(hit[2])) this.seed = hit[2];
   }
 
-  /** Brings what a search hit into sight; what is folded is opened if nothing else was hit. */
+  /** Scrolls to the first hit; opens a folded text if only folded texts have hits. */
   #reveal(moves) {
     const closed = (node) => node.parentElement.closest("details:not([open])");
     let first = this.ranges.find(({ startContainer }) => !closed(startContainer));
@@ -60,7 +60,7 @@ class Detail {
     if (place.bottom > sight.bottom) this.root.scrollTop += place.top - sight.top - sight.height / 3;
   }
 
-  /** Marks what a search found, in every text of the problem, and counts it where it is folded. */
+  /** Marks the hits in every text of the problem, and counts them in folded texts. */
   #highlight() {
     this.ranges = [];
     CSS.highlights?.delete("found");
@@ -136,7 +136,7 @@ class Detail {
     return element("fieldset", { class: "toggles" }, element("legend", {}, "Responses of seed"), choices);
   }
 
-  /** The response before, and each condition's with its differences from that one. */
+  /** Shows the response before, and each condition's response with its differences from it. */
   #answers(root, place, texts) {
     const { index } = this;
     const shown = index.conditions
@@ -185,7 +185,7 @@ class Detail {
   }
 }
 
-/** A response under its name, its verdict and what became of the problem. */
+/** Builds a response with its name, its verdict and the problem's outcome. */
 function card(name, verdict, letter, response, text = null, more = null) {
   const outcome = letter && ["c", "r", "h", "l"].includes(letter) ? `, ${OUTCOMES[letter][0]}` : "";
   return element(
@@ -200,7 +200,7 @@ function card(name, verdict, letter, response, text = null, more = null) {
   );
 }
 
-/** Why a response got its verdict, and what the verifier read in it. */
+/** Builds the reason of a verdict, and the answer that the verifier read. */
 function judging({ reason, answer }) {
   return [
     reason ? element("p", { class: "why" }, reason) : null,
@@ -208,7 +208,7 @@ function judging({ reason, answer }) {
   ];
 }
 
-/** The attempts before the last one, each with what the model was then told. */
+/** Builds the earlier attempts, each with the feedback to the model. */
 function earlier(attempts) {
   if (!attempts.length) return null;
   const each = attempts.map(({ text, told }, number) => element(
@@ -226,7 +226,7 @@ function marked(parts, tag) {
   return length > SHOWN ? plain(parts.map(({ text }) => text).join("")) : element("pre", {}, nodes);
 }
 
-/** A text; of a very long one the beginning, until the rest is asked for. */
+/** Builds a text; a very long text is cut until the user opens it. */
 function plain(text) {
   if (text.length <= SHOWN) return element("pre", {}, text);
   const shown = element("pre", {}, text.slice(0, SHOWN));

@@ -1,13 +1,13 @@
-// Which words differ between two texts: the rules of report/rendering/differences.py.
+// Finds the words that differ between two texts, by the rules of report/rendering/differences.py.
 
-/** Most steps for which words are compared: the page stays quick. */
+/** Most steps for which words are compared, so that the page stays fast. */
 const MOST_STEPS = 5e6;
 
 /**
- * Cuts two texts into pieces that both have and pieces that one of them has.
+ * Splits two texts into pieces that both contain and pieces that only one contains.
  *
- * Compared are words, or lines where words are too many, or else the texts but for their common
- * ends. White space makes no difference.
+ * Compares words; if these are too many, lines; else only the common beginning and end. White
+ * space is ignored.
  */
 function differences(before, after, most = MOST_STEPS) {
   let parts, start, end, a, b;
@@ -46,7 +46,7 @@ function steps(a, b) {
   return Math.min(pairs, a.length, b.length) * (4 * a.length + pairs);
 }
 
-/** The longest block that both have, then the same before and behind it: [in a, in b, length]. */
+/** Finds the longest common block, then those before and after it: [in a, in b, length]. */
 function matchingBlocks(a, b) {
   const places = new Map();
   b.forEach((word, j) => places.has(word) ? places.get(word).push(j) : places.set(word, [j]));
@@ -75,7 +75,7 @@ function matchingBlocks(a, b) {
   return found;
 }
 
-/** Neighbours of one kind joined; the space at the end of a difference is none of it. */
+/** Joins adjacent pieces of one kind; white space at the end of a difference is not marked. */
 function pieces(parts, kept) {
   const found = [];
   for (let from = 0, to; from < parts.length; from = to) {

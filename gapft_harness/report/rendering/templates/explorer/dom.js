@@ -1,6 +1,6 @@
-// Elements. Whatever a model wrote comes in as text: as a string among the children.
+// Elements. A model's output is always inserted as text: as a string among the children.
 
-/** An element with attributes, where false and null leave one out, and children. */
+/** Creates an element with attributes (false and null are left out) and children. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -15,12 +15,12 @@ const byId = (id) => document.getElementById(id);
 
 const whole = (number) => number.toLocaleString("en");
 
-/** A verdict as a class name: right, wrong, or else. */
+/** Returns the class name of a verdict: right, wrong, or other. */
 const tone = (verdict) => (verdict === "right" ? "right" : verdict === "wrong" ? "wrong" : "else");
 
 const toneOf = { c: "right", k: "kept", r: "wrong", m: "missed", h: "right", l: "wrong", e: "kept" };
 
-/** The mark of an outcome, which a word beside it or a label of its parent says too. */
+/** Creates the mark of an outcome; a word next to it or its parent's label has the same meaning. */
 function mark(letter) {
   return element("span", { class: `mark ${toneOf[letter]}`, "aria-hidden": "true" }, OUTCOMES[letter][1]);
 }

@@ -1,7 +1,7 @@
-// The choices above the list.
+// The filters above the list.
 
 class Filters {
-  /** @param chosen called with the parts of the view that a person changed. */
+  /** @param chosen called with the parts of the view that the user changed. */
   constructor(root, index, chosen) {
     Object.assign(this, { root, index, chosen });
     this.controls = [this.#states(), this.#before(), this.#samples(), ...this.#outcomes(), this.#seeds(), ...this.#fields()].filter(Boolean);
@@ -34,7 +34,7 @@ class Filters {
     };
   }
 
-  /** The verdict on the response before, and its reason. */
+  /** Builds the filters for the verdict on the response before, and its reason. */
   #before() {
     const words = verdictsOf(this.index);
     if (!words.length) return null;
@@ -98,13 +98,13 @@ class Filters {
   }
 }
 
-/** Choices with another one of a name; undefined: with none, as an empty value is one too. */
+/** Returns the choices with one entry set; undefined removes it, because an empty value is valid. */
 function withChoice(choices, name, value) {
   const { [name]: _, ...others } = choices;
   return value === undefined ? others : { ...others, [name]: value };
 }
 
-/** A labelled select: options, how a view sets it, what to do when it is changed. */
+/** Creates a labelled select: its options, its value in a view, and the action on change. */
 function choice(label, options, read, changed) {
   let shown = emptyView();
   const select = element("select", { onchange: () => changed(select.value, shown) },

@@ -1,6 +1,6 @@
-// The list: a grid of which only the rows in sight are there.
+// The list: a grid with elements only for the visible rows.
 
-/** Rows that are there beyond those in sight. */
+/** Rows with elements beyond the visible ones. */
 const BEYOND = 10;
 
 class List {
@@ -9,7 +9,7 @@ class List {
   #body = element("div", { class: "rows", role: "rowgroup" });
   #head = element("div", { class: "head", role: "rowgroup" });
 
-  /** @param chosen called with what a person chose: {sort}, {current} or {problem}. */
+  /** @param chosen called with the user's choice: {sort}, {current} or {problem}. */
   constructor(root, index, texts, chosen) {
     Object.assign(this, { root, index, texts, chosen });
     root.append(this.#head, this.#body);
@@ -17,7 +17,7 @@ class List {
     new ResizeObserver(() => this.#layout()).observe(root);
   }
 
-  /** Shows these problems, of which ``current`` is marked, or says ``instead`` that there is none. */
+  /** Shows these problems, with ``current`` marked, or the text ``instead`` for an empty list. */
   show(places, view, current, instead) {
     Object.assign(this, { view, current, instead });
     this.sought = view.query.trim() ? soughtBy(view.query) : null;
@@ -27,7 +27,7 @@ class List {
     this.#layout();
   }
 
-  /** Marks a problem and brings it into sight. */
+  /** Marks a problem and scrolls to it. */
   move(current) {
     this.current = current;
     const at = this.#places.indexOf(current);
@@ -76,7 +76,7 @@ class List {
     else this.root.removeAttribute("aria-activedescendant");
   }
 
-  /** The columns: key, name, and of each what a cell holds. */
+  /** Returns the columns: key, name, and the content of a cell. */
   #columns() {
     const { index, view } = this;
     const cell = (attributes, ...children) => element("div", { role: "gridcell", ...attributes }, ...children);
@@ -116,7 +116,7 @@ class List {
     return columns;
   }
 
-  /** How a problem begins, or where a search hit it. */
+  /** Builds the beginning of a problem, or the text around a hit. */
   #words(place) {
     const words = element("bdi", { class: "words" }, this.index.heads[place]);
     if (!this.sought || this.sought.ids) return words;
@@ -146,7 +146,7 @@ class List {
     return element("div", { role: "row", class: "row", "aria-rowindex": 1 }, cells);
   }
 
-  /** Widths in rem, of which CSS takes those of a wide page or of a phone's; no word is broken. */
+  /** Sets widths in rem; CSS chooses those of a wide page or of a phone; words are not broken. */
   #setWidths() {
     const { conditions } = this.index;
     const seeds = conditions.map((condition) => modelsOf(condition, this.view.seed).length);
@@ -182,21 +182,21 @@ class List {
   }
 }
 
-/** A name that ends a line behind a mark in it, and not within a word. */
+/** Allows line breaks after marks in a name, not within a word. */
 function breakable(name) {
   return name.split(/(?<=[_\-/.])/).flatMap((part) => [part, element("wbr")]).slice(0, -1);
 }
 
 const ruler = new OffscreenCanvas(1, 1).getContext("2d");
 
-/** The width of a name's longest word, in letters' heights; a word of no end is cut. */
+/** Returns the width of a name's longest word, in letter heights, with a maximum. */
 function longestWord(name) {
   ruler.font = `600 100px ${getComputedStyle(document.body).fontFamily}`;
   const widths = name.split(/\s+|(?<=[_\-/.])/).map((word) => ruler.measureText(word).width / 100);
   return Math.min(9, Math.max(...widths));
 }
 
-/** Which seed a mark is of, where there are several. */
+/** Returns the seed of a mark, where a condition has several. */
 function seedWords(models, at) {
   return models.length > 1 ? ` under seed ${models[at].seed}` : "";
 }

@@ -1,4 +1,4 @@
-// Puts the page together: one view, which the address, the filters, the list and the keys change.
+// Builds the page: one view, changed by the address, the filters, the list and the keys.
 
 if (!globalThis.DecompressionStream) {
   byId("count").textContent = "This browser is too old to unpack the page: one of 2023 or later can.";
@@ -20,7 +20,7 @@ let waiting = 0;
 let addressed = 0;
 let addressing = 0;
 
-/** Takes over what a person changed, and shows it. */
+/** Applies the user's change to the view, and shows it. */
 function change(changed) {
   const before = view;
   const opened = changed.problem && !view.problem;
@@ -31,7 +31,7 @@ function change(changed) {
   if (opened) shown.then(() => byId("detail").querySelector("h2")?.focus({ preventScroll: true }));
 }
 
-/** Writes the view into the address; seldom, as browsers refuse more than some times a second. */
+/** Writes the view into the address, rarely, because browsers limit the rate. */
 function address(opened = false) {
   clearTimeout(addressing);
   const rest = addressed + 350 - performance.now();
@@ -56,7 +56,7 @@ function show() {
   return showDetail();
 }
 
-/** What stands in the place of an empty list. */
+/** Returns the text in place of an empty list. */
 function nothing() {
   const { query: said } = view;
   const words = [element("p", {}, said.trim() ? `Nothing matches “${said.trim()}”.` : "Nothing matches these choices.")];
@@ -68,7 +68,7 @@ function nothing() {
   return words;
 }
 
-/** Searches for something, as if it had been typed. */
+/** Searches for a text, as if the user had typed it. */
 function ask(words) {
   query.value = words;
   change({ query: words });
@@ -92,7 +92,7 @@ function showDetail() {
   return open ? detail.show(current, view, places.indexOf(current), places.length) : Promise.resolve();
 }
 
-/** Looks through all texts; what was found before a further letter holds the rest. */
+/** Searches all texts; after another typed letter, only the earlier hits. */
 async function search() {
   const wanted = view.query;
   if (!wanted.trim()) {
@@ -143,7 +143,7 @@ const KEYS = {
   Escape: () => (view.problem ? shut() : null),
 };
 
-/** Keys of the list alone, where they do not scroll what is read. */
+/** Keys of the list only, where they do not scroll a text. */
 const LIST_KEYS = {
   ArrowDown: () => move(1),
   ArrowUp: () => move(-1),

@@ -1,6 +1,6 @@
-// What is chosen and open, which the page's address holds, and the problems that fit it.
+// The view: filters and the open problem, stored in the page's address, and matching problems.
 
-/** Choices of an outcome: their words and the letters that they stand for. */
+/** Choices of an outcome: their words, and the letters for which they stand. */
 const CHOICES = {
   corrected: "c",
   regressed: "r",
@@ -14,7 +14,7 @@ const CHOICES = {
   equal: "e",
 };
 
-/** How a column sorts what became of a problem. */
+/** The order of outcomes in a sorted column. */
 const RANK = { c: 1, h: 1, k: 0.01, e: 0, m: -0.01, r: -1, l: -1 };
 
 function emptyView() {
@@ -23,7 +23,7 @@ function emptyView() {
   };
 }
 
-/** The view that an address names; what the index does not know of it is left out. */
+/** Reads the view from an address; values that are not in the index are left out. */
 function viewOf(hash, index) {
   const view = emptyView();
   for (const [key, value] of new URLSearchParams(hash.replace(/^#/, ""))) {
@@ -66,22 +66,22 @@ function columnKeys(index) {
   return [...fixed, ...index.conditions.map((condition) => `in.${condition.name}`)];
 }
 
-/** The words that verdicts are, where they are words. */
+/** Returns the verdicts that are words, not numbers. */
 function verdictsOf(index) {
   return index.verdicts.filter((word) => Number.isNaN(Number(word)));
 }
 
-/** Verdicts that are neither right nor wrong: timeout and error. */
+/** Returns the verdicts that are neither right nor wrong: timeout and error. */
 function unjudged(index) {
   return verdictsOf(index).filter((word) => word !== "right" && word !== "wrong").sort();
 }
 
-/** The choices of a kind of reason, as an address has them. */
+/** Returns the choices of a kind of reason, as in an address. */
 function reasonsOf(index) {
   return index.kinds.map((kind) => `because ${kind}`);
 }
 
-/** Whether a response is as chosen by its verdict or by its reason. */
+/** Returns a test whether a response matches a choice, by its verdict or by its reason. */
 function fitsVerdict(index, value) {
   const kind = reasonsOf(index).indexOf(value) + 1;
   if (kind) return ({ at }, place) => index.reasons[at][place] === kind;
@@ -89,19 +89,19 @@ function fitsVerdict(index, value) {
   return ({ verdicts }, place) => verdicts[place] === verdict;
 }
 
-/** The same, or by what became of the problem. */
+/** Returns the same test, also by the outcome of the problem. */
 function fitsChoice(index, value) {
   const letters = CHOICES[value];
   return letters ? ({ outcomes }, place) => letters.includes(outcomes[place]) : fitsVerdict(index, value);
 }
 
-/** The models of a condition that a choice of seeds looks at. */
+/** Returns the models of a condition that a choice of seeds includes. */
 function modelsOf(condition, seed) {
   const one = condition.models.filter((model) => model.seed === seed);
   return seed === "any" || seed === "every" ? condition.models : one;
 }
 
-/** The places of the problems that fit, in order; ``hits`` are those that a search found. */
+/** Returns the places of matching problems, in order; ``hits`` are those of a search. */
 function fitting(index, view, hits) {
   const tests = [];
   if (hits) tests.push((place) => hits[place]);
