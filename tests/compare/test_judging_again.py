@@ -276,7 +276,7 @@ def without(key: str) -> dict[str, Any]:
         (GOOD, ["--param", "rul=none"], "unknown key 'rul'"),
         (GOOD, ["--param", "rule"], "--param rule: expected KEY=VALUE"),
         (GOOD, ["--was-param", "rule=x"], "--was-param: needs a verifier"),
-        (GOOD, ["--was", "option_letter", "--metric", "acc"], "--metric: with --was"),
+        (GOOD, ["--was", "option_letter", "--metric", "acc"], "--metric: cannot be combined"),
         (GOOD, ["--was", "lettr"], "unknown verifier 'lettr'"),
     ],
 )  # fmt: skip
