@@ -1,4 +1,4 @@
-"""Print the summary of a finished run: every condition compared with the source."""
+"""The summary on the terminal: every condition of a finished run, compared with the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare coverage with repetition: spend the same exposures on more or on fewer problems."""
+"""Coverage and repetition: spend the same exposures on more or on fewer problems."""
 
 from __future__ import annotations
 

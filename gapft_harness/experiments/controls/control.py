@@ -1,4 +1,4 @@
-"""Define controls: compare conditions of one budget with different training sets."""
+"""Controls: compare conditions of one budget with different training sets."""
 
 from __future__ import annotations
 

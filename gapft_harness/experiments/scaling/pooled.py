@@ -1,4 +1,4 @@
-"""Pool adapter scaling over several runs, each an environment: ``gapft study --scaling``."""
+"""Adapter scaling of several runs, each an environment: ``gapft study --scaling``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report adapter scaling: read decisions, compute findings, build the section and tables."""
+"""Adapter scaling in the report: read decisions, compute findings, build section and tables."""
 
 from __future__ import annotations
 
