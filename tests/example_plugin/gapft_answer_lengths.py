@@ -126,8 +126,8 @@ class LengthsPart(api.Part):
         )
         columns = ["condition", "learned", "long", "given", "long"]
         note = (
-            "Tokens of the median answer, mean over seeds. Learned: training answers; given: on the "
-            f"audit. Long: share of answers with {part_findings['long']} tokens or more."
+            "Tokens of the median answer, mean over seeds. Learned: training answers; given: on "
+            f"the audit. Long: share of answers with {part_findings['long']} tokens or more."
         )
         table = api.Table(columns, rows, note=note)
         yield api.Section("Answer lengths", [api.Text(result), figure, table])
