@@ -15,7 +15,7 @@ from types import FrameType
 #: The exit status by which a shell recognizes "ended by Ctrl-C".
 EXIT_STATUS = 130
 
-_said = "interrupted"
+_message = "interrupted"
 
 
 @contextlib.contextmanager
@@ -24,11 +24,11 @@ def goes_on() -> Iterator[None]:
 
     Use it around work that keeps its finished parts when it is interrupted.
     """
-    global _said
-    before, _said = _said, "interrupted; run the same command again to continue"
+    global _message
+    before, _message = _message, "interrupted; run the same command again to continue"
     yield
     # An interruption skips this line: the message is printed later, outside the block.
-    _said = before
+    _message = before
 
 
 @contextlib.contextmanager
@@ -68,9 +68,9 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
 
 def _say() -> None:
     """Print the message once, bypassing buffers, which may hold an unfinished line."""
-    global _said
+    global _message
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # otherwise the line may be lost or printed twice
-    if _said:
-        os.write(2, f"gapft: {_said}\n".encode())
-    _said = ""
+    if _message:
+        os.write(2, f"gapft: {_message}\n".encode())
+    _message = ""
     signal.signal(signal.SIGINT, _end_at_once)

@@ -62,8 +62,8 @@ class FullPool(Control):
         return [
             Step(label, name)
             for selector, label in _WHOLE.items()
-            for name, of in conditions.items()
-            if of.selector == selector and of.n == "verified"
+            for name, condition in conditions.items()
+            if condition.selector == selector and condition.n == "verified"
         ]
 
 
