@@ -46,7 +46,7 @@ def tell(told: Document, *lines: str, form: Form = "terminal") -> None:
     """Print a document and further lines to standard output; ignore a closed pipe.
 
     Args:
-        told: the document.
+        document: the document.
         lines: printed after it. For a form other than the terminal's they go to standard error,
             so that standard output contains the document alone.
         form: how the document is written.
@@ -70,12 +70,12 @@ class _Running:
 
     Attributes:
         label: the job's name.
-        begun: when it started, in seconds of the display's clock.
+        started_at: when it started, in seconds of the display's clock.
         task: its bar.
-        told: when a line was last printed on it.
-        first: the count and the time of its first report. Work of an earlier command is excluded
-            from its speed.
-        last: its latest count and total.
+        printed_at: when a line was last printed on it.
+        first_count: the count and the time of its first report. Work of an earlier command does
+            not count for its speed.
+        last_count: its latest count and total.
         tokens: tokens generated since its start.
     """
 

@@ -46,7 +46,7 @@ class Outcome:
     """Watches what a command's outcome depends on, from its start to its end.
 
     Args:
-        asked: the command.
+        command: the command.
         find_scope: finds the command's scope from what is known when it is called.
     """
 

@@ -214,7 +214,7 @@ def declared(room: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]
     """Find the columns that the modules of a package declare in tuples of ``Column``.
 
     Args:
-        room: the name of a package or module of the harness.
+        package_name: the name of a package or module of the harness.
         seen: ids of the tuples that were found before. A tuple that several modules import is
             reported for the first of them only.
 

@@ -103,8 +103,8 @@ def list_requirements(
         size: the model's size; None: unknown.
         run_dir: the run directory, which need not exist.
         run: the existing run; None: there is none, or nothing of it is kept.
-        refused: why the existing run does not match the recipe; empty: it does.
-        changed: which changes cause work to be repeated; empty: none.
+        refusal: why the existing run does not match the recipe; empty: it does.
+        changes: which changes cause work to be repeated; empty: none.
     """
     known = {} if run is None else run.manifest()
     unread = [split for split in splits_of(recipe) if split not in problems]
@@ -237,7 +237,7 @@ def _steps_of(
         recipe: the recipe.
         name: the condition.
         pool: the number of problems in the pool; None: unknown.
-        known: the run's manifest; empty: there is no run.
+        manifest: the run's manifest; empty: there is no run.
         own_budget: whether the condition is a reference: it has a slot for each verified problem
             of the pool, which only the search can count, and no replay.
 

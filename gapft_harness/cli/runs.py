@@ -131,7 +131,7 @@ def opened(
         choice: the command's options.
         display: shows progress.
         stages: the stages whose plugins are checked.
-        asked_for: the stages that will run.
+        stages_to_run: the stages that will run.
     """
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins, stages, trained_conditions(run))

@@ -35,7 +35,7 @@ def run_and_print(choice: Options, run_dir: Path | None, asked: Asked) -> None:
     Args:
         choice: the command's options.
         run_dir: the run directory; None is ``runs/NAME``.
-        asked: the command that is recorded.
+        command: the command that is recorded.
     """
     from gapft_harness.cli.runs import resolve_recipe, resolve_run, run_recipe
 
@@ -118,7 +118,7 @@ class Line:
     Attributes:
         label: the name of the model.
         figures: its figures.
-        few: whether the audit has too few problems for stable rates.
+        is_small: whether the audit has too few problems for stable rates.
         change: its contrast with the source; empty: the line is the source's.
         k: how many samples the source drew per problem.
     """

@@ -121,7 +121,7 @@ class Asked:
 
         Args:
             watched: the paths that the outcome depends on.
-            looks: the status of each path, read before the outcome was checked.
+            status_by_path: the status of each path, read before the outcome was checked.
             output: the text that the command printed.
         """
         now = time.time_ns()

@@ -103,9 +103,9 @@ def find_halves(
 
     Args:
         diffuse: the diffuse arm.
-        of_diffuse: its examples.
+        diffuse_examples: its examples.
         concentrated: the concentrated arm.
-        of_concentrated: its examples.
+        concentrated_examples: its examples.
 
     Raises:
         UserError: an example was selected a different number of times, the halves differ in size,

@@ -144,7 +144,7 @@ class LedgerPoint:
     """A curve at one k.
 
     Attributes:
-        of: the condition, and the model that it is compared with.
+        ledger_curve: the condition, and the model that it is compared with.
         curve: the comparison.
         number: the index of k.
     """
@@ -337,8 +337,8 @@ def _curve(
     """Compare two curves; None without problems.
 
     Args:
-        before: shape (P,) or (seeds, P), passing samples of the reference.
-        after: shape (seeds, P), passing samples of the condition.
+        before_counts: shape (P,) or (seeds, P), passing samples of the reference.
+        after_counts: shape (seeds, P), passing samples of the condition.
         ks: the values of k, ascending; the last is the number of samples.
         stream: the randomness of the band.
     """

@@ -96,7 +96,7 @@ class Strata:
     Attributes:
         own: the number of its problems in each stratum.
         gapft: the number of GapFT's problems in each stratum.
-        others: how many of its problems GapFT does not have.
+        n_others: how many of its problems GapFT does not have.
     """
 
     own: Counter[str]
@@ -137,9 +137,9 @@ class Matching:
     """The compared conditions, and how well they match.
 
     Attributes:
-        of: the compared conditions.
+        compared: the compared conditions.
         strata: by arm, except GapFT's, the problems of its training set by stratum.
-        tokens_apart: the largest difference between supervised tokens of two sets with the same
+        token_difference: the largest difference between supervised tokens of two sets with the same
             seed, as a share of the larger.
         tolerance: the largest such share that the recipe allows.
     """
@@ -166,7 +166,7 @@ def read_matching(run_path: Path, of: Compared, arms: Sequence[api.Arm]) -> dict
 
     Args:
         run_path: the run directory.
-        of: the compared conditions.
+        compared: the compared conditions.
         arms: arms of the run; an arm without a GapFT arm of the same seed is left out.
     """
     labels = {

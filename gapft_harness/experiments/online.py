@@ -72,8 +72,8 @@ class OnlineRead:
 
     Attributes:
         reference: the condition that others are compared with.
-        drawn: by condition, the groups that each of its arms drew, by ascending seed.
-        sampled: counts of groups of the pool's K samples, by state.
+        groups_by_condition: by condition, the groups that each of its arms drew, by ascending seed.
+        search_groups: counts of groups of the pool's K samples, by state.
     """
 
     reference: str
@@ -87,13 +87,13 @@ class RuleRow:
 
     Attributes:
         name: the condition; empty: the source.
-        run: Pass@1 by the run's rule.
-        other: Pass@1 by the other rule; None: there is no other rule.
+        pass_at_1: Pass@1 by the run's rule.
+        other_pass_at_1: Pass@1 by the other rule; None: there is no other rule.
         run_change: Pass@1 minus the reference's, with its interval; None: the reference, or the
             source.
         other_change: the same by the other rule.
         invalid: share of responses without an answer by the run's rule; None: unknown.
-        opens: share of these responses that open with the right letter; None: unknown.
+        opening_right: share of these responses that open with the right letter; None: unknown.
     """
 
     name: str
@@ -112,10 +112,11 @@ class DrawnRow:
     Attributes:
         name: the condition.
         updates: optimizer updates of a seed.
-        processed: tokens that supervised training processes, mean over seeds; None: it is online.
+        processed_tokens: tokens that supervised training processes, mean over seeds; None: it is
+            online.
         facts: counts of the trainer, summed over seeds; None: it is not online.
-        flat: counts of drawn groups by state; empty: it is not online.
-        seeds: the number of seeds.
+        flat_groups: counts of drawn groups by state; empty: it is not online.
+        n_seeds: the number of seeds.
     """
 
     name: str
@@ -148,8 +149,8 @@ class OnlineFindings:
 
     Attributes:
         reference: the condition that others are compared with.
-        drawn: a row for each condition, the reference first.
-        sampled: counts of groups of the pool's K samples, by state.
+        rows: a row for each condition, the reference first.
+        search_groups: counts of groups of the pool's K samples, by state.
     """
 
     reference: str

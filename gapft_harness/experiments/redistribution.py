@@ -72,7 +72,7 @@ class RedistributionFindings:
         permutations: B, the number of permutations.
         adapters: ``trained`` or ``scaled``.
         conditions: by name, the rates in S and U, without empty states; empty: there are no rates.
-        why: the reason why there are no rates; empty: there are.
+        reason: the reason why there are no rates; empty: there are.
     """
 
     permutations: int

@@ -96,9 +96,9 @@ class ScopeRead:
     """The inputs of the matrix.
 
     Attributes:
-        decided: by arm, shape (P,), whether its response to each audit problem passed.
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
         answers: the answers of the source and the arms; None: they cannot be redistributed.
-        why: the reason why not; empty: they can.
+        reason: the reason why not; empty: they can.
     """
 
     decided: Mapping[api.Arm, NDArray[np.bool_]]
@@ -127,7 +127,7 @@ class ScopeFindings:
 
     Attributes:
         lines: ordered by condition, then K.
-        why: the reason why there are no null rates; empty: there are.
+        reason: the reason why there are no null rates; empty: there are.
         adapters: ``trained`` or ``scaled``.
     """
 

@@ -54,7 +54,7 @@ class StabilitySettings(api.OfAdapters):
         """Count the samples of each audit problem that are needed beyond those of the search.
 
         Args:
-            drawn: how many samples of each problem the search drew.
+            n_drawn: how many samples of each problem the search drew.
         """
         return max(0, self.sets * self.k - drawn)
 
@@ -113,9 +113,9 @@ class StabilityRead:
     """Verdicts of the trained models, and of further samples of the source.
 
     Attributes:
-        decided: by arm, shape (P,), whether its response to each audit problem passed.
-        further: shape (P, samples), whether each further sample passed; no columns if the search
-            drew enough.
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
+        further_samples: shape (P, samples), whether each further sample passed; no columns if the
+            search drew enough.
     """
 
     decided: Mapping[api.Arm, NDArray[np.bool_]]
@@ -128,7 +128,7 @@ class Moved:
 
     Attributes:
         spreads: by quantity, the spread of its mean over seeds.
-        one_seed: the largest range of the S flow of any single seed.
+        largest_seed_range: the largest range of the S flow of any single seed.
     """
 
     spreads: Mapping[str, Spread]

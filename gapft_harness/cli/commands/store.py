@@ -50,7 +50,7 @@ def command(
     if not groups:
         typer.echo(f"{store.root}: the store is empty")
         return
-    rows = [(of.what, of.count, _size(of.size), ", ".join(of.users) or "no run") for of in groups]
+    rows = [(g.what, g.count, _size(g.size), ", ".join(g.users) or "no run") for g in groups]
     typer.echo(columns(rows))
     unused = [group for group in groups if not group.users]
     size = _size(sum(group.size for group in unused))

@@ -94,7 +94,7 @@ class Control(api.Experiment, ABC):
     """An experiment that compares conditions, which it finds by their selectors.
 
     Attributes:
-        needs: the conditions that a recipe must have, as the end of a sentence.
+        requirement: the conditions that a recipe must have, as the end of a sentence.
         title: the title of its section in the report.
         axis: the label of the figure's axis, for what the steps vary; empty: the steps have no
             order, and the figure shows the parts of every difference instead.
@@ -513,7 +513,7 @@ def contrast_rows(
         findings: the findings of the report.
         contrast: the contrast.
         name: the first cells of each row.
-        own: by seed, cells that only the row of this seed has.
+        seed_values: by seed, cells that only the row of this seed has.
     """
     ends, terms = contrast.interval, contrast.terms
     parts, width = map(float, (terms.s, terms.u, terms.g)), len(next(iter(own.values())))

@@ -146,8 +146,8 @@ class Cores:
 
     Attributes:
         steps: the conditions with the core; see ``SharedCore.find_steps``.
-        without: GapFT and gold-label selection without the core, with the same n; None: the run
-            does not have both.
+        steps_without_core: GapFT and gold-label selection without the core, with the same n; None: the
+            run does not have both.
         tests: tests of every later step against the first, and of gold labels against the
             search whose targets they use, with and without the core.
     """
@@ -279,7 +279,8 @@ class StepBudget:
         findings: the findings of the report.
         step: the condition.
         core: the number of problems in the core.
-        off: its tokens over those of the deepest search, minus 1; None: it is the deepest.
+        token_difference: its tokens over those of the deepest search, minus 1; None: it is
+            the deepest.
     """
 
     findings: api.ReportFindings

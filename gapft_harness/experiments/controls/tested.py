@@ -30,7 +30,7 @@ class ContrastTest:
     Attributes:
         step: the step.
         against: the step that it is compared with.
-        found: the test.
+        permutation_test: the test.
     """
 
     step: Step

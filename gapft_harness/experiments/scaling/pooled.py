@@ -38,7 +38,7 @@ class PooledRun:
         rule: level and tolerance.
         replicates: the number of replicates of the recipe's intervals.
         seed: the seed of these.
-        scaled: the decisions of its adapters.
+        scaled_run: the decisions of its adapters.
     """
 
     place: str

@@ -43,7 +43,7 @@ class ScaledArm:
         trained: shape (P,), V of its greedy decode at scale 1.
         fixed: shape (P,), the same at the fixed scale.
         chosen: shape (P,), the same at the chosen scale; at scale 0, V of the source.
-        copied: whether the adapter is a copy of another arm's, trained on the same set.
+        is_copy: whether the adapter is a copy of another arm's, trained on the same set.
     """
 
     arm: api.Arm
@@ -122,7 +122,7 @@ class CheckpointFindings:
     Attributes:
         environment: the name of its environment.
         arm: the arm.
-        copied: whether the adapter is a copy of another arm's.
+        is_copy: whether the adapter is a copy of another arm's.
         choice: its scale, and the calibration results of all scales.
         before: the decomposition of its change on the audit at scale 1.
         after: the same at the chosen scale.
@@ -152,11 +152,11 @@ class Group:
 
     Attributes:
         environments: names, ascending.
-        chosen: the number of checkpoints by chosen scale, including 0.
+        count_by_scale: the number of checkpoints by chosen scale, including 0.
         above_before: the number of checkpoints whose ρ_G on the audit exceeds the tolerance at
             scale 1.
         above_after: the same at the chosen scale.
-        against: comparisons by the names in ``COMPARED_WITH``.
+        comparisons: comparisons by the names in ``COMPARED_WITH``.
     """
 
     environments: tuple[str, ...]
