@@ -146,8 +146,8 @@ class Cores:
 
     Attributes:
         steps: the conditions with the core; see ``SharedCore.find_steps``.
-        steps_without_core: GapFT and gold-label selection without the core, with the same n; None: the
-            run does not have both.
+        steps_without_core: GapFT and gold-label selection without the core, with the same n;
+            None: the run does not have both.
         tests: tests of every later step against the first, and of gold labels against the
             search whose targets they use, with and without the core.
     """
