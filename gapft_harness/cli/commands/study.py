@@ -43,7 +43,7 @@ def command(
         bool,
         typer.Option(
             "--scaling",
-            help="compare adapters of runs at their chosen scales; each condition is an environment",
+            help="compare adapters of runs at chosen scales; each condition is an environment",
         ),
     ] = False,
     out: Annotated[
