@@ -1,7 +1,7 @@
-"""All that a plugin may import, in one place: ``from gapft_harness.api import hookimpl, Verdict``.
+"""All names that a plugin may import: ``from gapft_harness.api import hookimpl, Verdict``.
 
-What stands here keeps its name; the modules behind it may move. Importing this module loads neither
-torch nor lm_eval: parts that need them, and what few plugins use, load when they are asked for.
+Names in this module are stable; the modules that define them may move. Importing this module loads
+neither torch nor lm_eval: names that need them, and names that few plugins use, load on first use.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from gapft_harness.hooks.tracking import (
     Tracker,
 )
 
-if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its place here
+if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these imports
     from gapft_harness.core.files import write_json
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
@@ -170,190 +170,190 @@ if TYPE_CHECKING:  # what is loaded when it is asked for: __getattr__ reads its 
     )
     from gapft_harness.verification.written_math import tidy_answer
 
-__all__ = [  # noqa: RUF022 - by use, each with what it is for
+__all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Every plugin
-    "hookimpl",  # marks the functions that register something
+    "hookimpl",  # marks functions that register components
     # Errors
-    "UserError",  # a mistake in what the user gave: printed without a traceback, exit status 2
-    "did_you_mean",  # ends such a message: the nearest known name, then all
+    "UserError",  # a mistake of the user: printed without a traceback, exit status 2
+    "did_you_mean",  # the end of such a message: the most similar name, then all names
     # Records that plugins receive and return
-    "Verdict",  # of one response: pass, fail, timeout or error, with a reason
-    "Gold",  # what a verifier compares with: any JSON value
-    "Pool",  # what a selector chooses from: problems solved, recovered and missed
-    "Evidence",  # a problem of the pool: its state and the verified response kept for it
+    "Verdict",  # on a response: pass, fail, timeout or error, with a reason
+    "Gold",  # the gold answer that a verifier compares with: any JSON value
+    "Pool",  # the input of a selector: problems solved, recovered and missed
+    "Evidence",  # a problem of the pool: its state, and the verified response kept for it
     "Response",  # one response: text, token ids, how it ended, earlier attempts
     "Decoding",  # how responses are generated
     "Adapter",  # a trained adapter to generate with
     "Arm",  # a condition and a training seed
     "Example",  # one training example: exact token ids
     "Problem",  # one problem of a split: prompt, gold, the benchmark's record
-    "Stream",  # randomness that depends on (seed, purpose, id) alone
+    "Stream",  # random numbers that depend only on (seed, purpose, id)
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
-    "FINISH_REASONS",  # how a response can end
+    "FINISH_REASONS",  # the ways in which a response can end
     # Verifiers
     "RegisterVerifier",  # the type of register in register_verifiers
-    "once_each",  # judges equal pairs once
-    "remove_thoughts",  # a response without <think> and its kin, as verifiers get it
-    "last_box",  # the last \boxed{} of a response
-    "WorkerPool",  # worker processes that can be killed, for work that may hang
-    "Outcome",  # what became of one item of a WorkerPool
-    "Closing",  # a base class: close() at the end of a with statement
-    "tidy_answer",  # an answer on one line, without Markdown and its sentence's full stop
-    "compare_math",  # two answers as mathematics (a function for a WorkerPool)
-    "prepare_math",  # loads what compare_math needs (its setup)
+    "once_each",  # judges each distinct pair of response and gold once
+    "remove_thoughts",  # removes <think> and similar blocks, as is done for verifiers
+    "last_box",  # finds the last \boxed{} of a response
+    "WorkerPool",  # a pool of worker processes for work that may hang: it can be killed
+    "Outcome",  # the result of one item of a WorkerPool
+    "Closing",  # a base class that calls close() at the end of a with statement
+    "tidy_answer",  # writes an answer on one line, without Markdown and the final full stop
+    "compare_math",  # compares two answers mathematically (a function for a WorkerPool)
+    "prepare_math",  # loads the packages that compare_math needs (the setup for a WorkerPool)
     "StockTask",  # a stock lm-eval task that judges by its own metric
     # Programs in responses
-    "Sandbox",  # runs programs that a model wrote
-    "Program",  # a program as the sandbox takes it
-    "Test",  # an input and what is expected
-    "Limits",  # of one test: time, memory, output
-    "Result",  # what became of a program
-    "last_program",  # the last fenced program of a response
-    "last_program_lcb",  # the same as LiveCodeBench's runner takes it
+    "Sandbox",  # runs programs that a model wrote, confined
+    "Program",  # a program for the sandbox
+    "Test",  # an input and the expected output
+    "Limits",  # limits of one test: time, memory, output
+    "Result",  # the result of a program
+    "last_program",  # finds the last fenced program of a response
+    "last_program_lcb",  # the same, as in LiveCodeBench's runner
     "Suite",  # all tests of one problem
-    "read_suite",  # reads a suite from a gold
-    "check_calls",  # holds a suite's tests to what calls can be
-    "importable",  # checks modules that programs may import
-    "MAX_DECODED_BYTES",  # most bytes that packed tests may come to
-    "failure_feedback",  # what a model is told of a public test that its program failed
-    "NO_PROGRAM",  # what it is told of a response without a program
-    "without_paths",  # takes this machine's folders out of a text
+    "read_suite",  # reads a suite from a gold answer
+    "check_calls",  # checks the function calls in the tests of a suite
+    "importable",  # checks the names of modules that programs may import
+    "MAX_DECODED_BYTES",  # the most bytes of packed tests after decoding
+    "failure_feedback",  # the feedback to a model on a public test that its program failed
+    "NO_PROGRAM",  # the feedback on a response without a program
+    "without_paths",  # removes folders of this machine from a text
     # Selectors and response rules
     "RegisterSelector",  # the type of register in register_selectors
     "gold_answer",  # a gold answer as a class of problems, such as an option's letter
-    "gold_fault",  # what keeps one from being that
-    "is_answer_alone",  # whether a response says the gold answer and nothing else
+    "gold_fault",  # the reason why a gold answer is not such a class
+    "is_answer_alone",  # whether a response contains the gold answer and nothing else
     "RegisterResponseRule",  # the type of register in register_response_rules
     # Samplers
-    "Sampler",  # what a factory gives: generate, describe, close
-    "SamplerSettings",  # what a sampler is told of the recipe
+    "Sampler",  # the protocol of samplers: generate, describe, close
+    "SamplerSettings",  # the settings of a recipe for its sampler
     "RegisterSampler",  # the type of register in register_samplers
-    "Request",  # a prompt and the responses wanted for it
+    "Request",  # a prompt, and the indices of the responses to generate
     "Generated",  # the answer to a request
-    "Generation",  # one response of it
-    "ReportGeneration",  # called by it with responses finished and tokens generated so far
-    "beyond_context",  # the answer to a prompt that does not fit the model's context
-    "Retokenizer",  # token ids of texts, by the tokenizer of pretrained
-    "prompt_lengths",  # of problems, by that tokenizer
-    "LmEvalSampler",  # any lm-eval model, by its text
+    "Generation",  # one response in an answer
+    "ReportGeneration",  # the callback for progress: responses finished, tokens generated
+    "beyond_context",  # builds the answer to a prompt that exceeds the model's context
+    "Retokenizer",  # converts texts to token ids, with the tokenizer of the model
+    "prompt_lengths",  # counts the tokens of prompts, with that tokenizer
+    "LmEvalSampler",  # any lm-eval model; responses are texts
     "has_chat_template",  # whether that tokenizer has a chat template
     "dummy_sampler",  # lm-eval's dummy model
-    "HfSampler",  # lm-eval's hf model, exact token ids
-    "check_hf_arguments",  # what it refuses before anything is loaded
-    "VllmSampler",  # lm-eval's vllm model, exact token ids
-    "prepare_vllm",  # sets what vllm reads when it is imported; call it before VllmSampler
+    "HfSampler",  # lm-eval's hf model, with exact token ids
+    "check_hf_arguments",  # checks the arguments of HfSampler before anything is loaded
+    "VllmSampler",  # lm-eval's vllm model, with exact token ids
+    "prepare_vllm",  # sets variables that vllm reads on import; call it before VllmSampler
     "ServerSampler",  # an OpenAI-compatible server
-    "renders_chats",  # whether its prompts are chats where the recipe does not say
-    "find_model",  # refuses wrong arguments, and a server that lists no such model
+    "renders_chats",  # whether its prompts are chats if the recipe does not set it
+    "find_model",  # checks the arguments, and that the server lists the model
     "SglangSampler",  # lm-eval's sglang model
     # Trainers and trackers
-    "TrainingJob",  # one arm to train
+    "TrainingJob",  # the description of one arm to train
     "RegisterTrainer",  # the type of register in register_trainers
     "train_grpo",  # trains one arm online, as the bundled trainer does
     "train_lora",  # trains one arm as the bundled trainer does
     "train_together",  # trains several arms on a base that is loaded once
-    "Tracker",  # what a factory gives: log, finish
-    "TrackedArm",  # what a tracker is told of an arm
+    "Tracker",  # the protocol of trackers: log, finish
+    "TrackedArm",  # the description of an arm for a tracker
     "RegisterTracker",  # the type of register in register_trackers
     # Executors
-    "Executor",  # what a factory gives: run, close
+    "Executor",  # the protocol of executors: run, close
     "Job",  # one unit of work
     "RegisterExecutor",  # the type of register in register_executors
-    "LocalExecutor",  # worker processes on this machine
-    "RayExecutor",  # Ray tasks
+    "LocalExecutor",  # runs jobs in worker processes on this machine
+    "RayExecutor",  # runs jobs as Ray tasks
     # Reports
     "RegisterReportSection",  # the type of register in register_report_sections
     # Log readers
-    "Log",  # what a reader gets: path
-    "LogRow",  # what it yields, best made by LogRow.of: a document with its responses
+    "Log",  # the input of a reader: path
+    "LogRow",  # the output of a reader: a document with its responses
     "RegisterLogReader",  # the type of register in register_log_readers
     # Texts and files
-    "read_lines",  # a file's lines with their numbers; what is no UTF-8 is named by its line
-    "parse_object",  # a JSON object of a text, or an error that names its place
-    "whole",  # a JSON value in which every text can be written as UTF-8
-    "sha256",  # of a file, in hex
-    "content_hash",  # of a JSON value, in hex
+    "read_lines",  # reads lines with their numbers; the error on invalid UTF-8 names the line
+    "parse_object",  # parses a JSON object; the error names the place
+    "whole",  # replaces text in a JSON value that cannot be written as UTF-8
+    "sha256",  # the hash of a file, in hex
+    "content_hash",  # the hash of a JSON value, in hex
 ]
 
-__all__ += [  # noqa: RUF022 - experiments, and their part of the report
-    "Experiment",  # what the hook's factory gives: what it adds to a run
-    "Step",  # a pure function of sealed files and settings to one file or folder of the run
-    "View",  # what it sees of a run: recipe, arms(), file(), decode(), states()
-    "Cost",  # what it will take, for --dry-run
-    "require_conditions",  # refuses names that are not conditions of the recipe
-    "require_same_settings",  # refuses conditions that differ in more than their training sets
-    "find_own_settings",  # the same as faults, also where another run chose the sets
-    "find_no_backend",  # a fault where the backend replays responses
+__all__ += [  # noqa: RUF022 - for experiments and their part of the report
+    "Experiment",  # the base class of experiments: what they add to a run
+    "Step",  # computes one file or folder of the run from sealed files and settings
+    "View",  # a run as an experiment sees it: recipe, arms(), file(), decode(), states()
+    "Cost",  # the estimated cost, for --dry-run
+    "require_conditions",  # checks that names are conditions of the recipe
+    "require_same_settings",  # checks that conditions differ only in their training sets
+    "find_own_settings",  # the same as a list of faults, also if another run chose the sets
+    "find_no_backend",  # the fault of a backend that only replays responses
     "RegisterExperiment",  # the type of register in register_experiments
-    "RecipeSection",  # the base class of its settings (pydantic)
+    "RecipeSection",  # the base class of settings (pydantic)
     "Recipe",  # the recipe of a run
     "RunDirectory",  # a run on disk: path, recipe, sealed()
     "layout",  # the paths of a run directory: layout.selection(arm), layout.decisions(arm), ...
-    "read_problems",  # of problems.parquet, with the prompts' token ids
-    "read_judged",  # of responses.parquet or a table of decisions
-    "read_examples",  # of an arm's training set
-    "write_json",  # a JSON file, whole or absent
-    "Part",  # what it adds to the report
-    "ReportInputs",  # what the report read of a run
-    "ReportFindings",  # what the report computed
+    "read_problems",  # reads problems.parquet, with token ids of the prompts
+    "read_judged",  # reads responses.parquet or a table of decisions
+    "read_examples",  # reads the training set of an arm
+    "write_json",  # writes a JSON file, complete or not at all
+    "Part",  # the base class of an experiment's part of the report
+    "ReportInputs",  # the content of a run, as read by the report
+    "ReportFindings",  # the figures that the report computed
     "Opening",  # a sentence at the top of the page
     "Summary",  # a line on the terminal
     "Section",  # a heading and the blocks under it
-    "Block",  # what stands in it: one of these
+    "Block",  # the content of a section: one of the following types
     "Text",  # a paragraph
-    "Stat",  # a number that stands out
+    "Stat",  # a highlighted number
     "Table",  # columns and rows of text
-    "Column",  # one quantity of a declared table: key, meaning, value, title, how it is shown
-    "Frame",  # rows under such columns: table(), csv() and entries() for results.json
-    "Figure",  # a drawing by name, with a text for those who cannot see it
-    "Figures",  # what Part.figures gives: names, each with a function that draws
-    "condition_name",  # a condition as people read it
-    "percent",  # a rate as people read it
-    "points",  # a difference of rates in percentage points
-    "points_interval",  # its interval
-    "listed",  # words as a list in a sentence
-    "wording",  # the module of these, with p values, spans, times
+    "Column",  # a column of a table: key, meaning, value, title, format
+    "Frame",  # rows with such columns: table(), csv(), and entries() for results.json
+    "Figure",  # the name of a figure, with an alternative text and a caption
+    "Figures",  # the result of Part.figures: names with functions that draw
+    "condition_name",  # formats the name of a condition
+    "percent",  # formats a rate in percent
+    "points",  # formats a difference of rates in percentage points
+    "points_interval",  # formats the interval of such a difference
+    "listed",  # joins words to a list in a sentence
+    "wording",  # the module of these functions, with p values, ranges, durations
     "palette",  # the module of colours
-    "Rows",  # of a CSV file; the first names the columns
-    "Contrast",  # of two conditions: the difference, its interval, its parts by state
-    "Condition",  # what a recipe says of one
-    "conditions_of",  # the conditions of the recipe that a manifest keeps
-    "Training",  # what a recipe says of it
-    "budget",  # exposures, tokens and steps of a training set
+    "Rows",  # the rows of a CSV file, the header first
+    "Contrast",  # the difference of two conditions: interval, parts by state
+    "Condition",  # the settings of a condition
+    "conditions_of",  # reads the conditions from the recipe in a manifest
+    "Training",  # the settings of training
+    "budget",  # computes exposures, tokens and steps of a training set
     "State",  # G, S or U
-    "SOURCE",  # the model before training, where a condition's name stands
-    "CALIBRATION",  # the split that adapter scaling chooses by
-    "STATUSES",  # of verdicts, in the order of their codes
+    "SOURCE",  # the name of the model before training, in place of a condition
+    "CALIBRATION",  # the split on which adapter scaling chooses
+    "STATUSES",  # the statuses of verdicts, in the order of their codes
     "PASS",  # the code of a verdict that passes
-    "codes",  # the codes of verdicts
-    "count_codes",  # how many of each status
-    "read_decisions",  # the codes of a table of decisions, held to its problems
-    "read_samples",  # of a table of samples, which of them passed
-    "read_columns",  # of a sealed table, each as a list
-    "read_states",  # of a table of states
+    "codes",  # converts statuses to codes
+    "count_codes",  # counts verdicts by status
+    "read_decisions",  # reads the codes of a table of decisions, and checks its problems
+    "read_samples",  # reads which samples of a table passed
+    "read_columns",  # reads columns of a sealed table as lists
+    "read_states",  # reads a table of states
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
-    "read_groups",  # those of an adapter's folder
-    "group_facts",  # what they come to: how many are flat, tokens
-    "under_both",  # the report's contrasts by the run's rule and by the other
-    "agreements",  # responses under both rules, and those without an answer, by condition
-    "style",  # what figures share: WIDTH, spread, legend_below, condition_rows, interval_row
-    "forest",  # differences with their intervals, on axes
-    "forests",  # a figure of them, in panels
-    # on the audit's states by other samples, and on adapters as they were scaled
-    "Window",  # a part of the samples
+    "read_groups",  # reads the groups in an adapter's folder
+    "group_facts",  # counts groups, flat groups and tokens
+    "under_both",  # the report's contrasts by the run's rule and by the other rule
+    "agreements",  # counts responses by both rules, and those without an answer, by condition
+    "style",  # the module of shared styles: WIDTH, spread, legend_below, condition_rows, ...
+    "forest",  # draws differences with their intervals on axes
+    "forests",  # draws a figure with a panel for each group of differences
+    # For states by other samples, and for scaled adapters
+    "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
-    "SCALED",  # a sentence for the report, where they are scaled
-    "read_decided",  # by arm, what the trained model decided on the audit
-    "decided_tables",  # where that stands
-    "stacked",  # what a condition's arms have, by seed
-    "Answers",  # what responses to the audit answer, as codes
-    "answers_or_why",  # the same with the reason in place of an error
+    "SCALED",  # the sentence of the report on scaled adapters
+    "read_decided",  # reads by arm which audit problems the trained model solves
+    "decided_tables",  # the paths of these decisions
+    "stacked",  # stacks the arrays of a condition's arms by seed
+    "Answers",  # the answers in responses to the audit, as codes
+    "answers_or_why",  # reads them, or returns the reason why it cannot
 ]
 
 
 @cache
 def _places() -> dict[str, tuple[str, str]]:
-    """Of each name that is loaded when it is asked for: the module that has it, its name there."""
+    """Map each name that loads on first use to its module and its name in the module."""
     body = ast.parse(Path(__file__).read_text("utf-8")).body
     (block,) = (node for node in body if isinstance(node, ast.If) and _is_for_types(node))
     return {
@@ -368,7 +368,7 @@ def _is_for_types(node: ast.If) -> bool:
     return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-if not TYPE_CHECKING:  # a type checker knows the names above, and no other
+if not TYPE_CHECKING:  # a type checker knows only the names above
 
     def __getattr__(name: str) -> object:
         if name not in _places():

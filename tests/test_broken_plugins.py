@@ -349,7 +349,7 @@ def test_doctor_names_broken_packages_and_shows_all_else(installed: dict[str, st
         assert what in line
         assert f"gapft_{name}/plugin.py, line" in line
     assert "plugin hook_leaves (package gapft-hook_leaves): register_verifiers failed" in shown
-    before, after = (int(re.findall(r"(\d+) registrations", text)[0]) for text in (healthy, shown))
+    before, after = (int(re.findall(r"(\d+) registered", text)[0]) for text in (healthy, shown))
     assert after == before + 1  # the whole one's
 
 

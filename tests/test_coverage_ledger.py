@@ -106,7 +106,7 @@ def test_what_it_tells_is_pass_at_k_of_the_sealed_samples(made: Path) -> None:
     assert against == {("gapft", "source"), ("uniform", "source"), ("gapft", "uniform")}
     page = (run / "report/report.md").read_text("utf-8")
     assert "## Coverage ledger" in page
-    assert "Of two seeds it is wide." in page
+    assert "With two seeds it is wide." in page
 
 
 def forge(run: Path, arm: Arm, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -170,7 +170,7 @@ def test_verify_says_what_is_missing(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("k=[4, 1]", "must rise"),
+        ("k=[4, 1]", "must be ascending"),
         ("k=[0, 1]", "greater than 0"),
         ("k=[]", "expected a list, e.g. [1, 4, 16]; found []"),
         ("references=[gaptf]", "'gaptf' is not a condition of the recipe; did you mean 'gapft'?"),

@@ -133,7 +133,7 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
         describe(by_itself, "nowhere")
     other = replace(choice, overrides=["search.k=3"])
     changed = takes(describe(other, str(run.path)))["done"]
-    assert "REFUSED" not in changed
+    assert "CANNOT CONTINUE" not in changed
     assert "search.k 2 → 3" in changed
 
 

@@ -71,7 +71,7 @@ class Foreseen:
     def __init__(self, recipe: Path) -> None:
         text = describe(Options(str(recipe)), None)
         self.adapters = int(re.findall(r"^train +(\d+) adapters", text, flags=re.M)[0])
-        self.bounded = "upper bound" in text
+        self.bounded = "conditions that select the same" in text
         taken = takes(text)
         self.responses = [line.strip() for line in taken["responses"].splitlines()]
         self.steps = taken["steps"].splitlines()

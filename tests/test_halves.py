@@ -46,24 +46,24 @@ def test_replay_may_repeat_and_may_be_empty():
 @pytest.mark.parametrize(
     ("diffuse", "concentrated", "found"),
     [
-        (A + B, A, r"problem a0 1 and 1 times"),
-        (A + B, A + A + A, r"problem a0 1 and 3 times"),
-        (A + B + B[:1], A + A, r"problem b0 2 and 0 times"),
-        (A[1:] + B, A + A, r"problem a0 0 and 2 times"),
-        (A + B, A + A + B[:1], r"problem b0 1 and 1 times"),
+        (A + B, A, r"problem a0 .*1 and 1 times"),
+        (A + B, A + A + A, r"problem a0 .*1 and 3 times"),
+        (A + B + B[:1], A + A, r"problem b0 .*2 and 0 times"),
+        (A[1:] + B, A + A, r"problem a0 .*0 and 2 times"),
+        (A + B, A + A + B[:1], r"problem b0 .*1 and 1 times"),
         (A + B[:2], A + A, r"half A has 3 problems and half B 2"),
         (A, A + A, r"half A has 3 problems and half B 0"),
         (REPLAY, REPLAY, r"half A has 0 problems and half B 0"),
-        (A + B + REPLAY, A + A + REPLAY[:1], r"differ in 1 \(first: g1\)"),
+        (A + B + REPLAY, A + A + REPLAY[:1], r"1 solved problems differ \(first: g1\)"),
         (
             A + B + REPLAY,
             A + A + [example("g0", "G", (8,)), REPLAY[1]],
-            r"differ in 1 \(first: g0\)",
+            r"1 solved problems differ \(first: g0\)",
         ),
     ],
 )
 def test_what_is_no_such_comparison_is_refused_with_what_was_found(diffuse, concentrated, found):
-    with pytest.raises(UserError, match=f"{NAMES}.*{found}.*the key experiments.allocation needs"):
+    with pytest.raises(UserError, match=f"{NAMES}.*{found}.*experiments.allocation"):
         find(diffuse, concentrated)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.end_to_end.letters_run import workers_of
 
-GOES_ON = "gapft: interrupted; the same command goes on from here\n"
+GOES_ON = "gapft: interrupted; run the same command again to continue\n"
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -291,8 +291,8 @@ def test_a_search_a_dry_run_and_a_report_say_it(tmp_path: Path) -> None:
     dry = gapft("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
     before = dry.partition("# the paper's source\n")[2].partition("\n\n")[0]
     assert before.splitlines() == [
-        "pool: recovered within 8 samples: 3 (Table 1); held against the search once it is done",
-        "audit: greedy Pass@1: 95.0% (Table 12); held against the search once it is done",
+        "pool: recovered within 8 samples: 3 (Table 1); compared with the finished search",
+        "audit: greedy Pass@1: 95.0% (Table 12); compared with the finished search",
     ]
     search = ("run", *asked, "--run-dir", "run", "--only", "search")
     found = succeed(*search, cwd=tmp_path)

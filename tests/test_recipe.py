@@ -366,9 +366,9 @@ def test_an_allocation_needs_two_conditions_with_an_even_number_of_problems() ->
     for n in (48, "recovered"):
         assert asked_of(n) == ["allocation"]
     for given, message in (
-        ((47,), r"key 'experiments\.allocation': splits budget\.n into two halves, and 47 is odd"),
-        ((48, "more"), r"key 'experiments\.allocation\.concentrated': 'more' is none of the cond"),
-        ((48, "gapft"), r"key 'experiments\.allocation': compares 'gapft' with itself"),
+        ((47,), r"key 'experiments\.allocation': .*budget\.n.*47"),
+        ((48, "more"), r"key 'experiments\.allocation\.concentrated': unknown condition 'more'"),
+        ((48, "gapft"), r"key 'experiments\.allocation': .*'gapft' twice"),
     ):
         with pytest.raises(UserError, match=message):
             asked_of(*given)

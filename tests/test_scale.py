@@ -584,7 +584,7 @@ def test_several_runs_are_environments_in_any_order(
 
 
 def test_conditions_of_one_budget_are_no_two_environments(run: RunDirectory) -> None:
-    with pytest.raises(UserError, match="gapft and uniform have one budget"):
+    with pytest.raises(UserError, match="gapft and uniform have the same budget"):
         pool_scaling([str(run.path)])
     with pytest.raises(UserError, match="--condition nobody"):
         pool_scaling([str(run.path)], ["nobody"])
@@ -603,7 +603,7 @@ def test_runs_of_one_name_are_numbered_by_what_they_hold(run: RunDirectory) -> N
 
 def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) -> None:
     place = str(run.path)
-    with pytest.raises(UserError, match="hold the same checkpoint"):
+    with pytest.raises(UserError, match="the same checkpoint"):
         pool_scaling([place, place], ["gapft"])
     strict = task.scale(
         "strict",

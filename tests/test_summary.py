@@ -50,7 +50,7 @@ def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path
     found = json.loads((tmp_path / "report/results.json").read_text())["allocation"]["contrast"]
     low, high = (100 * end for end in found["ci95"])
     assert printed(tmp_path / "report/results.json").splitlines()[-1] == (
-        "diffuse minus concentrated on the problems trained on: "
+        "diffuse minus concentrated on training problems: "
         f"{100 * found['mean']:+.1f} points [{low:+.1f}, {high:+.1f}]".replace("-", "−")
     )
 

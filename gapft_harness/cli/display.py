@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: stages and, in each, jobs with their items."""
+"""Show the progress of a run: its stages and, within each stage, its jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gapft_harness.cli.options import Form
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import duration
 
-#: By the first word of a job's label: what it counts, and what it does before the first of them.
+#: First word of a job's label -> (unit that it counts, activity before the first count).
 _WORDS = {
     "read": ("tasks", "reading"),
     "import": ("responses", "reading the files"),
@@ -29,23 +29,27 @@ _WORDS = {
     "verdicts": ("verdicts", "judging"),
 }
 
-#: Jobs that judge what they made: their count begins anew, then of verdicts.
+#: Jobs that judge their own responses: after the responses, they count verdicts from 0.
 _JUDGED = ("import", "search", "audit", "sample", "decode")
 
-#: Seconds between two lines on the same job where there is no terminal to draw bars on.
+#: Seconds between two lines on the same job if standard error is not a terminal.
 _QUIET_S = 60.0
 
-#: Seconds below which judging by itself is not told.
+#: Judging that takes fewer seconds gets no line of its own.
 _SHORT_S = 2.0
 
-#: Columns that a terminal needs for bars beside the words.
+#: Minimum width of a terminal, in characters, that shows bars beside the text.
 _ROOM = 100
 
 
 def tell(told: Document, *lines: str, form: Form = "terminal") -> None:
-    """Prints a document on standard output, and lines below; who reads may stop early.
+    """Print a document and further lines to standard output; ignore a closed pipe.
 
-    In another form than the terminal's it stands alone there, and lines go to standard error.
+    Args:
+        document: the document.
+        lines: printed after it. For a form other than the terminal's they go to standard error,
+            so that standard output contains the document alone.
+        form: how the document is written.
     """
     import typer
 
@@ -62,12 +66,17 @@ def tell(told: Document, *lines: str, form: Form = "terminal") -> None:
 
 @dataclass(slots=True)
 class _Running:
-    """A job that goes on.
+    """A running job.
 
     Attributes:
-        first: what was done, and when, at its first count: what is there from an earlier command
-            says nothing of how fast it goes.
-        tokens: generated since then.
+        label: the job's name.
+        started_at: when it started, in seconds of the display's clock.
+        task: its bar.
+        printed_at: when a line was last printed on it.
+        first_count: the count and the time of its first report. Work of an earlier command does
+            not count for its speed.
+        last_count: its latest count and total.
+        tokens: tokens generated since its start.
     """
 
     label: str
@@ -79,7 +88,7 @@ class _Running:
     tokens: int = 0
 
     def words(self, done: int, total: int, now: float) -> str:
-        """How far it is, how fast it goes, and how long it will take at that."""
+        """Describe progress, speed and estimated time left."""
         unit, before = _WORDS.get(self.label.split(" ")[0], ("items", "starting"))
         made, since = self.first or (0, now)
         seconds = max(now - since, 1e-3)
@@ -97,10 +106,12 @@ class _Running:
 
 @dataclass(slots=True)
 class _Pace:
-    """How fast a unit is counted, over all jobs side by side; a model's loading does not count.
+    """The speed at which all jobs together count a unit; time for loading models is excluded.
 
     Attributes:
-        since: when the latest count of this stage was; None before its first.
+        done: how many units were counted.
+        seconds: the time that this took.
+        since: when the latest count of the current stage was; None before its first.
     """
 
     done: int = 0
@@ -109,9 +120,10 @@ class _Pace:
 
 
 class Display:
-    """A progress display on standard error: a line as a stage begins and as a job ends.
+    """A progress display on standard error: one line when a stage starts and when a job ends.
 
-    On a terminal, the jobs that are running have bars below those lines; elsewhere a line a minute.
+    A terminal also shows a bar for each running job. Elsewhere each running job prints one line a
+    minute.
     """
 
     def __init__(
@@ -150,18 +162,18 @@ class Display:
         self._progress.stop()
 
     def stage(self, name: str) -> None:
-        """A stage begins."""
+        """Report that a stage starts."""
         seconds = self._clock() - self._start
         self._console.print(f"[bold]{name}[/] [dim]at {seconds:.0f} s[/]")
         for pace in self._paces.values():
             pace.since = None
 
     def expect(self, ahead: Mapping[str, int]) -> None:
-        """How much the rest of the run counts, by unit; jobs' ends then tell what is left."""
+        """Set how many units the rest of the run counts, so that lines show the time left."""
         self._ahead = dict(ahead)
 
     def say(self, line: str) -> None:
-        """A sentence of a stage: what was dropped, or a warning."""
+        """Print a sentence of a stage, such as a warning."""
         from gapft_harness.report.rendering.visible import visible
 
         style = "yellow" if line.startswith("warning:") else "dim"
@@ -170,11 +182,14 @@ class Display:
     def job(
         self, label: str, done: int, total: int | None, tokens: int = 0, note: str = ""
     ) -> None:
-        """A job got so far: ``done`` of ``total`` items; None or 0: nobody knows yet how many.
+        """Report a job's progress.
 
         Args:
-            tokens: those generated by this command for the job.
-            note: a sentence to show now; the same one of several jobs is shown once.
+            label: the job's name.
+            done: how many items are finished.
+            total: how many items it has; None or 0: not known yet.
+            tokens: how many tokens this command generated for the job.
+            note: a warning to print now; a note that several jobs report is printed once.
         """
         if note and note not in self._noted:
             self._noted.add(note)
@@ -202,10 +217,10 @@ class Display:
             self._console.print(f"  {label}: {words}", style="dim", markup=False)
 
     def _count(self, running: _Running, more: int, now: float) -> None:
-        """Takes in how much of a unit was done, by all jobs that count it."""
+        """Add newly finished units to the speed of all jobs that count this unit."""
         unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
         pace = self._paces.setdefault(unit, _Pace())
-        begins = running.last == (0, 0)  # what came before was its loading
+        begins = running.last == (0, 0)  # the time before it was spent on loading
         if pace.since is not None and not begins:
             pace.seconds += now - pace.since
             pace.done += max(more, 0)
@@ -214,7 +229,7 @@ class Display:
             self._ahead[unit] -= max(more, 0)
 
     def _left(self) -> str:
-        """How long the rest of the run takes, where the pace of all that is left is known."""
+        """Format the time left of the run; empty if the speed of a remaining unit is not known."""
         left = {unit: count for unit, count in self._ahead.items() if count > 0}
         paces = [self._paces.get(unit, _Pace()) for unit in left]
         if not left or not all(pace.done and pace.seconds for pace in paces):
@@ -226,7 +241,7 @@ class Display:
         return f" · run: {duration(seconds)} left"
 
     def _leg(self, label: str, done: int, total: int) -> str:
-        """The job's name, or that of its verdicts once it counts these."""
+        """Return the job's label, or the label of its verdicts once it counts verdicts."""
         verdicts = f"verdicts of {label}"
         if verdicts in self._running or verdicts in self._ended:
             return verdicts
@@ -242,10 +257,10 @@ class Display:
         del self._running[running.label]
         self._progress.remove_task(running.task)
         if running.label.startswith("verdicts ") and now - running.begun < _SHORT_S:
-            return  # of a few moments' work a line is enough, that of its responses
+            return  # too short for a second line beside that of its responses
         unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
         unit = unit[:-1] if total == 1 else unit
-        took = "already there" if at_once else f"in {duration(now - running.begun)}"
+        took = "already done" if at_once else f"in {duration(now - running.begun)}"
         seconds = f"[dim]{took}{self._left()}[/]"
         self._console.print(f"  [green]✓[/] {running.label:<28} {total:>7,} {unit} {seconds}")
 

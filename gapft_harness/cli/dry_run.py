@@ -1,4 +1,4 @@
-"""``gapft run --dry-run``: the recipe, the stages, what they take, and what is missing here."""
+"""``gapft run --dry-run``: show the recipe, the stages, their costs, and missing requirements."""
 
 from __future__ import annotations
 
@@ -59,20 +59,26 @@ from gapft_harness.store.explain import explain, summarize
 from gapft_harness.store.store import Store
 from gapft_harness.training.plan import budget
 
-#: What a dry run ends with where the run itself can start.
+#: The last line of a dry run if the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"
 
 
 @offline()
 def describe(choice: Options, run_dir: Path | None) -> str:
-    """All of it as text. Nothing is generated, loaded, written or downloaded.
+    """Return the text of a dry run. Nothing is generated, loaded, written or downloaded.
+
+    Args:
+        choice: the command's options.
+        run_dir: the run directory, which need not exist; None is ``runs/NAME``.
 
     Raises:
-        UserError: the recipe itself does not hold, or names an unknown plugin or task.
+        UserError: the recipe is invalid, or names an unknown plugin or task.
     """
     if choice.recipe is None and not choice.task and run_dir is not None:
         RunDirectory.open(run_dir)
-        choice = replace(choice, recipe=f"{run_dir}/{layout.RECIPE}")  # as ``run_recipe`` goes on
+        choice = replace(
+            choice, recipe=f"{run_dir}/{layout.RECIPE}"
+        )  # as ``run_recipe`` continues a run
     recipe = resolve_recipe(choice)
     place = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
@@ -81,7 +87,7 @@ def describe(choice: Options, run_dir: Path | None) -> str:
         recipe, applied = settle_chat_template(recipe, Path(place), plugins)
         warnings += filter(None, [applied])
     except GapftError as error:
-        warnings.append(f"model.chat_template: not known here: {error}")
+        warnings.append(f"model.chat_template: cannot be determined: {error}")
     with naming_plugins(Path(place)):
         check_names(recipe, plugins)
         experiments = asked(recipe, plugins, set_by(choice))
@@ -131,11 +137,12 @@ def describe(choice: Options, run_dir: Path | None) -> str:
 def _there(
     recipe: Recipe, place: str, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[RunDirectory | None, Recipe, str, str]:
-    """What is there.
+    """Find an existing run, and compare it with the recipe.
 
     Returns:
-        The run, as far as it stays; the recipe with what that has trained; why it is refused; and
-        what is made again.
+        The run if its work is kept, else None; the recipe, extended by conditions and seeds that
+        the run has trained; why the run cannot continue, or ""; and which changes cause work to be
+        repeated, or "".
     """
 
     def read(paths: Sequence[str]) -> dict[str, Any]:
@@ -170,9 +177,9 @@ def _describe_work(
     problems: Mapping[Split, Sequence[Problem]],
     task: Mapping[str, Any],
 ) -> list[str]:
-    """A line a step: what is reused, what is new and why, as far as it is known before."""
+    """Describe, in a line for each step, what is reused and what is new and why, if known."""
     if refused:
-        return ["not known: the run is refused"]
+        return ["not known: the run cannot continue"]
     try:
         store = Store.beside(Path(place))
         return [
@@ -180,7 +187,7 @@ def _describe_work(
             *_trainings(recipe, run, choice),
         ]
     except GapftError as error:
-        return [f"not known here: {error}"]
+        return [f"cannot be determined: {error}"]
 
 
 def _searches(
@@ -198,30 +205,30 @@ def _searches(
             continue
         audit = task.get("audits", {}).get(layout.further(split), task)
         if split not in problems or not task:
-            yield f"search {split}: not known, its problems cannot be read here"
+            yield f"search {split}: not known, because its problems cannot be read"
             continue
         found = foresee_search(recipe, split, problems[split], audit, plugins, store)
         if found is None:
             yield (
-                f"search {split}: known once the model is asked: its files are not on this machine"
+                f"search {split}: known once the model is loaded: its files are not on this machine"
             )
         else:
             yield f"search {split}: {found.describe(Path('.'))}"
 
 
 def _trainings(recipe: Recipe, run: RunDirectory | None, choice: Options) -> Iterator[str]:
-    """What is trained and decoded, where the run has selected already."""
+    """Describe which adapters are trained and decoded, as far as the run has selected."""
     wanted = arms(recipe)
     if run is None or any(line.split(".")[0] != "training" for line in run.changes.lines):
         yield f"train: known after the search; at most {len(wanted)}"
         yield f"audit: known after training; at most {len(wanted)} arms"
         return
     files, plugins = run.manifest()["files"], load_plugins(choice.plugin_files)
-    kept = set() if run.changes else {of for of in wanted if layout.adapter(of) in files}
-    asked = [of for of in wanted if of not in kept and layout.selection(of) in files]
+    kept = set() if run.changes else {arm for arm in wanted if layout.adapter(arm) in files}
+    asked = [arm for arm in wanted if arm not in kept and layout.selection(arm) in files]
     pool = partial(searched_pool, run, plugins, choice.plugin_files)
     groups = groups_of(run, asked, plugins, pool)
-    new = {of.key: arm for arm, of in groups.items() if not is_stored(of)}
+    new = {group.key: arm for arm, group in groups.items() if not is_stored(group)}
     why = summarize([explain(groups[arm]) for arm in new.values()])
     steps = 0
     for arm in new.values():
@@ -233,20 +240,20 @@ def _trainings(recipe: Recipe, run: RunDirectory | None, choice: Options) -> Ite
     parts += [f"{len(new)} new ({steps:,} steps){f': {why}' if why else ''}"] if new else []
     parts += [f"{later} known after selection"] if later else []
     yield f"train: {', '.join(parts)}"
-    decoded = [of for of in kept if layout.decisions(of) in files]
+    decoded = [arm for arm in kept if layout.decisions(arm) in files]
     left = len(wanted) - len(decoded)
     yield f"audit: {f'at most {left} of {len(wanted)} arms new' if left else 'in the run'}"
 
 
 def _made_anew(lines: Sequence[str]) -> str:
-    """A sentence on what is made again, as far as the store lacks it."""
-    return f"changed, and what depends on it is made again: {'; '.join(lines)}" if lines else ""
+    """Describe changes whose results are computed again unless they are stored."""
+    return f"changed; dependent results are recomputed: {'; '.join(lines)}" if lines else ""
 
 
 def _read(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[dict[Split, Sequence[Problem]], dict[str, Any], list[str], list[str]]:
-    """The problems of each split, the task's facts, warnings, and what cannot be read."""
+    """Read the problems of each split, the task's facts, and warnings; list what is unreadable."""
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 
@@ -264,24 +271,24 @@ def _read(
     warnings: list[str] = []
     missing: dict[str, list[str]] = {}
     task = {}
-    for split in splits_of(recipe):  # which of them cannot be read, and which can
+    for split in splits_of(recipe):  # find out which splits cannot be read
         try:
             problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
             with closing_verifier(verifier):
                 counts[split] = problems
             warnings += [f"{split}: {line}" for line in task["warnings"]]
         except GapftError as error:
-            later = "; a dry run downloads nothing, the run itself tries to"
+            later = "; a dry run downloads nothing, but the run itself will try to"
             why = f"{error}{later if isinstance(error, DataNotFound) else ''}"
             missing.setdefault(why, []).append(split)
-    lines = [f"{', '.join(of)}: {why}" for why, of in missing.items()]
+    lines = [f"{', '.join(splits)}: {why}" for why, splits in missing.items()]
     return counts, task, warnings, lines or [f"data: {of_all}"]
 
 
 def _untrainable(
     recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
 ) -> list[str]:
-    """Describe problems that training could refuse; not told without a tokenizer here."""
+    """List problems that training cannot use; empty without a tokenizer on this machine."""
     try:
         check_trainable(recipe, plugins, pool, task)
     except NotTrainable as error:
@@ -292,7 +299,7 @@ def _untrainable(
 
 
 def _paper(recipe: Recipe, place: str) -> list[str]:
-    """What the paper prints of the source, beside the run's search where that is finished."""
+    """Compare the paper's values of the source model with the run's search, if it is finished."""
     run = RunDirectory(Path(place), recipe)
     there = (run.path / layout.MANIFEST).exists()
     figures = [of for of in printed(recipe.model_dump(mode="json")) if of.of in SPLITS]
@@ -301,14 +308,14 @@ def _paper(recipe: Recipe, place: str) -> list[str]:
         *(held_to_paper(run) if there else ()),
         *(
             f"{of.label}: {of.shown(of.printed)} ({of.where}); "
-            + (f"not comparable: {of.why}" if of.why else "held against the search once it is done")
+            + (f"not comparable: {of.why}" if of.why else "compared with the finished search")
             for of in ahead
         ),
     ]
 
 
 def _no_gpu(recipe: Recipe, sampler: Registered, size: Size | None) -> list[str]:
-    """A sentence if a large model would run on this machine's CPU, and nobody asked for that."""
+    """Report a large model that would be trained on the CPU although no device was set."""
     import torch
 
     elsewhere = recipe.executor.address is not None or not sampler.declared(SamplerTraits).generates
@@ -318,12 +325,17 @@ def _no_gpu(recipe: Recipe, sampler: Registered, size: Size | None) -> list[str]
         return []
     return [
         f"GPU: the model's weights take about {size.weights / 1e9:.3g} GB, and this machine has no "
-        "GPU that torch can use; it would be trained on the CPU"
+        "GPU that torch can use, so training would run on the CPU"
     ]
 
 
 def _model(recipe: Recipe, sampler: Registered) -> tuple[Path | None, list[str]]:
-    """Where its config lies here; what is wrong with its arguments, and if its weights are here."""
+    """Find the folder of the model's config on this machine; list what is wrong with the model.
+
+    Returns:
+        The folder, or None if the config is not on this machine; faults of the model's arguments
+        and config, and a line if the model would be downloaded.
+    """
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -341,17 +353,19 @@ def _model(recipe: Recipe, sampler: Registered) -> tuple[Path | None, list[str]]
     try:
         cached = try_to_load_from_cache(name, "config.json", revision=revision)
     except HFValidationError:
-        return None, problems or [f"model {name}: neither a folder nor a hub name"]
+        return None, problems or [
+            f"model {name}: expected a folder or the name of a model on the hub"
+        ]
     if isinstance(cached, str):
         folder = Path(cached).parent
         return folder, problems or _refused_config(recipe, folder)
     at = f" at revision {revision}" if "revision" in arguments else ""
-    absent = f"model {name}{at}: neither a folder nor in the hub's cache; it would be downloaded"
+    absent = f"model {name}{at}: not in the hub's cache; the run would download it"
     return None, problems or [absent]
 
 
 def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
-    """What transformers says against a model's config, which training needs."""
+    """List why transformers cannot read a model's config, which training needs."""
     from gapft_harness.training.model import read_config
 
     try:
@@ -364,10 +378,15 @@ def _refused_config(recipe: Recipe, folder: Path) -> list[str]:
 def _end_tokens(
     recipe: Recipe, plugins: Plugins, config: Path | None
 ) -> tuple[list[str], list[str]]:
-    """Tell what token ends a trained response, and why the model cannot be trained, if it can't.
+    """Describe which token ends a trained response, or why the model cannot be trained.
 
     Args:
-        config: the folder on this machine that holds the model's config.
+        recipe: the recipe.
+        plugins: the loaded plugins.
+        config: the folder of the model's config on this machine; None: nothing is described.
+
+    Returns:
+        Lines on the end tokens; faults.
     """
     from gapft_harness.training.model import ModelNotLoaded
 
@@ -375,13 +394,13 @@ def _end_tokens(
         return [], []
     try:
         found = find_end_tokens(recipe, plugins)
-    except ModelNotLoaded:  # said of its config, or of its tokenizer by whoever loads it
+    except ModelNotLoaded:  # reported by the checks of config and tokenizer
         return [], []
     except GapftError as error:
         return [], [str(error)]
     names: dict[str, list[str]] = {}
     for condition, end in found.items():
-        told = "none is supervised" if end is None else f"{end.text!r} ({end.id})"
+        told = "no end token is supervised" if end is None else f"{end.text!r} ({end.id})"
         names.setdefault(told, []).append(condition)
     return [
         f"        end token: {told}" + (f" in {', '.join(of)}" if len(names) > 1 else "")
@@ -449,7 +468,7 @@ def _steps(
     problems: Mapping[Split, int],
     run_dir: str,
 ) -> Iterator[str]:
-    """What the steps of experiments do, and where."""
+    """Describe the work and the output folders of experiments."""
     counts = count_all(recipe, problems)
     lines = [
         f"        {each.name}: {what} -> {run_dir}/{folder}/"
@@ -461,26 +480,24 @@ def _steps(
 
 
 def _adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
-    """How many adapters are trained, and which conditions reuse those of others."""
+    """Describe how many adapters are trained, and which conditions share adapters."""
     shared, seeds = foresee_shared(recipe, plugins), len(recipe.seeds)
     named: dict[str, list[str]] = {}
     for name, other in shared.items():
         named.setdefault(other, []).append(name)
-    reused = [f"; {other}'s are also those of {', '.join(names)}" for other, names in named.items()]
+    reused = [f"; {', '.join(names)} reuse those of {other}" for other, names in named.items()]
     count = len(recipe.conditions) - len(shared)
     lines = [
         f"train   {count * seeds} adapters ({count} conditions x {seeds} seeds{''.join(reused)}) "
         f"-> {run_dir}/{layout.ADAPTERS}/"
     ]
     if count > 1:
-        lines.append(
-            "        an upper bound: conditions whose examples turn out the same share adapters"
-        )
+        lines.append("        at most; conditions that select the same examples share adapters")
     return lines
 
 
 def _online(recipe: Recipe) -> Iterator[str]:
-    """What each condition of GRPO draws, and its settings."""
+    """Describe the settings of each condition that is trained by GRPO."""
     for name in recipe.conditions:
         settings = recipe.training_of(name)
         if settings.trainer != "grpo":
@@ -499,7 +516,7 @@ def _online(recipe: Recipe) -> Iterator[str]:
 
 
 def _further(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -> list[str]:
-    """A further audit: its task and what verifies it, where that can be read here."""
+    """Describe a further audit: its task, and its verifier if the task can be read."""
     facts = task.get("audits", {}).get(name)
     verified = f", verified by {facts['verifier']} {facts['verifier_params']}" if facts else ""
     return [
@@ -510,7 +527,7 @@ def _further(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -
 
 
 def _sources(recipe: Recipe, plugins: Plugins, place: str) -> list[str]:
-    """Describe the first training set of another run that cannot be used."""
+    """Report the first training set of another run that cannot be used."""
     try:
         check_sources(RunDirectory(Path(place), recipe), plugins, {})
     except GapftError as error:
@@ -519,7 +536,7 @@ def _sources(recipe: Recipe, plugins: Plugins, place: str) -> list[str]:
 
 
 def _prompts(recipe: Recipe) -> list[str]:
-    """The start tokens of prompts, where training has others than search and audit."""
+    """Describe start tokens of prompts in training that differ from search and audit."""
     seen = recipe.model.start_tokens
     own = {name: recipe.training_of(name).start_tokens for name in recipe.conditions}
     of = {
@@ -541,7 +558,7 @@ def _calibration(recipe: Recipe, run_dir: str) -> list[str]:
     whence = (
         "the validation split"
         if taken == "validation"
-        else f"{taken} problems taken out of the training split"
+        else f"{taken} problems of the training split, which the pool leaves out"
     )
     return [
         f"        calibration: {whence}, 1 greedy a problem",

@@ -1,4 +1,7 @@
-"""Ctrl-C: once, the command ends in order; twice, at once. Either way it says so in one line."""
+"""Handle Ctrl-C: the first one ends the command in order, the second one at once.
+
+Both print one line to standard error.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,32 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-#: What a shell takes for "ended by Ctrl-C".
+#: The exit status by which a shell recognizes "ended by Ctrl-C".
 EXIT_STATUS = 130
 
-_said = "interrupted"
+_message = "interrupted"
 
 
 @contextlib.contextmanager
 def goes_on() -> Iterator[None]:
-    """Inside, an interruption loses nothing that is finished, and the line says so."""
-    global _said
-    before, _said = _said, "interrupted; the same command goes on from here"
+    """Report, on Ctrl-C inside the block, that the same command continues from here.
+
+    Use it around work that keeps its finished parts when it is interrupted.
+    """
+    global _message
+    before, _message = _message, "interrupted; run the same command again to continue"
     yield
-    _said = before  # not where the block was interrupted: the line is still to be said
+    # An interruption skips this line: the message is printed later, outside the block.
+    _message = before
 
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """The whole command: whatever an interruption makes of it, a line is said and the status 130.
+    """Print a line and exit with status 130 if Ctrl-C interrupts the block, which is the command.
 
-    Libraries turn the exception into others, or into an exit without a word. Where Ctrl-C is
-    ignored from the start, as under nohup, it stays so.
+    This holds whichever exception reaches it: libraries turn KeyboardInterrupt into other
+    exceptions or into a silent exit. If the process ignores Ctrl-C from the start, as under nohup,
+    this does nothing.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         yield
@@ -53,16 +61,16 @@ def told() -> Iterator[None]:
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:
-    """Workers end with this process, however it ends."""
+    """Exit immediately; the worker processes end when this process ends."""
     _say()
     os._exit(EXIT_STATUS)
 
 
 def _say() -> None:
-    """Once, and not through buffers: what is written there may be in the middle of a line."""
-    global _said
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # or the line is lost, or said twice
-    if _said:
-        os.write(2, f"gapft: {_said}\n".encode())
-    _said = ""
+    """Print the message once, bypassing buffers, which may hold an unfinished line."""
+    global _message
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # otherwise the line may be lost or printed twice
+    if _message:
+        os.write(2, f"gapft: {_message}\n".encode())
+    _message = ""
     signal.signal(signal.SIGINT, _end_at_once)

@@ -1,4 +1,7 @@
-"""The command line: parse, call, print. What commands do lives in the modules they call."""
+"""The ``gapft`` command: parse arguments, call a command, print errors.
+
+The modules that the commands call do the work.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,17 @@ from gapft_harness.core.extras import lacking
 from gapft_harness.core.processes import collect_seldom, open_standard_streams
 from gapft_harness.version import __version__
 
-# What libraries log or warn of in the command's own process: no part of what it has to say.
-#
-# Such lines are held back, and shown if the command fails, since they may say why. Errors that a
-# library logs are shown at once. What a job prints goes to a file of its worker in any case.
+# Log lines and warnings of libraries in the command's own process are held back. They are shown if
+# the command fails, since they may explain why. Errors that a library logs are shown at once. The
+# output of a job always goes to a file of its worker.
 
 
-#: Lines that a failure shows.
+#: The most lines of libraries that are shown after a failure.
 _SHOWN = 20
 
 
 class _Held(logging.Handler):
-    """Keeps the last lines below an error; writes errors to standard error."""
+    """Keep the last messages below the level of an error; print errors to standard error."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -41,7 +43,7 @@ class _Held(logging.Handler):
         self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Takes one record."""
+        """Keep or print one record."""
         line = self.format(record)
         if record.levelno >= logging.ERROR:
             print(line, file=sys.stderr)
@@ -53,7 +55,7 @@ _HELD = _Held()
 
 
 def hold_back() -> None:
-    """From here on; where logging is set up already, it stays as it is."""
+    """Hold back messages of libraries from now on; keep logging that is already configured."""
     logging.captureWarnings(True)
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(_HELD)
@@ -61,14 +63,14 @@ def hold_back() -> None:
 
 @contextlib.contextmanager
 def shown_on_failure() -> Iterator[None]:
-    """Shows the held lines if what is done inside fails."""
+    """Print the held messages if the block fails."""
     try:
         yield
     except BrokenPipeError:
         raise
     except Exception:
         if _HELD.lines:
-            print("The last that libraries said before this failure:", file=sys.stderr)
+            print("Last messages of libraries before this failure:", file=sys.stderr)
             print(*_HELD.lines, sep="\n", file=sys.stderr)
         raise
 
@@ -88,7 +90,7 @@ def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
 ) -> None:
-    if context.invoked_subcommand != "eval":  # lm_eval's lines are its own to show
+    if context.invoked_subcommand != "eval":  # lm_eval shows its own log lines
         hold_back()
     if version:
         typer.echo(f"gapft-harness {__version__}")
@@ -107,18 +109,21 @@ for _found in pkgutil.iter_modules(commands.__path__):
 
 
 def _open_streams() -> None:
-    """Those that are closed (``<&- >&-``) lead nowhere; libraries expect that they are there."""
+    """Replace closed standard streams (``<&- >&-``), which libraries expect to exist."""
     open_standard_streams()
     nowhere = sys.stdout is None
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
     if nowhere:
-        print("gapft: standard output is closed, so what is printed there is lost", file=sys.stderr)
+        print("gapft: standard output is closed; its content is lost", file=sys.stderr)
 
 
 def main() -> None:
-    """The ``gapft`` command. Exit status 0, 2 for the user's mistake, 1 for a failure, 130."""
+    """Run the ``gapft`` command.
+
+    Exit status: 0 for success, 1 for a failure, 2 for a mistake of the user, 130 after Ctrl-C.
+    """
     collect_seldom()
     _open_streams()
     try:

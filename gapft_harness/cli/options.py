@@ -1,4 +1,4 @@
-"""What the commands share: options, their completion, and help that is never cut."""
+"""Define the options that commands share, their shell completion, and the list of commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,22 @@ from gapft_harness.core.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line said of the recipe and where to look."""
+    """Options of a command on the recipe, and where to find plugins and tasks.
+
+    Attributes:
+        recipe: a recipe file, or the name of a bundled recipe.
+        task: replaces ``data.task``.
+        model_args: model arguments in the form of lm-eval, ``a=1,b=2``.
+        overrides: texts KEY=VALUE of ``--set``.
+        conditions: conditions to run; empty: all.
+        seeds: training seeds to run; empty: all.
+        plugin_files: plugin files.
+        include_paths: folders with task YAML.
+        splits: splits to search; empty: all.
+        alone: whether the task needs only ``splits``, as for ``gapft gap``.
+        reuse_versions: whether work of other versions of libraries is accepted.
+        searching: replaces the search of a split, as ``gapft import`` does.
+    """
 
     recipe: str | None = None
     task: str | None = None
@@ -34,20 +49,18 @@ class Options:
 Form = Literal["terminal", "markdown", "json"]
 Format = Annotated[
     Form,
-    typer.Option(
-        "--format", help="markdown, e.g. for a pull request, or json: what results.json holds"
-    ),
+    typer.Option("--format", help="markdown, e.g. for a pull request, or json, as in results.json"),
 ]
 
-#: The headings of the list of commands, in their order.
+#: The headings of the list of commands, in order.
 GROUPS = ("Train on the gap", "Measure and compare", "Exchange", "Look around")
 
 
 class WholeHelp(TyperGroup):
-    """Commands in groups, in a list that shows each command's help to its end."""
+    """Lists commands in groups, with the full help of each command."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the list; lines that are too long are wrapped."""
+        """Write the list; wrap long lines."""
         grouped: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)
@@ -58,7 +71,7 @@ class WholeHelp(TyperGroup):
                 formatter.write_dl([(name.ljust(width), said) for name, said in rows])
 
 
-#: ``-h`` is help everywhere, and an option may be spelled with underscores, as lm_eval's are.
+#: Every command has ``-h``, and accepts underscores in options, as lm_eval spells them.
 CONTEXT: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
     "token_normalize_func": lambda token: token.replace("_", "-"),
@@ -66,45 +79,47 @@ CONTEXT: dict[str, Any] = {
 
 
 def recipe_names() -> list[str]:
-    """The bundled recipes, for the shell; where none of them fits, it offers files."""
+    """List the bundled recipes for shell completion; the shell offers files if none matches."""
     from gapft_harness.recipe.bundled import bundled_recipes
 
     return list(bundled_recipes())
 
 
 def study_names() -> list[str]:
-    """The bundled studies, for the shell."""
+    """List the bundled studies for shell completion."""
     from gapft_harness.recipe.bundled import bundled_studies
 
     return list(bundled_studies())
 
 
 def stage_names() -> list[str]:
-    """The stages, for the shell."""
+    """List the stages for shell completion."""
     from gapft_harness.stages.pipeline import STAGES
 
     return [*STAGES]
 
 
 def task_names() -> list[str]:
-    """The bundled tasks, for the shell: by their files, without loading lm-eval."""
+    """List the bundled tasks for shell completion, by their files, without loading lm-eval."""
     from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
     return sorted(path.stem for path in tasks_path().glob("*/*.yaml"))
 
 
 def as_folder(text: str) -> Path:
-    """Read the folder that an option names.
+    """Parse the folder that an option names.
 
     Raises:
-        UserError: the text is empty, as that of a shell's variable that is not set, or a URL.
+        UserError: the text is empty (as an unset shell variable is) or a URL.
     """
     if not text:
-        raise UserError("'': expected a folder; . is this one")
+        raise UserError(
+            "'': expected a folder, but the text is empty; write . for the current folder"
+        )
     if "://" in text:
         raise UserError(
-            f"{text}: is a URL; expected a folder on this machine (aws s3 sync or rclone copies a "
-            "run's folder)"
+            f"{text}: expected a folder on this machine, not a URL; copy the folder to this "
+            "machine first, e.g. with aws s3 sync or rclone"
         )
     return Path(text)
 
@@ -115,7 +130,7 @@ OptionalRunDir = Annotated[
     typer.Option(
         "--run-dir",
         metavar="DIR",
-        help="where the run lives; default runs/NAME",
+        help="the run directory; default: runs/NAME",
         parser=as_folder,
     ),
 ]
@@ -124,7 +139,7 @@ RecipeName = Annotated[
     typer.Option(
         "--recipe",
         metavar="RECIPE",
-        help="make the run directory from this recipe first",
+        help="first create the run directory from this recipe",
         autocompletion=recipe_names,
     ),
 ]
@@ -134,7 +149,7 @@ TaskName = Annotated[
         "--task",
         "--tasks",
         metavar="NAME",
-        help="lm-eval task to train on; replaces data.task",
+        help="the lm-eval task to train on; replaces data.task",
         autocompletion=task_names,
     ),
 ]
@@ -144,14 +159,14 @@ Model = Annotated[
 ]
 ModelArgs = Annotated[
     str | None,
-    typer.Option("--model-args", metavar="A=B,...", help="as lm-eval's, e.g. pretrained=MODEL"),
+    typer.Option("--model-args", metavar="A=B,...", help="as in lm-eval, e.g. pretrained=MODEL"),
 ]
 Limit = Annotated[
     int | None,
     typer.Option(
         "--limit",
         metavar="N",
-        help="only N problems of pool and audit each; replaces data.pool_limit, data.audit_limit",
+        help="use N problems of pool and of audit; replaces data.pool_limit, data.audit_limit",
     ),
 ]
 Set = Annotated[
@@ -165,12 +180,14 @@ Condition = Annotated[
     typer.Option(
         "--condition",
         metavar="NAME",
-        help="only these, beside trained ones; repeatable",
+        help="run only this condition, besides those already trained; repeatable",
     ),
 ]
 Seed = Annotated[
     list[int],
-    typer.Option("--seed", metavar="N", help="only these, beside trained ones; repeatable"),
+    typer.Option(
+        "--seed", metavar="N", help="run only this training seed, besides those trained; repeatable"
+    ),
 ]
 IncludePath = Annotated[
     list[str],
@@ -183,13 +200,19 @@ PluginFile = Annotated[
 
 
 def print_again(output: str) -> None:
-    """Print what a command printed when it finished, of which nothing changed since."""
+    """Print the stored output of a finished command whose inputs did not change."""
     typer.echo("nothing changed since this command finished", err=True)
     typer.echo(output, nl=False)
 
 
 def as_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:
-    """lm-eval's own options as recipe keys; a ``--set`` of the same key wins."""
+    """Convert options of lm-eval to settings of recipe keys; ``--set`` of the same key wins.
+
+    Args:
+        model: the option ``--model``.
+        limit: the option ``--limit``.
+        overrides: texts KEY=VALUE of ``--set``.
+    """
     settings = [] if model is None else [f"model.backend={model}"]
     if limit is not None:
         settings += [f"data.pool_limit={limit}", f"data.audit_limit={limit}"]

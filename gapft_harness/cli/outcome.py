@@ -1,4 +1,7 @@
-"""What a finished run depends on: watched, and held to what the run recorded (``unchanged.py``)."""
+"""Record what the outcome of a command depends on, if nothing changed while it ran.
+
+The record is described in ``unchanged.py``.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from gapft_harness.stages.integrity.rests_on import SECTION, hold, searched_in
 
 @dataclass(frozen=True)
 class Scope:
-    """What a command's outcome is of.
+    """The inputs, runs and output folder of a command.
 
     Attributes:
-        inputs: what it reads, as far as that is known by now.
-        runs: the runs that it is of, each with its options.
+        inputs: the paths that it reads, as far as they are known.
+        runs: the runs that it computes, by path, each with its options.
         output: the folder that it writes.
     """
 
@@ -40,24 +43,26 @@ class Scope:
 
 
 class Outcome:
-    """Watches what a command's outcome depends on, from before it works until it has ended.
+    """Watches what a command's outcome depends on, from its start to its end.
 
     Args:
-        asked: the command.
-        find_scope: finds what it is of, from what is known when it is called.
+        command: the command.
+        find_scope: finds the command's scope from what is known when it is called.
     """
 
     def __init__(self, asked: Asked, find_scope: Callable[[], Scope]) -> None:
         self._asked, self._find_scope, self._began = asked, find_scope, time.time_ns()
         self._before: dict[str, Look | None] = {}
-        with contextlib.suppress(GapftError, OSError, TooMuchError):  # the command will say it
+        with contextlib.suppress(
+            GapftError, OSError, TooMuchError
+        ):  # the command itself will report it
             self._before = find_scope().inputs.look()
 
     def keep(self, output: str) -> None:
-        """Write the record if nothing was changed while the command worked.
+        """Write the record if nothing changed while the command ran.
 
         Args:
-            output: what the command printed at its end.
+            output: the text that the command printed at its end.
         """
         if not self._before:
             return
@@ -84,11 +89,11 @@ class Outcome:
 
 
 def inputs_of_run(choice: Options, recipe: Recipe, place: Path) -> Watched:
-    """Return what a run depends on beside its own files.
+    """Return the paths that a run depends on, without its own files.
 
     Args:
         choice: the command's options.
-        recipe: with the options' settings.
+        recipe: the recipe, with the options' settings.
         place: the run's folder, which need not exist.
     """
     watched = Watched()
@@ -121,27 +126,31 @@ def inputs_of_run(choice: Options, recipe: Recipe, place: Path) -> Watched:
     return watched
 
 
-#: What tells a run's folder from others.
+#: Files by which a run's folder is recognized.
 _OF_RUN = (layout.RECIPE, layout.MANIFEST)
 
-#: Files of a task and its data are compared by their hashes up to this size (``rests_on``).
+#: Files of a task and its data up to this size are compared by their hashes.
 _HASHED = 64 << 20
 
 
 def _hold(place: Path, choice: Options) -> Iterator[str]:
-    """Hold a finished run to what it recorded of its inputs, and its files to their hashes.
+    """Compare a finished run's inputs with its record, and its files with their hashes.
+
+    Args:
+        place: the run's folder.
+        choice: the command's options.
 
     Yields:
-        The inputs that were compared by content.
+        The paths of inputs that were compared by content.
 
     Raises:
-        GapftError: something was changed, or could not be compared.
+        GapftError: something changed or could not be compared.
     """
     run = RunDirectory.open(place)
     manifest = run.manifest()
 
     def refuse(folders: object) -> dict[str, Any]:
-        raise GapftError(f"{place}: task and data would have to be read again")
+        raise GapftError(f"{place}: cannot compare inputs without reading task and data again")
 
     plugins = load_plugins(choice.plugin_files)
     held = hold(run, manifest, plugins, choice.include_paths, refuse)
@@ -159,7 +168,7 @@ def _recorded_files(manifest: Manifest) -> list[str]:
 
 
 def _watch_leaves(content: Any, watched: Watched) -> None:
-    """Watch whatever a text in some settings may name: a file, or by a path a folder."""
+    """Watch each text in settings as a file, or as a folder if it is the path of one."""
     if isinstance(content, Mapping):
         for value in content.values():
             _watch_leaves(value, watched)
@@ -167,7 +176,7 @@ def _watch_leaves(content: Any, watched: Watched) -> None:
         for value in content:
             _watch_leaves(value, watched)
     elif isinstance(content, str) and content:
-        text = content.partition("=")[2] or content  # of an option KEY=VALUE the value
+        text = content.partition("=")[2] or content  # the value of an option KEY=VALUE
         if os.sep in text and os.path.isdir(text):
             watched.folders.add(text)
         else:

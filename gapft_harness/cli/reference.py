@@ -1,6 +1,6 @@
-"""The pages of docs/ that are made from what the code declares.
+"""Generate the pages of docs/ that come from declarations in the code.
 
-``python -m gapft_harness.cli.reference`` writes them; a test holds them fresh.
+``python -m gapft_harness.cli.reference`` writes them; a test fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ from gapft_harness.study.recipe import CellChoice, StudyRecipe, read_study
 _OPENING = """\
 # The command line
 
-This page is made from the commands' own help, by `python -m gapft_harness.cli.reference`.
+This page is generated from the help of the commands by `python -m gapft_harness.cli.reference`.
 
-To continue an interrupted command, give it again. Ctrl-C ends a command in an orderly way, a second
-Ctrl-C at once; the processes that it started end with it. Exit status: 0 for success, 1 for a
-failure, 2 for a mistake in the input, 130 after Ctrl-C. `gapft compare` ends with 1 only if a model
-is worse than `--fail-if-worse` allows.
+To continue an interrupted command, run it again. The first Ctrl-C ends a command in an orderly way,
+the second one at once; in both cases the processes that it started end too. Exit status: 0 for
+success, 1 for a failure, 2 for a mistake in the input, 130 after Ctrl-C. `gapft compare` exits with
+1 only if a model is worse than `--fail-if-worse` allows.
 
-RECIPE is a file or the name of one that ships; RUN is a [run directory](run-directory.md). Options
-may be written with underscores, as in lm_eval. If `--set` and another option set the same key,
-`--set` wins. Without a recipe, settings change the run's own. `gapft --install-completion` lets
-the shell complete commands, options, recipes and tasks.
+RECIPE is a recipe file or the name of a bundled recipe; RUN is a
+[run directory](run-directory.md). You can write options with underscores, as in lm_eval. If `--set`
+and another option set the same key, `--set` wins. Without RECIPE, settings change the run's own
+recipe. `gapft --install-completion` lets the shell complete commands, options, recipes and tasks.
 """
 
 
 _RECIPES_OPENING = """\
-# What a recipe can say
+# Recipe keys
 
-This page is made from the code, by `python -m gapft_harness.cli.reference`. [Recipes](recipes.md)
-says how to use it.
+This page is generated from the code by `python -m gapft_harness.cli.reference`.
+[Recipes](recipes.md) explains how to write a recipe.
 """
 
 
 _COLUMNS_OPENING = """\
-# What each column means
+# Columns
 
-This page is made from the code, by `python -m gapft_harness.cli.reference`.
+This page is generated from the code by `python -m gapft_harness.cli.reference`.
 
-Rates are shares of problems in percent, differences percentage points. Brackets are 95%
-[intervals](statistics.md#intervals); † marks fewer than 30 problems, a dash what is undefined or
-was not recorded. In `tables/*.csv` rates are fractions and names are the keys of
-[results.json](report.md#resultsjson). Sections and equations are the paper's. States (Section
-3.2): **G**, the greedy decode of the model before training (*source*) is right; **S**, only one of
-K samples is; **U**, none is. A *condition* is a rule of selection. What a run fills in is in
-capitals.
+Rates are shares of problems in percent; differences are in percentage points. Brackets contain 95%
+[intervals](statistics.md#intervals). † marks fewer than 30 problems; a dash marks a value that is
+undefined or was not recorded. In `tables/*.csv` rates are fractions and names are the keys of
+[results.json](report.md#resultsjson). Sections and equations are those of the paper. States
+(Section 3.2): **G**, the greedy decode of the model before training (*source*) is right; **S**, the
+greedy decode is wrong and at least one of K samples is right; **U**, all are wrong. A *condition*
+is a rule of selection. Words in capitals stand for values of the run.
 """
 
 
-#: The headings of docs/columns.md, each with the rooms that show such tables.
+#: The headings of docs/columns.md, each with the packages whose tables it describes.
 ROOMS = {
     "The report": ("report", "cli"),
     "gapft compare": ("compare",),
@@ -89,7 +89,7 @@ ROOMS = {
 
 
 def command_line() -> str:
-    """docs/command-line.md: every command with its options."""
+    """Return the text of docs/command-line.md: all commands with their options."""
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     parts = [_OPENING]
     for group in GROUPS:
@@ -127,17 +127,17 @@ def _cell(text: str) -> str:
 
 
 def recipe_reference() -> str:
-    """docs/recipe-keys.md: what ships for recipes, and every key."""
+    """Return the text of docs/recipe-keys.md: bundled recipes and components, and all keys."""
     plugins = load_plugins()
     shipped, experiments = plugins.all(), every_experiment(plugins)
-    parts = [_RECIPES_OPENING, "## Recipes\n", _table(("recipe", "what it is"), recipes())]
+    parts = [_RECIPES_OPENING, "## Recipes\n", _table(("recipe", "description"), recipes())]
     tasks = [(task.name, task.description) for task in list_tasks()]
-    parts += ["## Tasks\n", _table(("task", "what it is"), tasks)]
+    parts += ["## Tasks\n", _table(("task", "description"), tasks)]
     selectors = [(e.name, _parameters(e.value), e.summary) for e in shipped if e.kind == "selector"]
-    parts += ["## Selectors\n", _table(("selector", "parameters", "what it takes"), selectors)]
+    parts += ["## Selectors\n", _table(("selector", "parameters", "what it selects"), selectors)]
     for kind, does in (
         ("response rule", "which response it keeps"),
-        ("experiment", "what it asks"),
+        ("experiment", "what it measures"),
     ):
         rows = [(e.name, e.summary) for e in shipped if e.kind == kind]
         parts += [f"## {kind.capitalize()}s\n", _table((kind, does), rows)]
@@ -160,7 +160,7 @@ def recipe_reference() -> str:
 
 
 def _parameters(function: Any) -> str:
-    """What a recipe may give a selector under ``params``; its first three arguments are not."""
+    """List the parameters that a recipe can set under ``params``: all after the first three."""
     found = list(inspect.signature(function).parameters.values())[3:]
     return ", ".join(f"`{str(p).partition(':')[0]}{_given(p.default)}`" for p in found) or "–"
 
@@ -173,13 +173,13 @@ def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
     value = info.get_default(call_default_factory=True)
-    if isinstance(value, dict):  # of conditions, by their names
+    if isinstance(value, dict):  # conditions: show their names only
         value = list(value)
     return "–" if value in (None, "", []) else f"`{_yaml(value)}`"
 
 
 def _yaml(value: Any) -> str:
-    """A value as a line of YAML."""
+    """Write a value as one line of YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf)
     return text.removesuffix("\n").removesuffix("\n...")
 
@@ -190,13 +190,13 @@ def _keys(model: type[BaseModel]) -> str:
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table whose first column is code."""
+    """Build a Markdown table whose first column is formatted as code."""
     lines = [head, ("---",) * len(head), *((f"`{row[0]}`", *row[1:]) for row in rows)]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines).replace("``", "`")
 
 
 def column_reference() -> str:
-    """docs/columns.md: what every column of every table means."""
+    """Return the text of docs/columns.md: the meaning of every column of every table."""
     parts = [_COLUMNS_OPENING]
     seen: set[int] = set()
     for title, rooms in ROOMS.items():
@@ -211,15 +211,15 @@ def column_reference() -> str:
 
 
 def declared(room: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]]]:
-    """The columns in every tuple of columns that a module of a room declares.
+    """Find the columns that the modules of a package declare in tuples of ``Column``.
 
     Args:
-        room: a package or module of the harness.
-        seen: the tuples that were met, by their ids: one that is imported from another module is
-            that module's.
+        package_name: the name of a package or module of the harness.
+        seen: ids of the tuples that were found before. A tuple that several modules import is
+            reported for the first of them only.
 
     Yields:
-        Of each module that has any, the beginning of its docstring, and they.
+        For each module with columns: the beginning of its docstring, and the columns.
     """
     package = import_module(f"gapft_harness.{room}")
     names = [of.name for of in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
@@ -243,28 +243,29 @@ def _meanings(columns: Iterable[Column[Any]]) -> str:
 _MAP_OPENING = """\
 # The paper, recipe by recipe
 
-This page is made from the recipes' sections `paper`, by `python -m gapft_harness.cli.reference`.
+This page is generated from the `paper` sections of the recipes by
+`python -m gapft_harness.cli.reference`.
 
-For each table and figure: the recipes that compute it, the keys of
-[results.json](report.md#resultsjson) to look at, and the printed values that
-[a run is compared with](recipes.md#figures-that-a-paper-prints), each under `paper` in results.json
-too. *Reached* says whether a run at full scale has come to these values; **none was ever run**.
-[The table of commands](recipes.md#the-papers-tables-and-figures) has small experiments of the same
-kind.
+For each table and figure, this page lists the recipes that compute it, the keys of
+[results.json](report.md#resultsjson) that contain the result, and the printed values that
+[a run is compared with](recipes.md#figures-that-a-paper-prints). The comparison is also under
+`paper` in results.json. *Reached* says whether a run at full scale reproduced these values;
+**no such run was made**. [The table of commands](recipes.md#the-papers-tables-and-figures) lists
+small experiments of the same kind.
 """
 
-#: What of the paper no recipe computes.
+#: Tables and figures of the paper that no recipe computes.
 _NOT_COMPUTED = {
-    "Figure 1": "the method, drawn",
-    "Table 9": "related methods, in words",
+    "Figure 1": "a drawing of the method",
+    "Table 9": "a comparison of related methods in words",
 }
 
-#: Whether a recipe's printed values were reached: none was run at the paper's scale.
+#: Whether a recipe reproduced the printed values: no recipe was run at the paper's scale.
 REACHED = "never run"
 
 
 def paper_map() -> str:
-    """docs/paper-map.md: each table and figure, with recipes, keys and printed values."""
+    """Return the text of docs/paper-map.md: tables and figures with recipes, keys and values."""
     recipes_read = {name: load_recipe(file) for name, file in bundled_recipes().items()}
     studied: dict[str, list[str]] = {}
     for study, file in bundled_studies().items():
@@ -288,7 +289,7 @@ def paper_map() -> str:
 
 
 def _map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[str, str]:
-    """The keys of results.json and the printed values of one recipe in one table or figure."""
+    """Return the keys of results.json and the printed values of a recipe for one place."""
     figures = [
         figure for figure in printed(recipe.model_dump(mode="json")) if figure.where == place
     ]
@@ -307,7 +308,7 @@ def _place_order(place: str) -> tuple[str, int, str]:
     return order, int(number) if number.isdigit() else 0, place
 
 
-#: The pages by their names in docs/, each with what makes it.
+#: Pages by file name in docs/, each with the function that returns its text.
 PAGES = {
     "command-line.md": command_line,
     "recipe-keys.md": recipe_reference,

@@ -1,6 +1,6 @@
-"""What a run will take, before it begins: problems, responses, steps, memory, disk; what is done.
+"""Estimate before a run what it needs: problems, responses, steps, memory, disk; list its progress.
 
-Bounds where only the search can tell more. Nothing is loaded but a model's config.
+Where a count depends on the search, an upper bound is given. Only the model's config is loaded.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from gapft_harness.training.memory import Estimate
 
 _GB = 1e9
-#: Bytes that a generated token takes in the store and in a table; rather too many.
+#: Bytes of a generated token in the store and in a table together; a generous estimate.
 _BYTES_A_TOKEN = 16
-#: How many weights a model has, as names say it: Llama-3.1-8B-Instruct, deepseek-coder-6.7b,
-#: Mixtral-8x7B, my-8Bchat; not model-8bit.
+#: The number of weights in a model's name, in billions: Llama-3.1-8B-Instruct, deepseek-coder-6.7b,
+#: Mixtral-8x7B, my-8Bchat; model-8bit does not match.
 _BILLIONS = re.compile(r"(?<![\d.])(?:(\d+)[xX])?(\d+(?:\.\d+)?)(?:B(?![iI][tT])|b(?![a-zA-Z]))")
-#: A model whose weights take more is no pleasure without a GPU.
+#: Models whose weights have more bytes than this are too slow to train without a GPU.
 LARGE = 4e9
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a model is.
+    """The size of a model.
 
     Attributes:
-        weights: bytes of its weights in the dtype that is trained in.
-        model: it on torch's meta device; None where its config is not on this machine, and the
-            size is the one that its name says.
+        weights: bytes of its weights in the dtype of training.
+        model: the model on torch's meta device; None if its config is not on this machine, so that
+            the size comes from its name.
     """
 
     weights: float
@@ -58,10 +58,11 @@ class Size:
 
 
 def size_of(recipe: Recipe, config: Path | None) -> Size | None:
-    """A model's size by its config, else by its name; None where neither is known.
+    """Find a model's size from its config or, without one, from its name; None if unknown.
 
     Args:
-        config: the folder on this machine that holds its config.
+        recipe: the recipe that names the model.
+        config: the folder of its config on this machine, or None.
     """
     width = 2 if recipe.training.dtype == "bfloat16" else 4
     if config is not None:
@@ -72,9 +73,9 @@ def size_of(recipe: Recipe, config: Path | None) -> Size | None:
             model = without_weights(local, recipe.training)
             return Size(sum(p.numel() for p in model.parameters()) * width, model)
         except (GapftError, ImportError, AttributeError, KeyError, RuntimeError):
-            pass  # of a kind that is not known here: the name may still say it
+            pass  # an unsupported kind of model: its name may still contain the size
     billions = _BILLIONS.findall(recipe.model.args["pretrained"])
-    # the largest: of 30B-A3B, three are active
+    # the largest number: of the 30B weights of 30B-A3B, 3B are active at a time
     largest = max((int(times or 1) * float(each) for times, each in billions), default=None)
     return None if largest is None else Size(largest * 1e9 * width)
 
@@ -91,18 +92,24 @@ def list_requirements(
     refused: str,
     changed: str = "",
 ) -> list[str]:
-    """The lines, a topic each.
+    """Return lines on the requirements, ordered by topic.
 
     Args:
-        problems: of each split whose data can be read here.
-        task: the task's facts; empty where its data cannot be read here.
-        refused: why what is there does not fit the recipe.
-        changed: what of it is made again.
+        recipe: the recipe.
+        experiments: those that the recipe asks for.
+        plugins: the loaded plugins.
+        problems: the number of problems by split, without splits that cannot be read.
+        task: the task's facts; empty if its data cannot be read.
+        size: the model's size; None: unknown.
+        run_dir: the run directory, which need not exist.
+        run: the existing run; None: there is none, or nothing of it is kept.
+        refusal: why the existing run does not match the recipe; empty: it does.
+        changes: which changes cause work to be repeated; empty: none.
     """
     known = {} if run is None else run.manifest()
     unread = [split for split in splits_of(recipe) if split not in problems]
     counts = [f"{split} {problems[split]:,}" for split in splits_of(recipe) if split in problems]
-    counts += [f"{', '.join(unread)}: cannot be read here"] if unread else []
+    counts += [f"{', '.join(unread)}: cannot be read"] if unread else []
     sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
     costs = [each.cost(recipe, count_all(recipe, sizes)) for each in experiments]
     shared = foresee_shared(recipe, plugins)
@@ -116,7 +123,7 @@ def list_requirements(
         "steps": _steps(recipe, plugins, trained, problems.get("pool"), known),
         "memory": [_memory(recipe, size, found, len(trained))],
         "disk": [_disk(recipe, task, found, kept, None if unread else total, run_dir)],
-        "done": [f"REFUSED: {refused}"]
+        "done": [f"CANNOT CONTINUE: {refused}"]
         if refused
         else [*filter(None, [changed]), *_done(recipe, experiments, plugins, run)],
     }
@@ -128,7 +135,7 @@ def list_requirements(
 
 
 def count_all(recipe: Recipe, problems: Mapping[Split, int]) -> dict[str, int]:
-    """Count what the costs of experiments depend on: problems by split, and ``adapters``."""
+    """Count the problems of each split, and ``adapters``, for the costs of experiments."""
     sizes = {split: problems.get(split, 0) for split in splits_of(recipe)}
     return {**sizes, "adapters": len(arms(recipe))}
 
@@ -136,17 +143,23 @@ def count_all(recipe: Recipe, problems: Mapping[Split, int]) -> dict[str, int]:
 def _responses(
     recipe: Recipe, sizes: Mapping[Split, int], costs: Sequence[Cost], adapters: int
 ) -> tuple[list[str], int]:
-    """By stage; and all together.
+    """Count the responses of each stage.
 
     Args:
-        adapters: how many are trained; the others reuse the answers of these.
+        recipe: the recipe.
+        sizes: the number of problems by split.
+        costs: the costs of experiments.
+        adapters: how many adapters are trained; other arms reuse their responses.
+
+    Returns:
+        A line for each stage; the number of all responses.
     """
     k = recipe.search.k
     audits = {name: sizes[layout.audit(name)] for name in recipe.further}
     searched = sum(sizes[split] for split in SPLITS) + sum(audits.values())
     lines = [f"search: {searched * (1 + k):,} = {searched:,} problems x (1 greedy + {k} samples)"]
     if recipe.search.stop == "first_pass":
-        lines[0] += ", of the pool fewer where one passes"
+        lines[0] += ", fewer in the pool where a sample passes"
     total = searched * (1 + k) + sizes["audit"] * adapters
     audited = sizes["audit"]
     lines.append(f"audit:  {audited * adapters:,} = {audited:,} x {adapters} adapters")
@@ -163,9 +176,12 @@ def _responses(
 
 
 def _rollouts(recipe: Recipe) -> Iterator[tuple[str, int]]:
-    """Yield, for each condition trained online, a line and how many responses training draws.
+    """Count the responses that training draws for each condition that is trained online.
 
-    Without a line where only search tells J.
+    Conditions whose number of optimizer steps J depends on the search are left out.
+
+    Yields:
+        A line, and the number of responses.
     """
     for name in recipe.conditions:
         training, slots = recipe.training_of(name), recipe.slots(name)
@@ -188,7 +204,7 @@ def _steps(
     pool: int | None,
     known: Mapping[str, Any],
 ) -> list[str]:
-    """J of an adapter, or a bound: a line for all conditions that agree in it."""
+    """Describe J, the optimizer steps of an adapter, or a bound; equal conditions share a line."""
     counts: dict[str, list[str]] = {}
     for name in dict.fromkeys(arm.condition for arm in trained):
         own = has_own_budget(recipe, name, plugins)
@@ -204,9 +220,10 @@ def _steps(
 
 
 def has_own_budget(recipe: Recipe, name: str, plugins: Plugins) -> bool:
-    """Whether a condition is a reference, whose selector sets its own number of examples.
+    """Return whether a condition's selector sets its own number of examples.
 
-    One that a run has trained already by a plugin that is not given now is taken for none.
+    Such a condition is a reference. False if the selector's plugin is not loaded, as it may be for
+    a condition that the run trained earlier.
     """
     return plugins.selector_traits(recipe.conditions[name].selector).own_budget
 
@@ -214,11 +231,18 @@ def has_own_budget(recipe: Recipe, name: str, plugins: Plugins) -> bool:
 def _steps_of(
     recipe: Recipe, name: str, pool: int | None, known: Mapping[str, Any], own_budget: bool
 ) -> str:
-    """J of one condition's adapters.
+    """Format J, the optimizer steps of each adapter of a condition.
 
     Args:
-        own_budget: whether it is a reference: its slots are the pool's verified problems, which
-            search tells, and no replay is added.
+        recipe: the recipe.
+        name: the condition.
+        pool: the number of problems in the pool; None: unknown.
+        manifest: the run's manifest; empty: there is no run.
+        own_budget: whether the condition is a reference: it has a slot for each verified problem
+            of the pool, which only the search can count, and no replay.
+
+    Returns:
+        A text with the field ``{each}``, for whose steps these are.
     """
     training = recipe.training_of(name)
     wanted: int | str = "verified" if own_budget else recipe.slots(name)
@@ -241,10 +265,13 @@ def _steps_of(
 
 
 def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None, adapters: int) -> str:
-    """Tell what training needs, how much of it at once, and what is free.
+    """Describe the memory that training needs, the number of parallel jobs, and free memory.
 
     Args:
-        adapters: how many are trained.
+        recipe: the recipe.
+        size: the model's size; None: unknown.
+        estimate: the memory of one process; None: it cannot be estimated.
+        adapters: how many adapters are trained.
     """
     from gapft_harness.core.memory import free_memory
     from gapft_harness.training.memory import fit_at_once
@@ -253,15 +280,15 @@ def _memory(recipe: Recipe, size: Size | None, estimate: Estimate | None, adapte
     available = free_memory(device)
     free = f"{available / _GB:.3g} GB are free on {device}"
     if size is None:
-        return f"not known, the model's config is not on this machine; {free}"
+        return f"not known, because the model's config is not on this machine; {free}"
     if estimate is None:
-        whence = "by the model's name" if size.model is None else "of a kind that is not counted"
+        whence = "from the model's name" if size.model is None else "training cannot be estimated"
         return f"about {size.weights / _GB:.3g} GB for the weights, {whence}; {free}"
     executor = recipe.executor
     here = executor.processes if device.type == "cpu" else 1
     count = min(executor.workers, adapters)
     fitting = fit_at_once(estimate, available, device, here, shared_base=False)
-    most = f"at most {estimate.total / _GB:.3g} GB where sequences have training.max_length tokens"
+    most = f"at most {estimate.total / _GB:.3g} GB if sequences have training.max_length tokens"
     at_once = f", of which {count * here} train at once" if count * here > 1 else ""
     fewer = (
         f"; with such sequences memory allows {max(1, fitting)} of {count} workers"
@@ -282,12 +309,12 @@ def _device(recipe: Recipe) -> Any:
 
     try:
         return asked_device(recipe.model.args.get("device"))
-    except GapftError:  # a mistake that is reported elsewhere
+    except GapftError:  # another check reports this mistake
         return torch.device("cpu")
 
 
 def _estimate(recipe: Recipe, task: Mapping[str, Any], size: Size) -> Estimate | None:
-    """The largest estimate that training makes, with the longest sequences that it would take."""
+    """Estimate the memory of the condition that needs most, with the longest sequences allowed."""
     if size.model is None:
         return None
     trained = dict.fromkeys(recipe.training_of(arm.condition) for arm in arms(recipe))
@@ -333,7 +360,7 @@ def _disk(
         parts.append(f"responses of {tokens:,} tokens")
     if found is not None:
         kept = len(arms(recipe)) * adapters
-        # their weights, of which training holds gradients and the optimizer's states besides
+        # a quarter of it: training also holds gradients and two optimizer states per weight
         needed += found.adapters / 4 * kept
         parts.append(f"{kept} adapters")
     bound = f"at most about {needed / _GB:.2g} GB ({', '.join(parts)})" if parts else "not known"
@@ -344,7 +371,7 @@ def _disk(
 
 
 def _longest_response(recipe: Recipe, task: Mapping[str, Any]) -> int:
-    """Most tokens that a response has, those of an episode's earlier attempts too; 0: not known."""
+    """Return the most tokens of a response, with all attempts of an episode; 0: not known."""
     tokens = recipe.search.max_gen_toks or task.get("decoding", {}).get("max_gen_toks", 0)
     return int(tokens) * int(task.get("episode", {}).get("attempts", 1))
 
@@ -355,7 +382,7 @@ def _done(
     plugins: Plugins,
     run: RunDirectory | None,
 ) -> list[str]:
-    """What is there already, by stage."""
+    """List which files of each stage exist."""
     if run is None:
         return ["nothing yet"]
     manifest = run.manifest()
@@ -365,7 +392,7 @@ def _done(
         return f"{sum(file(arm) in files for arm in wanted)} of {len(wanted)}"
 
     searched = [s for s in splits_of(recipe) if layout.responses(s) in files]
-    lines = [f"searched: {', '.join(searched) or 'nothing whole'}"]
+    lines = [f"searched: {', '.join(searched) or 'no complete split'}"]
     lines.append("selected: " + count(layout.selection))
     lines.append("trained:  " + count(layout.adapter))
     lines.append("audited:  " + count(layout.decisions))

@@ -1,4 +1,4 @@
-"""Opens a run for the command line: recipe, plugins, lock, executor, display, stages."""
+"""Open a run for the command line: resolve its recipe, lock it, and run its stages."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def resolve_recipe(choice: Options) -> Recipe:
     """Read the chosen recipe (a file, a bundled name, or a task) with its overrides.
 
     Raises:
-        UserError: no such recipe, or it does not hold.
+        UserError: the recipe does not exist or is invalid.
     """
     if choice.recipe is None:
         if not choice.task:
-            raise UserError("give a recipe, or --task with --model-args")
+            raise UserError("no recipe: expected RECIPE, or --task with --model-args")
         source = "command line"
         content: dict[str, Any] = {"name": choice.task, "data": {}, "model": {"args": {}}}
     else:
@@ -63,19 +63,21 @@ def resolve_recipe(choice: Options) -> Recipe:
 
 
 def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
-    """Decide whether prompts are rendered through a chat template, where the recipe does not say.
+    """Decide whether prompts are rendered by a chat template if the recipe does not set it.
 
-    A run that is there keeps what it was begun with; otherwise the model's tokenizer decides.
+    An existing run keeps its setting; otherwise the model's tokenizer decides.
 
     Args:
+        recipe: the recipe.
         path: the run directory, which need not exist.
+        plugins: the loaded plugins.
 
     Returns:
-        The recipe with ``model.chat_template`` set, and a sentence for people if a template is
-        applied unasked; else it is empty.
+        The recipe with ``model.chat_template`` set, and a message if a template is applied by
+        default, else "".
 
     Raises:
-        UserError: the tokenizer that decides it cannot be loaded.
+        UserError: the tokenizer cannot be loaded.
     """
     if recipe.model.chat_template is not None or not plugins.has("sampler", recipe.model.backend):
         return recipe, ""
@@ -86,18 +88,18 @@ def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[
     model = recipe.model.model_copy(update={"chat_template": applies})
     line = (
         f"model.chat_template: true, because {recipe.model.args['pretrained']} has a chat template "
-        "and neither recipe nor command decides; --set model.chat_template=false turns it off"
+        "and neither recipe nor command sets the key; --set model.chat_template=false turns it off"
     )
     return recipe.model_copy(update={"model": model}), line if applies and is_new else ""
 
 
 def set_by(choice: Options) -> dict[str, str]:
-    """Dotted key -> the option ``--set`` that set it."""
+    """Map each dotted key that an option ``--set`` sets to the text of that option."""
     return {each.key: each.option for each in map(parse_override, choice.overrides)}
 
 
 def _settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
-    """What the options of the command line set, each with the option's name; ``--set`` wins."""
+    """List the settings of the command line and the options that set them; ``--set`` comes last."""
     settings = []
     if choice.task:
         settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
@@ -120,11 +122,16 @@ def opened(
     stages: Sequence[str],
     asked_for: Sequence[str] = (),
 ) -> Iterator[Context]:
-    """A context for stages: plugins checked, executor made, progress shown. Lock already held.
+    """Open a context for stages: check plugins, create the executor, show progress.
+
+    The caller holds the run's lock.
 
     Args:
-        stages: those whose needs are checked.
-        asked_for: those that will run.
+        run: the run.
+        choice: the command's options.
+        display: shows progress.
+        stages: the stages whose plugins are checked.
+        stages_to_run: the stages that will run.
     """
     plugins = load_plugins(choice.plugin_files)
     check_names(run.recipe, plugins, stages, trained_conditions(run))
@@ -159,9 +166,10 @@ def opened(
 
 @goes_on()
 def run_recipe(choice: Options, place: str | Path | None) -> Path:
-    """Go through all stages of a recipe, going on where an earlier command stopped.
+    """Run all stages of a recipe; continue where an earlier command stopped.
 
     Args:
+        choice: the command's options.
         place: the run directory; None is ``runs/NAME``.
 
     Returns:
@@ -177,14 +185,14 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
 
 
 def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Options]:
-    """Return a run's folder, and the options with the recipe that it is of.
+    """Return a run's folder, and the options with its recipe.
 
     Args:
-        choice: the command's options; without a recipe and a task the run's own recipe is meant.
+        choice: the command's options; without recipe and task, the run's own recipe is used.
         place: the run directory; None is ``runs/NAME``.
 
     Raises:
-        UserError: there is no such run, or no such recipe.
+        UserError: the run or the recipe does not exist.
     """
     path = Path(default_place(choice) if place is None else place)
     if choice.recipe is None and not choice.task:
@@ -194,42 +202,56 @@ def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Option
 
 
 def default_place(choice: Options) -> Path:
-    """Where a recipe's run lives if nothing else is said.
+    """Return the default folder of a recipe's run.
 
     Raises:
-        UserError: no such recipe, or it does not hold.
+        UserError: the recipe does not exist or is invalid.
     """
     return Path("runs", resolve_recipe(choice).name)
 
 
 def is_run(place: str) -> bool:
-    """Whether a word names a run directory; a bundled recipe's name never does."""
+    """Return whether a text is the path of a run directory and not a bundled recipe's name."""
     if not place or place in bundled_recipes():
         return False
     return all((Path(place) / name).is_file() for name in (layout.RECIPE, layout.MANIFEST))
 
 
 def run_place(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
-    """The recipe and the run directory that ``gapft run`` was given.
+    """Return the recipe and the run directory for arguments of ``gapft run``.
+
+    Args:
+        recipe: a recipe, or the path of a run directory.
+        run_dir: the option ``--run-dir``.
 
     Raises:
-        UserError: two run directories were given.
+        UserError: the arguments name two run directories.
     """
     if recipe is None or not is_run(recipe):
         return recipe, run_dir
     if run_dir is not None:
-        raise UserError(f"{recipe}: is a run directory, and --run-dir {run_dir} is another")
+        raise UserError(
+            f"{recipe} and --run-dir {run_dir}: expected one run directory; leave one out"
+        )
     return None, Path(recipe)
 
 
 @goes_on()
 def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -> Path:
-    """Runs some stages on a run directory; with a recipe, makes the directory first.
+    """Run some stages in a run directory; with a recipe, create the directory first.
 
-    Without one, settings are taken as changes of the run's own recipe, if the run is there.
+    Without a recipe, settings change the recipe of the existing run.
+
+    Args:
+        names: the stages.
+        place: the run directory.
+        choice: the command's options.
 
     Returns:
-        The path of the report's page, which is there once all stages have run.
+        The path of the report's page, which exists once all stages have run.
+
+    Raises:
+        UserError: an unknown stage, or the run or its recipe cannot be used.
     """
     path = Path(place)
     recipe = resolve_recipe(choice) if choice.recipe else _changed(path, choice)
@@ -245,7 +267,7 @@ def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -
 
 
 def _changed(path: Path, choice: Options) -> Recipe | None:
-    """A run's own recipe with what the options set; None if they set nothing."""
+    """Return the run's recipe with the settings of the options; None if they set nothing."""
     stored = path / layout.RECIPE
     if choice.task and not stored.exists():
         return resolve_recipe(choice)
@@ -272,7 +294,7 @@ def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[st
         if applied:
             display.say(applied)
         _say_changes(run, display, stages)
-        # a recipe that is given is checked whole, though a stage alone may need less of it
+        # check a new recipe for all stages, even if the stages that run need less of it
         checked = STAGES if recipe else stages
         with _discarding(run), opened(run, choice, display, [*checked], stages) as context:
             if "train" in stages:
@@ -294,7 +316,7 @@ def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[st
 
 
 def _ahead(run: RunDirectory) -> dict[str, int]:
-    """Steps and responses to come, as training begins: the adapters' and their audits'."""
+    """Count the steps of training and the responses of audits that remain."""
     import pyarrow.parquet as pq
 
     manifest, asked = run.manifest(), arms(run.recipe)
@@ -310,7 +332,7 @@ def _ahead(run: RunDirectory) -> dict[str, int]:
 
 
 def _say_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
-    """Says before it happens what of a run changes; on a terminal it asks, if it is finished."""
+    """Report how a run will change; on a terminal, ask before a finished run changes."""
     if run.is_new:
         return
     told, selects = list(run.changes.lines), "select" in stages
@@ -320,19 +342,17 @@ def _say_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> 
     )
     is_finished = (run.path / layout.REPORT).is_dir()
     if selects and is_finished and was != now:
-        told.append(f"it reports {now} in place of {was}")
+        told.append(f"it reports {now} instead of {was}")
     if not told or not (selects or run.changes.of_search):
         return
-    line = f"what depends on these changes is made again: {'; '.join(told)}"
+    line = f"results that depend on these changes are recomputed: {'; '.join(told)}"
     if not is_finished:
         display.say(line)
         return
-    display.say(
-        f"warning: {run.path} is finished, and {line}. To keep it as it is, give another --run-dir"
-    )
+    display.say(f"warning: {run.path} is a finished run: {line}. To keep it, set another --run-dir")
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if asks and not typer.confirm("Change this run?", default=False, err=True):
-        raise UserError(f"{run.path}: left as it is; give another --run-dir")
+        raise UserError(f"{run.path}: not changed; set another --run-dir for the new settings")
 
 
 def _list(names: Iterable[object]) -> str:
@@ -340,7 +360,7 @@ def _list(names: Iterable[object]) -> str:
 
 
 def _say_next(context: Context, stage: str, place: Path) -> None:
-    """The command that goes on after a stage that was run by itself."""
+    """Print the command that runs the stage after one that was run alone."""
     order = stages_of(experiments_of(context))
     if stage in order[:-1]:
         following = order[order.index(stage) + 1]
@@ -357,7 +377,7 @@ def _splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:
 
 @contextlib.contextmanager
 def _discarding(run: RunDirectory) -> Iterator[None]:
-    """Takes a run away again if a mistake showed before anything was generated."""
+    """Remove a new run if an error of the user shows before anything was generated."""
     try:
         yield
     except UserError:
@@ -367,7 +387,7 @@ def _discarding(run: RunDirectory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _creating(path: Path) -> Iterator[None]:
-    """Takes away the locks, and the folder, that a mistake left without a run."""
+    """Remove new lock files and a new folder if no run was created in it."""
     locks = [path / name for name in (RUN_LOCK, JOBS_LOCK)]
     existed, before = path.exists(), [lock for lock in locks if lock.exists()]
     try:
@@ -382,15 +402,15 @@ def _creating(path: Path) -> Iterator[None]:
 
 
 def _model_args(text: str) -> list[Setting]:
-    """Parses ``a=1,b=2`` as lm-eval spells model arguments."""
+    """Parse model arguments in the form of lm-eval, ``a=1,b=2``."""
     settings = []
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
-        option = f"--model-args {part}"  # not all of it: another part may be a secret
+        option = f"--model-args {part}"  # only this part: another one may be a secret
         if not equals or not key.strip():
             raise UserError(
                 f"{option}: expected key=value,..., e.g. pretrained=MODEL,dtype=float32; a value "
-                "with a comma goes by --set model.args.KEY=VALUE"
+                "that contains a comma needs --set model.args.KEY=VALUE"
             )
         settings.append(Setting(f"model.args.{key.strip()}", parse_value(value, option), option))
     return settings

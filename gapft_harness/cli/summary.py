@@ -1,4 +1,4 @@
-"""On the terminal: the few lines a run ends with, every condition beside the source."""
+"""The summary on the terminal: every condition of a finished run, compared with the source."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from gapft_harness.report.rendering.terminal import show
 from gapft_harness.report.rendering.wording import UNSTABLE, k_eq, percent, points
 from gapft_harness.stages.experiment import every_experiment, parts
 
-#: Characters of a response that the terminal shows.
+#: The most characters of a response that are printed.
 _SHOWN = 160
 
 
 def run_and_print(choice: Options, run_dir: Path | None, asked: Asked) -> None:
-    """Run a recipe, print what came of it and where the report is, and leave a record of it.
+    """Run a recipe, print the summary and the path of the report, and record the outcome.
 
     Args:
         choice: the command's options.
         run_dir: the run directory; None is ``runs/NAME``.
-        asked: what the record is kept under.
+        command: the command that is recorded.
     """
     from gapft_harness.cli.runs import resolve_recipe, resolve_run, run_recipe
 
@@ -55,7 +55,13 @@ def run_and_print(choice: Options, run_dir: Path | None, asked: Asked) -> None:
 def print_summary(
     path: Path, console: Console | None = None, plugin_files: Sequence[str] = ()
 ) -> None:
-    """Prints Pass@1 by condition, its change against the source, and K_eq, from results.json."""
+    """Print Pass@1 by condition, its change against the source, and K_eq, from results.json.
+
+    Args:
+        path: the file results.json.
+        console: prints; None: a new console on standard output.
+        plugin_files: plugin files, whose experiments may add lines.
+    """
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     console = console or Console(highlight=False)
     source = results["source"]
@@ -81,11 +87,13 @@ def print_summary(
         *(said.problems for said in summaries),
     ]
     if any(map(_mark, rests)):
-        console.print(f"{UNSTABLE} fewer than {STABLE_ITEMS} problems: rates on them are unstable")
+        console.print(f"{UNSTABLE} fewer than {STABLE_ITEMS} problems: such rates are unstable")
     for found in results.get("failures", ()):
         _print_failures(found, console)
     if not results["conditions"]:
-        console.print("Search exposed no recovered failure (S) to train on; nothing was trained.")
+        console.print(
+            "The search found no recovered failure (S) to train on, so nothing was trained."
+        )
         return
     changes = {c["a"]: c for c in results["contrasts"] if c["b"] == "source"}
     rows = [Line("source, greedy", source, few)]
@@ -95,7 +103,7 @@ def print_summary(
     show([Section("", [Frame(LINES, rows).table()])], console)
     if any(of.get("own") for of in results["conditions"].values()):
         console.print(
-            f"{DIFFERS} has settings of its own, so it is matched with none of other settings"
+            f"{DIFFERS} different settings: not comparable with conditions that have other settings"
         )
     for name, found in results.get("audits", {}).items():
         console.print(_on_audit(name, found), markup=False)
@@ -105,12 +113,14 @@ def print_summary(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A model's line, of what results.json has.
+    """A line of the summary, with entries of results.json.
 
     Attributes:
-        few: whether the audit is small.
-        change: the contrast with the source; empty: it is the source.
-        k: samples that the source drew.
+        label: the name of the model.
+        figures: its figures.
+        is_small: whether the audit has too few problems for stable rates.
+        change: its contrast with the source; empty: the line is the source's.
+        k: how many samples the source drew per problem.
     """
 
     label: str
@@ -121,14 +131,14 @@ class Line:
 
     @property
     def budget(self) -> Mapping[str, int]:
-        """Of its first seed: n and J are those of all."""
+        """The budget of its first seed; n and J are equal for all seeds."""
         seed: Mapping[str, Any] = next(iter(self.figures["seeds"].values()))
         budget: Mapping[str, int] = seed["budget"]
         return budget
 
 
 def _trained(title: str, said: Callable[[Line], str], meaning: str = "") -> Column[Line]:
-    """A column of which the source has no value."""
+    """Build a column whose cell is empty for the source."""
     return Column("", meaning, lambda line: said(line) if line.change else "", title)
 
 
@@ -144,7 +154,9 @@ def _k_eq(line: Line) -> str:
 
 LINES: tuple[Column[Line], ...] = (
     Column("", "", lambda line: line.label, "condition"),
-    Column("", "", lambda line: line.figures["pass_at_1"], "Pass@1", percent, lambda of: of.few),
+    Column(
+        "", "", lambda line: line.figures["pass_at_1"], "Pass@1", percent, lambda line: line.few
+    ),
     _trained("change", lambda line: points(line.change["delta"]), "Pass@1 minus the source's"),
     _trained("95% interval", _interval, "of the change"),
     _trained("K_eq", _k_eq),
@@ -154,7 +166,7 @@ LINES: tuple[Column[Line], ...] = (
 
 
 def _on_audit(name: str, audit: dict[str, Any]) -> str:
-    """Pass@1 by condition on a further audit, in a line."""
+    """Format Pass@1 by condition on a further audit in one line."""
     n = audit["source"]["n"]
     rated = {"source": audit["source"], **audit["conditions"]}
     rates = ", ".join(f"{of} {each['pass_at_1']:.1%}" for of, each in rated.items())
@@ -167,7 +179,7 @@ def _mark(problems: int) -> str:
 
 
 def _print_failures(failures: dict[str, Any], console: Console) -> None:
-    """Why so little passes: the commonest reasons, and a few responses, cut short."""
+    """Print the most frequent reasons for failures, and a few shortened responses."""
     console.print(failures["summary"], style="yellow", markup=False)
     for reason in failures["reasons"]:
         line = f"  {reason['responses']:>7,}  {reason['status']}: {reason['reason']}"

@@ -1,13 +1,13 @@
-"""Whether anything changed since a command finished, told by a record of all it depended on.
+"""Detect that nothing changed since a command finished, so that its output can be printed again.
 
-A command that went to its end may leave a record in the store: its options, the environment, and
-of every file that its outcome depends on the inode, the size, and the times of its last write and
-its last change. The system sets the latter, and no program can set it back. The same command then
-prints its last lines again if all of it is as it was. Whatever differs, is missing, or is not
-understood leads the ordinary way. What was changed less long before the record than the file
-system's clock can tell is compared by its hash.
+A command that finished may write a record to the store: its options, the environment, and for every
+file that its outcome depends on, the inode, the size, and the times of the last write and of the
+last status change. The operating system sets the last one, and a program cannot set it back. If all
+of these are equal, the same command prints its last lines again. If something differs, is missing,
+or cannot be read, the command runs as usual. Files that changed so shortly before the record that
+the resolution of the file system's clock cannot show a later change are compared by hash.
 
-A write through a shared memory map that stays open is not seen for sure (``core.files``).
+A write through a shared memory map that stays open may not be detected (``core.files``).
 """
 
 from __future__ import annotations
@@ -31,43 +31,44 @@ from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.store.store import PLACE
 from gapft_harness.version import __version__
 
-#: Raised when a record would be misread.
+#: Increased when the meaning of a record changes, so that older records are ignored.
 _FORMAT = 1
 
-#: Not part of what a command depends on: what Python compiled, and the locks of a run.
+#: File names that no outcome depends on: compiled Python, and the locks of a run.
 _IGNORED = ("__pycache__", RUN_LOCK, JOBS_LOCK)
 
-#: Variables that a shell sets for itself.
+#: Environment variables that a shell sets for itself.
 _OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD")
 
-#: The most files that are watched, and the most bytes of them that are hashed.
+#: The most files that are watched, and the most bytes that are hashed.
 _MOST_FILES, _MOST_BYTES = 20_000, 64 << 20
 
-#: What shows a change of a file: its mode, device, inode, size, last write, last change.
+#: The status that shows a change of a file: mode, device, inode, size, last write and last status
+#: change in nanoseconds.
 Look = list[int]
 
 
 class TooMuchError(Exception):
-    """More files than are worth comparing."""
+    """There are too many files to compare."""
 
 
 @dataclass
 class Watched:
-    """Paths that an outcome depends on, whether they exist or not.
+    """Paths that an outcome depends on; they need not exist.
 
     Attributes:
-        files: the files, and folders whose direct entries count.
-        folders: folders with all that is in them.
+        files: files, and folders whose list of entries matters.
+        folders: folders whose whole content matters.
     """
 
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
 
     def look(self) -> dict[str, Look | None]:
-        """Look at all of them, and at Python's packages; None where there is nothing.
+        """Read the status of all paths, and of Python's packages; None for a missing path.
 
         Raises:
-            TooMuchError: they are too many.
+            TooManyFiles: the folders contain too many files.
         """
         looks: dict[str, Look | None] = {}
         for path in _walk({*self.folders, os.path.dirname(gapft_harness.__file__)}):
@@ -80,12 +81,12 @@ class Watched:
 
 @dataclass(frozen=True)
 class Asked:
-    """A command, as far as its options go.
+    """A command with its options, whose outcome can be recorded.
 
     Attributes:
         command: its name.
-        options: JSON values.
-        place: the folder that it works in, or one beside it: its store keeps the record.
+        options: its options, JSON values.
+        place: the folder that it writes, or one beside it, which determines the store.
     """
 
     command: str
@@ -94,14 +95,14 @@ class Asked:
 
     @property
     def record(self) -> Path:
-        """The file of its record."""
+        """The path of its record."""
         given = os.environ.get(PLACE)
         store = Path(given) if given else self.place.resolve().parent / ".store"
         name = _digest([self.command, self.options, os.getcwd()])
         return store / "finished" / f"{name}.json"
 
     def recall(self) -> str | None:
-        """Return what the command printed when it finished, if nothing changed since."""
+        """Return the stored output of the command if nothing changed since; else None."""
         try:
             record = json.loads(self.record.read_bytes())
             watched = Watched(set(record["files"]), set(record["folders"]))
@@ -116,12 +117,12 @@ class Asked:
             return None
 
     def keep(self, watched: Watched, looks: Mapping[str, Look | None], output: str) -> None:
-        """Write the record, unless a file changed too recently to be sure of it.
+        """Write the record, unless too much changed too recently to be sure of it.
 
         Args:
-            watched: what the outcome depends on.
-            looks: how all of it looked before the outcome was found to be of it.
-            output: what the command printed.
+            watched: the paths that the outcome depends on.
+            status_by_path: the status of each path, read before the outcome was checked.
+            output: the text that the command printed.
         """
         now = time.time_ns()
         recent = [path for path, look in looks.items() if look and look[-1] >= now - SETTLED_NS]
@@ -147,7 +148,7 @@ class Asked:
             beside.replace(path)
 
     def _circumstances(self) -> dict[str, Any]:
-        """All but files that the outcome or its last lines may depend on."""
+        """Collect everything except files that the outcome or its last lines may depend on."""
         environment = {key: of for key, of in os.environ.items() if key not in _OF_SHELL}
         return {
             "format": _FORMAT,
@@ -162,10 +163,10 @@ class Asked:
 
 @contextlib.contextmanager
 def copied_output() -> Iterator[list[str]]:
-    """Copy what is printed while the block runs.
+    """Copy the text that the block prints to standard output.
 
     Yields:
-        The pieces, as they are printed.
+        The list to which each printed text is added.
     """
     copy = _Copy(sys.stdout)
     with contextlib.redirect_stdout(copy):
@@ -173,14 +174,14 @@ def copied_output() -> Iterator[list[str]]:
 
 
 class _Copy:
-    """A stream that keeps what goes through it."""
+    """A stream that writes to another one and keeps a copy."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.pieces: list[str] = []
 
     def write(self, text: str) -> int:
-        """Write to both."""
+        """Write a text to the stream and keep it."""
         written = self._stream.write(text)
         self.pieces.append(text)
         return written
@@ -190,12 +191,13 @@ class _Copy:
 
 
 def run_asked(command: str, options: Any, recipe: str | None, run_dir: Path | None) -> Asked:
-    """Describe a command that works in a run's or a study's folder.
+    """Describe a command that writes the folder of a run or a study.
 
     Args:
-        options: a dataclass of JSON values.
+        command: its name.
+        options: its options, a dataclass of JSON values.
         recipe: a recipe, or the folder of a run.
-        run_dir: the folder, if it was given.
+        run_dir: the option ``--run-dir``.
     """
     place = run_dir
     if place is None:
@@ -205,7 +207,7 @@ def run_asked(command: str, options: Any, recipe: str | None, run_dir: Path | No
 
 
 def _walk(folders: Iterable[str]) -> Iterator[str]:
-    """Yield the folders' files and folders, links followed once."""
+    """Yield the paths in folders; follow links, but enter each folder once."""
     seen = set()
     left = sorted(folders)
     while left:

@@ -1,4 +1,4 @@
-"""Coverage against repetition: which problems the same responses are spent on."""
+"""Coverage and repetition: spend the same exposures on more or on fewer problems."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 
 
 class Allocation(api.RecipeSection):
-    """What a recipe says of the comparison."""
+    """The settings ``experiments.allocation``."""
 
-    diffuse: str = Field(description="condition that sees the halves A and B once each")
-    concentrated: str = Field(description="condition that sees half A twice")
+    diffuse: str = Field(description="the condition that trains on halves A and B once each")
+    concentrated: str = Field(description="the condition that trains on half A twice")
 
     def arms(self, seed: int) -> tuple[api.Arm, api.Arm]:
-        """The two of a seed."""
+        """Return the two arms of a seed: diffuse, concentrated."""
         return api.Arm(self.diffuse, seed), api.Arm(self.concentrated, seed)
 
 
 def compared(recipe: api.Recipe) -> Allocation | None:
-    """What a checked recipe says; None if it compares no allocations."""
+    """Return the settings of a checked recipe; None if it has no such comparison."""
     said = recipe.experiments.get("allocation")
     return None if said is None else Allocation.model_validate(said)
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """What two conditions of one seed trained on.
+    """The problems that the two conditions trained on, for one seed.
 
     Attributes:
         a: ids of the shared half, ascending: selected once by diffuse, twice by concentrated.
-        b: ids of the new half, ascending, as many: once by diffuse, never by concentrated.
-        replay: slots of solved problems, the same examples in both.
+        b: ids of the new half, ascending, equally many: selected once by diffuse only.
+        replay: the number of replayed examples of solved problems, the same in both.
     """
 
     a: tuple[str, ...]
@@ -73,20 +73,20 @@ class Halves:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A and B together, ascending."""
+        """The ids of A and B together, ascending."""
         return tuple(sorted(self.a + self.b))
 
 
 def read_halves(allocation: Allocation, seed: int, file: Callable[[str], Path]) -> Halves:
-    """Reads one seed's halves from its sealed selections.
+    """Read the halves of one seed from its sealed selections.
 
     Args:
         allocation: the two conditions.
         seed: a training seed.
-        file: where a sealed file of the run lies.
+        file: returns the path of a sealed file of the run.
 
     Raises:
-        UserError: the selections are not sealed, or are no such comparison.
+        UserError: the selections are not sealed, or do not form such a comparison.
     """
     diffuse, concentrated = arms = allocation.arms(seed)
     once, twice = (api.read_examples(file(layout.selection(arm))) for arm in arms)
@@ -99,20 +99,26 @@ def find_halves(
     concentrated: api.Arm,
     of_concentrated: Sequence[api.Example],
 ) -> Halves:
-    """Tells A from B by how often each condition selected the same example.
+    """Split the problems into halves A and B by how often each condition selected an example.
+
+    Args:
+        diffuse: the diffuse arm.
+        diffuse_examples: its examples.
+        concentrated: the concentrated arm.
+        concentrated_examples: its examples.
 
     Raises:
-        UserError: an example seen another number of times, halves of different size, replay that
-            differs, or training on missed problems; the message names the arms.
+        UserError: an example was selected a different number of times, the halves differ in size,
+            the replay differs, or an arm trains on missed problems; the message names the arms.
     """
     names = f"arms {diffuse.name} and {concentrated.name}"
-    fix = "the key experiments.allocation needs two conditions of that kind, or must be left out"
+    fix = "change the conditions, or leave out the key experiments.allocation"
     for arm, examples in ((diffuse, of_diffuse), (concentrated, of_concentrated)):
         missed = sorted(e.problem_id for e in examples if e.state == "U")
         if missed:
             raise api.UserError(
-                f"arm {arm.name}: {len(missed)} examples are of problems that search missed "
-                f"(first: {missed[0]}), expected recovered and solved ones only; {fix}"
+                f"arm {arm.name}: {len(missed)} examples of problems that search missed "
+                f"(first: {missed[0]}); expected recovered and solved problems only; {fix}"
             )
     once, twice = (
         Counter(e for e in examples if e.state == "S") for examples in (of_diffuse, of_concentrated)
@@ -123,14 +129,14 @@ def find_halves(
         seen = (once[example], twice[example])
         if seen not in ((1, 2), (1, 0)):
             raise api.UserError(
-                f"{names}: select an example of problem {example.problem_id} {seen[0]} and "
-                f"{seen[1]} times, expected 1 and 2 (half A) or 1 and 0 (half B); {fix}"
+                f"{names}: an example of problem {example.problem_id} was selected {seen[0]} and "
+                f"{seen[1]} times; expected 1 and 2 (half A) or 1 and 0 (half B); {fix}"
             )
         (a if seen == (1, 2) else b).append(example.problem_id)
     if len(a) != len(b) or not a:
         raise api.UserError(
-            f"{names}: half A has {len(a)} problems and half B {len(b)}, expected as many of "
-            f"each, and some; {fix}"
+            f"{names}: half A has {len(a)} problems and half B {len(b)}; expected the same "
+            f"number, above 0; {fix}"
         )
     replay, other = (
         Counter(e for e in examples if e.state == "G") for examples in (of_diffuse, of_concentrated)
@@ -138,33 +144,33 @@ def find_halves(
     if replay != other:
         differing = sorted({e.problem_id for e in (*(replay - other), *(other - replay))})
         raise api.UserError(
-            f"{names}: replay solved problems that differ in {len(differing)} (first: "
-            f"{differing[0]}), expected the same examples in both; {fix}"
+            f"{names}: replayed examples of {len(differing)} solved problems differ (first: "
+            f"{differing[0]}); expected the same examples in both; {fix}"
         )
     return Halves(tuple(a), tuple(b), replay.total())
 
 
 def exposed_file(arm: api.Arm) -> str:
-    """Where an arm's decisions on the halves stand in a run directory."""
+    """Return the path of an arm's decisions on the halves in a run directory."""
     return layout.decisions(arm, "exposed")
 
 
 class AllocationExperiment(api.Experiment):
-    """Coverage against repetition on the problems that two conditions train on."""
+    """Compares coverage with repetition on the problems that two conditions train on."""
 
     name = "allocation"
     section = Allocation
 
     def part(self) -> AllocationPart:
-        """Its section, figure and tables."""
+        """Return the part of the report."""
         return AllocationPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """As of every experiment.
+        """See ``Experiment.settings``.
 
         Raises:
-            UserError: conditions that are not there, are one, differ in more than their sets, or
-                have an odd n.
+            UserError: a condition is missing, both are the same, they differ in more than their
+                training sets, or n is odd.
         """
         found = super().settings(recipe, options)
         if found is None:
@@ -174,22 +180,28 @@ class AllocationExperiment(api.Experiment):
         for key, name in names.items():
             if name not in recipe.conditions:
                 known = ", ".join(recipe.conditions)
-                raise api.UserError(f"{where}.{key}': {name!r} is none of the conditions {known}")
+                raise api.UserError(
+                    f"{where}.{key}': unknown condition {name!r}; expected one of {known}"
+                )
             n = recipe.slots(name)
             if isinstance(n, int) and n % 2:
-                raise api.UserError(f"{where}': splits budget.n into two halves, and {n} is odd")
+                raise api.UserError(
+                    f"{where}': expected an even budget.n, which is split into halves, found {n}"
+                )
         if found.diffuse == found.concentrated:
-            raise api.UserError(f"{where}': compares {found.diffuse!r} with itself")
+            raise api.UserError(
+                f"{where}': expected two different conditions, found {found.diffuse!r} twice"
+            )
         api.require_same_settings(recipe, self.name, [*names.values()])
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
-        """The two that are compared."""
+        """Return the two compared conditions."""
         allocation = compared(recipe)
         return (allocation.diffuse, allocation.concentrated) if allocation else ()
 
     def faults(self, view: api.View) -> Iterator[str]:
-        """Selections that are not such a comparison."""
+        """Report selections that do not form such a comparison."""
         allocation = compared(view.recipe)
         if allocation is not None and view.arms():
             yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
@@ -199,7 +211,7 @@ class AllocationExperiment(api.Experiment):
                     read_halves(allocation, seed, view.file)
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
-        """Both conditions decode what either trained on."""
+        """Decode, with both conditions, the problems that either trained on."""
         allocation = compared(view.recipe)
         if allocation is None:
             return
@@ -213,11 +225,11 @@ class AllocationExperiment(api.Experiment):
         }
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
-        """Each of the compared adapters decodes both halves."""
+        """Count the responses of the compared adapters to both halves."""
         pair = self.conditions(recipe)
         adapters, n = len(pair) * len(recipe.seeds), recipe.slots(pair[0])
         if not isinstance(n, int):
-            line = f"halves: of up to n problems x {adapters} adapters"
+            line = f"halves: up to n problems x {adapters} adapters"
             return api.Cost(decodes=[line], responses=counts["pool"] * adapters)
         line = f"halves: {n * adapters:,} = {n:,} x {adapters} adapters"
         return api.Cost(decodes=[line], responses=n * adapters)
@@ -225,14 +237,15 @@ class AllocationExperiment(api.Experiment):
 
 @dataclass(frozen=True, slots=True)
 class ExposedSeed:
-    """The problems of halves A and B under one seed, by id; every array has shape (P,).
+    """The problems of halves A and B for one seed, ordered by id; every array has shape (P,).
 
     Attributes:
-        ids: distinct.
+        seed: the training seed.
+        ids: distinct problem ids.
         halves: ``A`` (shared) or ``B`` (new).
-        diffuse: status codes of the greedy decode by the model that saw A and B once.
-        concentrated: the same of the model that saw A twice.
-        replay: slots of solved problems, the same examples in both training sets.
+        diffuse: status codes of the greedy decode by the model trained on A and B once.
+        concentrated: the same for the model trained on A twice.
+        replay: the number of replayed examples of solved problems, the same in both sets.
     """
 
     seed: int
@@ -257,7 +270,7 @@ class ExposedSeed:
 
 @dataclass(frozen=True, slots=True)
 class Exposures:
-    """An allocation comparison: two conditions and, by seed, what they trained on."""
+    """The inputs of the comparison: two conditions, and the problems of each seed."""
 
     diffuse: str
     concentrated: str
@@ -281,7 +294,7 @@ def _read_seed(run_path: Path, allocation: Allocation, seed: int) -> ExposedSeed
     )
 
 
-#: What is reported, by its name in results.json, in the order of the report.
+#: Names of the reported quantities in results.json, in the order of the report.
 RATES = ("a_A_1", "a_A_2", "a_B_0", "a_B_1")
 DIFFERENCES = ("coverage_gain", "repetition_loss", "contrast")
 QUANTITIES = (*RATES, *DIFFERENCES)
@@ -300,7 +313,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One of ``QUANTITIES``: its mean over seeds, each counting the same, and every seed's."""
+    """One of ``QUANTITIES``: its mean over seeds, with equal weights, and the value of each."""
 
     name: str
     mean: Fraction
@@ -308,29 +321,29 @@ class Quantity:
     seeds: Mapping[int, Fraction]  # ascending
 
     def shown(self, value: Fraction) -> str:
-        """A rate, or a difference in points."""
+        """Format a value: a rate in percent, or a difference in points."""
         return percent(value) if self.name in RATES else points(value)
 
     @property
     def ends(self) -> str:
-        """The interval in the same way."""
+        """The interval, formatted in the same way."""
         write = wording.percent_interval if self.name in RATES else points_interval
         return write(self.interval)
 
     @property
     def said(self) -> str:
-        """A difference with its interval."""
+        """The mean difference in points, with its interval."""
         return f"{points(self.mean)} points {self.ends}"
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageSeed:
-    """What two conditions of one seed were trained on.
+    """The training sets of the two conditions for one seed.
 
     Attributes:
-        problems: of each half.
-        replay: slots of solved problems, the same examples in both conditions.
-        tokens: supervised ones, of the diffuse arm and of the concentrated one.
+        problems: the number of problems in each half.
+        replay: the number of replayed examples of solved problems, the same in both.
+        tokens: the supervised tokens of the diffuse arm and of the concentrated arm.
     """
 
     problems: int
@@ -340,12 +353,14 @@ class CoverageSeed:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Coverage against repetition of two conditions.
+    """The findings on coverage and repetition.
 
     Attributes:
-        repetitions: R; a problem selected r times was seen r R times in training.
-        quantities: by their names, in the order of ``QUANTITIES``.
-        seeds: by seed, ascending.
+        diffuse: the name of the diffuse condition.
+        concentrated: the name of the concentrated condition.
+        repetitions: R; an example selected r times was seen r R times in training.
+        quantities: by name, in the order of ``QUANTITIES``.
+        seeds: the training sets by seed, ascending.
     """
 
     diffuse: str
@@ -356,18 +371,18 @@ class Coverage:
 
     @property
     def contrast(self) -> Quantity:
-        """What the comparison comes to."""
+        """The contrast, the main result."""
         return self.quantities["contrast"]
 
 
 def quantities(of: Successes[Value]) -> dict[str, Value]:
-    """The reported quantities by name."""
+    """Return the reported quantities by name."""
     values = (of.a_1, of.a_2, of.b_0, of.b_1, of.coverage_gain, of.repetition_loss, of.contrast)
     return dict(zip(QUANTITIES, values, strict=True))
 
 
 def _quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, Quantity]:
-    """Puts the seeds' problems into arrays over the union of all, and resamples."""
+    """Compute the quantities, with intervals from resampling seeds and problems."""
     ids = np.unique(np.concatenate([of.ids for of in exposures.seeds]))
     shape = len(exposures.seeds), len(ids)
     halves = np.full(shape, "", dtype="U1")
@@ -405,7 +420,7 @@ def _quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, Qua
 
 
 def _quantity_columns(seeds: Iterable[object]) -> list[api.Column[Quantity]]:
-    """Of a single seed, it stands for the mean."""
+    """Build the columns of the table; a single seed replaces the mean."""
 
     def column(title: str, meaning: str, value: Callable[[Quantity], str]) -> api.Column[Quantity]:
         return api.Column("", meaning, value, title)
@@ -414,8 +429,7 @@ def _quantity_columns(seeds: Iterable[object]) -> list[api.Column[Quantity]]:
     mean = column("mean", "its mean over seeds", lambda of: of.shown(of.mean))
     ends = column("95% interval", "", lambda of: of.ends)
     each = [
-        column(f"seed {seed}", "the term under this seed", partial(_of_seed, seed))
-        for seed in seeds
+        column(f"seed {seed}", "the term for this seed", partial(_of_seed, seed)) for seed in seeds
     ]
     return [name, *each, ends] if len(each) == 1 else [name, mean, ends, *each]
 
@@ -428,20 +442,20 @@ def _successes(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
     one_seed = len(coverage.seeds) == 1
     note = (
         "Success: share of a half's problems that one greedy decode of the trained model solves"
-        f"{'' if one_seed else '; mean over seeds, each with halves of its own'}. "
+        f"{'' if one_seed else '; mean over seeds, which have different halves'}. "
         f"{condition_name(coverage.diffuse)} gives a_A(1) and a_B(1), "
         f"{condition_name(coverage.concentrated)} a_A(2) and a_B(0). Differences in percentage "
-        "points. As the halves are of one size, the contrast is the difference of the two "
-        "conditions over A and B together. Intervals are percentiles of "
+        "points. Because the halves have the same size, the contrast is the difference between the "
+        "two conditions over A and B together. Intervals are percentiles of "
         f"{wording.whole(inputs.recipe['statistics']['replicates'])} paired replicates that "
         "resample training seeds and problems, both jointly for the two conditions; a draw without "
-        "any problem of some half is drawn again. These problems were trained on: the rates say "
-        "what was learnt of them, not how well it transfers."
+        "problems of one half is repeated. The models were trained on these problems: the rates "
+        "show what they learned, not how well it transfers."
     )
     if coverage.repetitions > 1:
         note += (
-            f" Exposures count selections: each was repeated R = {coverage.repetitions} times in "
-            "training, in both conditions."
+            f" Exposures count selections: training repeated each R = {coverage.repetitions} times "
+            "in both conditions."
         )
     smallest = min(of.problems for of in coverage.seeds.values())
     if smallest < STABLE_ITEMS:
@@ -451,7 +465,7 @@ def _successes(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
 
 
 def _training_columns(*conditions: str) -> Iterator[api.Column[tuple[int, CoverageSeed]]]:
-    meaning = "problems, solved ones beside, supervised tokens"
+    meaning = "problems of each half, replayed examples of solved problems, supervised tokens"
 
     def column(title: str, value: Callable[[CoverageSeed], str]) -> Any:
         return api.Column("", meaning, lambda row: value(row[1]), title)
@@ -477,10 +491,10 @@ def _training(coverage: Coverage) -> api.Table:
     diffuse, concentrated = map(condition_name, (coverage.diffuse, coverage.concentrated))
     columns = [*_training_columns(diffuse, concentrated)]
     return api.Frame(columns, [*coverage.seeds.items()]).table(
-        f"Read off the training sets and checked: {diffuse} holds every problem of A and B "
-        f"once, {concentrated} every problem of A twice and none of B, and both hold the same "
-        "replay of solved problems, response by response. Tokens: supervised response tokens over "
-        "all exposures; the difference also as a share of the larger.",
+        f"Checked in the training sets: {diffuse} has every problem of A and B once, "
+        f"{concentrated} every problem of A twice and none of B, and both have the same replayed "
+        "responses of solved problems. Tokens: supervised response tokens over all exposures; the "
+        "difference also as a share of the larger number.",
     )
 
 
@@ -489,7 +503,7 @@ TRAINING_COLUMNS = tuple(_training_columns("CONDITION", "CONDITION"))
 
 
 def quantity_rows(coverage: Coverage) -> api.Rows:
-    """Each quantity's mean with its interval, then every seed."""
+    """Build CSV rows: the mean of each quantity with its interval, then every seed."""
     yield "quantity", "seed", "value", "ci95_low", "ci95_high"
     for name, of in coverage.quantities.items():
         yield name, "mean", float(of.mean), of.interval.low, of.interval.high
@@ -497,7 +511,7 @@ def quantity_rows(coverage: Coverage) -> api.Rows:
             yield name, seed, float(value), "", ""
 
 
-#: Of every compared problem: its half, and how often each condition selected it.
+#: Columns of a compared problem: its half, and how often each condition selected it.
 PROBLEMS: tuple[api.Column[tuple[ExposedSeed, int]], ...] = (
     api.Column("seed", "", lambda row: row[0].seed),
     api.Column("problem_id", "", lambda row: row[0].ids[row[1]]),
@@ -510,7 +524,7 @@ PROBLEMS: tuple[api.Column[tuple[ExposedSeed, int]], ...] = (
 
 
 class AllocationPart(api.Part):
-    """Coverage against repetition: the opening, a section, a figure and two tables."""
+    """The part of the report on coverage and repetition."""
 
     name = "allocation"
     after = "Contrasts"
@@ -518,7 +532,7 @@ class AllocationPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> Exposures | None:
-        """The problems that both conditions trained on, and how each now decides them."""
+        """Read the problems that the conditions trained on, and their verdicts on these."""
         recipe = manifest["recipe"]
         said = recipe["experiments"].get(self.name)
         if not said or not arms:
@@ -528,11 +542,11 @@ class AllocationPart(api.Part):
         return Exposures(of.diffuse, of.concentrated, found)
 
     def leads(self, read: Exposures) -> Sequence[str]:
-        """The diffuse condition leads."""
+        """Return the two conditions; the diffuse one leads."""
         return read.diffuse, read.concentrated
 
     def compute(self, inputs: api.ReportInputs, read: Exposures) -> Coverage:
-        """The seven quantities with their intervals."""
+        """Compute the seven quantities with their intervals."""
         once, twice = (
             {trained.arm.seed: trained.budget for trained in inputs.of(name)}
             for name in (read.diffuse, read.concentrated)
@@ -553,7 +567,7 @@ class AllocationPart(api.Part):
         )
 
     def opening(self, findings: api.ReportFindings, found: Coverage) -> api.Opening:
-        """The contrast, first if the report is about it."""
+        """Return the contrast as an opening; it comes first if the diffuse condition leads."""
         contrast = found.contrast
         value = points(contrast.mean)
         stat = api.Stat("on problems trained on", value, f"points {contrast.ends}")
@@ -562,20 +576,20 @@ class AllocationPart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
     ) -> Iterator[api.Section]:
-        """A sentence, the figure, the seven quantities, and what the two were trained on."""
+        """Return the section: result, figure, quantities, and training sets."""
         said = f"{_result(found)} {_reasons(found)} {_transfer(findings, found)}"
         tables = _successes(inputs, found), _training(found)
         shown: list[api.Block] = [api.Text(said), _figure(findings, found), *tables]
         yield api.Section("Coverage against repetition", shown)
 
     def figures(self, findings: api.ReportFindings, found: Coverage) -> api.Figures:
-        """Success by exposures, and what of it transfers."""
+        """Return the figure of success by exposures, and of the difference on the audit."""
         yield "allocation", lambda findings: _draw(findings, found)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
     ) -> Iterator[tuple[str, api.Rows]]:
-        """Every quantity by seed, and every compared problem."""
+        """Return CSV tables of all quantities by seed, and of all compared problems."""
         yield "allocation.csv", quantity_rows(found)
         problems = [
             (of, place) for of in inputs.read(self.name).seeds for place in range(len(of.ids))
@@ -583,7 +597,7 @@ class AllocationPart(api.Part):
         yield "exposed.csv", api.Frame(PROBLEMS, problems).csv()
 
     def results(self, found: Coverage) -> dict[str, Any]:
-        """For results.json."""
+        """Return the entry of results.json."""
         return {
             "diffuse": found.diffuse,
             "concentrated": found.concentrated,
@@ -604,7 +618,7 @@ class AllocationPart(api.Part):
         }
 
     def verdicts(self, inputs: api.ReportInputs, read: Exposures) -> dict[str, Mapping[str, int]]:
-        """Both conditions' verdicts on the problems trained on."""
+        """Count the verdicts of both conditions on the problems that they trained on."""
         return {
             f"problems trained on, {condition_name(name)}": api.count_codes(np.concatenate(codes))
             for name, codes in (
@@ -614,22 +628,22 @@ class AllocationPart(api.Part):
         }
 
     def summary(self, content: Mapping[str, Any]) -> api.Summary:
-        """The contrast in one line."""
+        """Return a line on the contrast."""
         contrast = content["contrast"]
         mean, low, high = map(points, (contrast["mean"], *contrast["ci95"]))
         return api.Summary(
-            f"{content['diffuse']} minus {content['concentrated']} on the problems trained on: "
+            f"{content['diffuse']} minus {content['concentrated']} on training problems: "
             f"{mean} points [{low}, {high}]",
             min(seed["problems_a_half"] for seed in content["seeds"].values()),
         )
 
 
 def _result(coverage: Coverage) -> str:
-    """The contrast in a sentence."""
+    """Describe the contrast in a sentence."""
     contrast = coverage.contrast
     return (
-        f"Training once on twice as many problems ({condition_name(coverage.diffuse)}), not twice "
-        f"on half of them ({condition_name(coverage.concentrated)}), changes success on those "
+        f"Training once on twice as many problems ({condition_name(coverage.diffuse)}) instead of "
+        f"twice on half of them ({condition_name(coverage.concentrated)}) changes success on these "
         f"problems by {contrast.said}; {wording.resolution(contrast.interval)}."
     )
 
@@ -637,15 +651,15 @@ def _result(coverage: Coverage) -> str:
 def _reasons(coverage: Coverage) -> str:
     gain, loss = (coverage.quantities[name].said for name in ("coverage_gain", "repetition_loss"))
     return (
-        f"It is half of what a first exposure adds on the new half B, {gain}, minus half of what "
-        f"a second exposure adds on the shared half A, {loss}."
+        f"This is half of the gain from a first exposure on the new half B, {gain}, minus half of "
+        f"the gain from a second exposure on the shared half A, {loss}."
     )
 
 
 def _transfer(findings: api.ReportFindings, coverage: Coverage) -> str:
     contrast = findings.contrast(coverage.diffuse, coverage.concentrated)
     return (
-        "On the audit, whose problems neither was trained on, the difference is "
+        "On the audit, whose problems are not in the training sets, the difference is "
         f"{points(contrast.delta)} points {points_interval(contrast.interval)}."
     )
 
@@ -670,7 +684,7 @@ def _figure(findings: api.ReportFindings, coverage: Coverage) -> api.Figure:
     )
 
 
-#: Each half: its rates by exposures, its colour and marker.
+#: For each half: its rates by exposures, its colour and marker.
 _HALVES = (
     ("A", ((1, "a_A_1"), (2, "a_A_2")), palette.series(4)),
     ("B", ((0, "a_B_0"), (1, "a_B_1")), palette.series(2)),
@@ -678,7 +692,7 @@ _HALVES = (
 
 
 def _draw(findings: api.ReportFindings, coverage: Coverage) -> Figure:
-    """Two panels: success on A and B by exposures; the audit contrast in its S, U and G terms."""
+    """Draw two panels: success on A and B by exposures, and the parts of the audit contrast."""
     figure, (left, right) = style.panels(3.3, 1, 2, width_ratios=[1, 1])
     _draw_exposures(left, coverage)
     _draw_transfer(right, findings.contrast(coverage.diffuse, coverage.concentrated))
@@ -686,10 +700,10 @@ def _draw(findings: api.ReportFindings, coverage: Coverage) -> Figure:
 
 
 def _draw_exposures(axes: Axes, coverage: Coverage) -> None:
-    """Both halves' success by exposures: the mean with its interval, every seed in pale."""
+    """Draw the success on both halves by exposures: mean with interval; seeds in pale colours."""
     for half, named, (colour, marker) in _HALVES:
         exposures = [r for r, _ in named]
-        # The halves meet at one exposure: moved apart, so that both intervals can be seen.
+        # Both halves have a point at one exposure: shift them, so that both intervals show.
         places = [r + (0.06 if half == "A" else -0.06) for r in exposures]
         of_half = [coverage.quantities[name] for _, name in named]
         if len(coverage.seeds) > 1:
@@ -720,7 +734,7 @@ def _draw_exposures(axes: Axes, coverage: Coverage) -> None:
 
 
 def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
-    """The terms of diffuse minus concentrated on the audit, and their sum with its interval."""
+    """Draw the parts of diffuse minus concentrated on the audit, and their sum with interval."""
     terms = [("S", contrast.terms.s), ("U", contrast.terms.u), ("G", contrast.terms.g)]
     for y, (_, term) in enumerate(terms):
         colour = palette.RIGHT if term > 0 else palette.WRONG
@@ -736,7 +750,7 @@ def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
 
 
 def _titles(axes: Axes, title: str, name: str, middle: Fraction, interval: Interval) -> None:
-    """A title, and under it a difference with its interval."""
+    """Write a title, and below it a difference with its interval."""
     axes.set_title(title, x=0, pad=22)
     axes.annotate(
         f"{name} {points(middle)} {points_interval(interval)}",
@@ -751,5 +765,5 @@ def _titles(axes: Axes, title: str, name: str, middle: Fraction, interval: Inter
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers the comparison."""
+    """Register the experiment."""
     register("allocation", AllocationExperiment)

@@ -1,8 +1,8 @@
-"""The coverage ledger: Pass@k of every trained model, not of the source alone, by source state.
+"""The coverage ledger: compare Pass@k of every trained model with the source, by source state.
 
-Correcting in one decode what search reaches may cost what search reaches elsewhere. The source is
-sampled anew as well: its first samples decide between S and U, so measured on them an unchanged
-model would fall on S and rise on U.
+Training that corrects in one decode what search reaches may lose what search reaches elsewhere. The
+source is sampled again too: its search samples define S and U, so measured on them, an unchanged
+model would seem to lose on S and gain on U.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The model before training, as the arm that its samples are kept under.
+#: The model before training, as the arm under which its samples are stored.
 _UNTRAINED = api.Arm(api.SOURCE, 0)
 
 
 class LedgerSettings(api.RecipeSection):
-    """What a recipe says under ``experiments.coverage_ledger``."""
+    """The settings ``experiments.coverage_ledger``."""
 
     k: tuple[PositiveInt, ...] = Field(
         (1, 4, 16),
         min_length=1,
-        description="the k of Pass@k, rising; of every adapter and of the source as many samples "
-        "are drawn as the last says",
+        description="the values of k for Pass@k, ascending; the last is the number of samples that "
+        "are drawn from every adapter and from the source",
     )
     references: tuple[str, ...] = Field(
         (), description="conditions that the others are compared with, besides the source"
@@ -47,30 +47,30 @@ class LedgerSettings(api.RecipeSection):
     @classmethod
     def _rising(cls, k: tuple[int, ...]) -> tuple[int, ...]:
         if list(k) != sorted({*k}):
-            raise ValueError("must rise, each k once")
+            raise ValueError("must be ascending, without repeated values")
         return k
 
 
 def ledger_file(arm: api.Arm) -> str:
-    """The table of an arm's samples."""
+    """Return the path of an arm's samples in a run directory."""
     return layout.decisions(arm, "samples")
 
 
 class CoverageLedger(api.Experiment):
-    """What training gave and cost at every k: samples of each adapter on the audit."""
+    """Measures gain and loss of training at every k, with samples of each adapter on the audit."""
 
     name = "coverage_ledger"
     section = LedgerSettings
 
     def part(self) -> LedgerPart:
-        """Its section, table and figure."""
+        """Return the part of the report."""
         return LedgerPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
 
         Raises:
-            UserError: the recipe lacks a reference.
+            UserError: the recipe does not have a condition that is named as a reference.
         """
         found = super().settings(recipe, options)
         if found is not None:
@@ -79,16 +79,16 @@ class CoverageLedger(api.Experiment):
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
-        """The references: a report without one goes without the ledger."""
+        """Return the references; a report without one of them leaves out the ledger."""
         found: LedgerSettings = self.settings(recipe)
         return found.references
 
     def faults(self, view: api.View) -> Iterator[str]:
-        """Adapters have to be sampled."""
+        """Report a backend that cannot sample from adapters."""
         yield from api.find_no_backend(view, self.name)
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
-        """The samples of the source and of every adapter."""
+        """Draw samples from the source and from every adapter."""
         samples = self.settings(view.recipe).k[-1]
         yield {
             ledger_file(arm): view.decode(arm, samples=samples, verb="sample")
@@ -96,7 +96,7 @@ class CoverageLedger(api.Experiment):
         }
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
-        """So many samples of the audit, of every adapter and of the source."""
+        """Count the samples of all adapters and of the source."""
         audit, adapters, k = counts["audit"], counts["adapters"], self.settings(recipe).k[-1]
         count = audit * k * (adapters + 1)
         line = f"ledger: {count:,} = {audit:,} x {k} samples x ({adapters} adapters + the source)"
@@ -105,13 +105,13 @@ class CoverageLedger(api.Experiment):
 
 @dataclass(frozen=True, slots=True)
 class LedgerRead:
-    """How many of each audit problem's samples passed.
+    """The number of passing samples of each audit problem.
 
     Attributes:
-        k: the k of Pass@k, rising; the last is how many samples there are.
-        references: conditions compared with besides the source.
-        source: shape (P,), of the source's fresh samples.
-        arms: by arm, shape (P,).
+        k: the values of k for Pass@k, ascending; the last is the number of samples.
+        references: conditions that the others are compared with, besides the source.
+        source: shape (P,), how many new samples of the source passed.
+        arms: by arm, shape (P,), how many of its samples passed.
     """
 
     k: tuple[int, ...]
@@ -122,14 +122,14 @@ class LedgerRead:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCurve:
-    """A condition's Pass@k beside another model's, on all problems or those of a state.
+    """Pass@k of a condition compared with another model, on all problems or those of a state.
 
     Attributes:
-        condition: whose.
-        against: the source, or a reference.
-        state: of the source; empty: all problems.
-        problems: how many; of none there is no curve.
-        curve: the comparison.
+        condition: the condition.
+        against: the model that it is compared with: the source, or a reference.
+        state: the source's state of the problems; empty: all problems.
+        problems: the number of problems.
+        curve: the comparison; None: there are no problems.
     """
 
     condition: str
@@ -141,7 +141,13 @@ class LedgerCurve:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPoint:
-    """A curve at one k."""
+    """A curve at one k.
+
+    Attributes:
+        ledger_curve: the condition, and the model that it is compared with.
+        curve: the comparison.
+        number: the index of k.
+    """
 
     of: LedgerCurve
     curve: CurveDifference
@@ -149,7 +155,7 @@ class LedgerPoint:
 
     @property
     def band(self) -> Interval | None:
-        """The ends of the simultaneous band."""
+        """The simultaneous band of the difference; None: it is undefined."""
         low, high = self.curve.low, self.curve.high
         if low is None or high is None:
             return None
@@ -157,19 +163,23 @@ class LedgerPoint:
 
     @property
     def difference(self) -> str:
-        """In points, with the band."""
+        """The difference in points, with the band."""
         told = points(float(self.curve.difference[self.number]))
         return told if self.band is None else f"{told} {api.points_interval(self.band)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerFindings:
-    """Every curve: by what it is compared with, condition, and state, all problems first."""
+    """All curves.
+
+    Attributes:
+        curves: ordered by reference, condition, and state; all problems come first.
+    """
 
     curves: tuple[LedgerCurve, ...]
 
     def whole(self, against: str) -> list[tuple[LedgerCurve, CurveDifference]]:
-        """Those on all problems against one model."""
+        """List the curves on all problems that are compared with one model."""
         return [
             (of, of.curve)
             for of in self.curves
@@ -178,7 +188,7 @@ class LedgerFindings:
 
     @property
     def references(self) -> list[str]:
-        """What is compared with, the source first."""
+        """The models that conditions are compared with, the source first."""
         return list(dict.fromkeys(of.against for of in self.curves))
 
 
@@ -189,21 +199,21 @@ def _at(values: str) -> Any:
 LEDGER: tuple[api.Column[LedgerPoint], ...] = (
     api.Column("condition", "", lambda point: point.of.condition, "condition", condition_name),
     api.Column("against", "the source, or a reference", lambda point: point.of.against),
-    api.Column("state", "of the source; empty: all problems", lambda point: point.of.state),
-    api.Column("problems", "of the audit, in this state", lambda point: point.of.problems),
+    api.Column("state", "the source's state; empty: all problems", lambda point: point.of.state),
+    api.Column("problems", "audit problems in this state", lambda point: point.of.problems),
     api.Column("k", "", lambda point: point.curve.k[point.number], "k"),
-    api.Column("before", "Pass@k of what is compared with", _at("before"), "AGAINST", percent),
+    api.Column("before", "Pass@k of the source or reference", _at("before"), "AGAINST", percent),
     api.Column("after", "Pass@k, mean over seeds", _at("after"), "Pass@k", percent),
     api.Column(
         "",
-        "in points, with a band that holds at all k together",
+        "in points, with a simultaneous band for all k",
         lambda point: point.difference,
         "difference",
     ),
     api.Column("difference", "", _at("difference")),
     api.Column(
         "band95",
-        "of the difference; it holds at all k together",
+        "simultaneous band of the difference for all k",
         lambda point: point.band,
         names=("band95_low", "band95_high"),
     ),
@@ -214,13 +224,13 @@ BEHIND: tuple[api.Column[tuple[LedgerCurve, CurveDifference]], ...] = (
     api.Column("seeds", "training seeds", lambda row: row[1].seeds),
     api.Column(
         "behind",
-        "the first k at which Pass@k is below; a dash: at none",
+        "the first k at which Pass@k is below that of the source or reference; a dash: none",
         lambda row: row[1].behind,
         "falls behind at k",
     ),
     api.Column(
         "behind_set",
-        "every such k that the band leaves possible; null: none",
+        "every such k that is possible by the band; null: none",
         lambda row: row[1].behind_set,
         "possible (95%)",
         lambda ks: ", ".join("none" if k is None else str(k) for k in ks),
@@ -229,7 +239,7 @@ BEHIND: tuple[api.Column[tuple[LedgerCurve, CurveDifference]], ...] = (
 
 
 class LedgerPart(api.Part):
-    """What was gained and lost at every k."""
+    """The part of the report on gain and loss at every k."""
 
     name = "coverage_ledger"
     after = "Where the change comes from"
@@ -237,7 +247,7 @@ class LedgerPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> LedgerRead | None:
-        """Counts what passed."""
+        """Count the passing samples of each audit problem."""
         said = manifest["recipe"].get("experiments", {}).get(self.name)
         if said is None or not arms:
             return None
@@ -253,7 +263,7 @@ class LedgerPart(api.Part):
         return LedgerRead(settings.k, settings.references, count(ledger_file(_UNTRAINED)), by_arm)
 
     def compute(self, inputs: api.ReportInputs, read: LedgerRead) -> LedgerFindings:
-        """Every condition against the source, and against every reference."""
+        """Compare every condition with the source and with every reference."""
         passing = {name: api.stacked(read.arms, name) for name in inputs.conditions}
         states, curves = inputs.audit.states, []
         against = {api.SOURCE: read.source, **{of: passing[of] for of in read.references}}
@@ -269,15 +279,16 @@ class LedgerPart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: LedgerFindings
     ) -> Iterator[api.Section]:
-        """Where each falls behind, the figure, every k, and the same by the source's states."""
+        """Return the section: where each falls behind, figure, every k, and states."""
         blocks: list[api.Block] = [
             api.Text(
-                "Pass@k of the trained models themselves, from fresh samples of each and of the "
-                "source: whether what training corrects in one decode costs what search reaches."
+                "Pass@k of the trained models, from new samples of each and of the source. It "
+                "shows whether training that corrects problems in one decode loses problems that "
+                "search reaches."
             ),
             api.Frame(BEHIND, found.whole(api.SOURCE)).table(
-                "The first k at which Pass@k lies below the source's, and every such k that the "
-                "band leaves possible, with 95% confidence."
+                "The first k at which Pass@k is below the source's, and every such k that is "
+                "possible by the band, with 95% confidence."
             ),
             _figure(found),
         ]
@@ -291,26 +302,27 @@ class LedgerPart(api.Part):
         ends = api.Frame(_STATES, [*_by_state(found)])
         blocks.append(
             ends.table(
-                "Differences from the source by its states, at the least and the largest k, in "
-                "percentage points of their problems; each band holds at all k. The fresh samples "
-                "decide no state: of an unchanged model 0 is expected in every column."
+                "Differences from the source by its states, at the smallest and the largest k, in "
+                "percentage points of the state's problems, with simultaneous bands for all k. The "
+                "new samples do not define the states, so 0 is expected in every column for an "
+                "unchanged model."
             )
         )
         yield api.Section("Coverage ledger", blocks)
 
     def figures(self, findings: api.ReportFindings, found: LedgerFindings) -> api.Figures:
-        """Every condition's difference from the source by k."""
+        """Return the figure of differences from the source by k."""
         yield self.name, partial(_draw, found=found)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: LedgerFindings
     ) -> Iterator[tuple[str, api.Rows]]:
-        """Every curve at every k, unrounded."""
+        """Return the CSV table of all curves at every k, not rounded."""
         rows = [point for of in found.curves for point in _points_of(of)]
         yield "coverage_ledger.csv", api.Frame(LEDGER, rows).csv()
 
     def results(self, found: LedgerFindings) -> dict[str, Any]:
-        """For results.json."""
+        """Return the entry of results.json."""
         rows = [point for of in found.curves for point in _points_of(of)]
         behind = [pair for other in found.references for pair in found.whole(other)]
         return {
@@ -322,7 +334,14 @@ class LedgerPart(api.Part):
 def _curve(
     before: NDArray[np.int64], after: NDArray[np.int64], ks: Sequence[int], stream: api.Stream
 ) -> CurveDifference | None:
-    """None of no problems."""
+    """Compare two curves; None without problems.
+
+    Args:
+        before_counts: shape (P,) or (seeds, P), passing samples of the reference.
+        after_counts: shape (seeds, P), passing samples of the condition.
+        ks: the values of k, ascending; the last is the number of samples.
+        stream: the randomness of the band.
+    """
     if not after.shape[1]:
         return None
     return compare_curves(before, ks[-1], after, ks[-1], ks, stream=stream)
@@ -333,12 +352,12 @@ def _points_of(of: LedgerCurve) -> Iterator[LedgerPoint]:
         yield from (LedgerPoint(of, of.curve, number) for number in range(len(of.curve.k)))
 
 
-#: A condition at one k: its point on all problems, and by state where it has any.
+#: A condition at one k: its point on all problems, and its points by non-empty state.
 _State = tuple[LedgerPoint, Mapping[str, LedgerPoint]]
 
 
 def _by_state(found: LedgerFindings) -> Iterator[_State]:
-    """The first and the last point against the source, those of every state beside each other."""
+    """Yield the first and the last point of each condition against the source, with states."""
     by_state = {
         (of.condition, of.state): [*_points_of(of)]
         for of in found.curves
@@ -351,7 +370,7 @@ def _by_state(found: LedgerFindings) -> Iterator[_State]:
 
 
 def _of_state(state: str) -> api.Column[_State]:
-    meaning = "difference on the problems of this state, in points, with its band"
+    meaning = "difference on problems in this state, in points, with its band"
     point: api.Column[LedgerPoint] = api.Column("", meaning, lambda of: of.difference, state)
     return point.of(lambda row: row[1].get(state))
 
@@ -366,11 +385,11 @@ _STATES: tuple[api.Column[_State], ...] = (
 def _note(found: LedgerFindings, name: str) -> str:
     seeds = {curve.seeds for of in found.references for _, curve in found.whole(of)}
     over = "problems" if seeds == {1} else "problems and training seeds"
-    few = {1: " Of one training seed it says nothing of others.", 2: " Of two seeds it is wide."}
+    few = {1: " With one training seed it does not cover others.", 2: " With two seeds it is wide."}
     one = few.get(min(seeds), "")
     return (
-        f"Pass@k: one of k samples is right; unbiased, mean over seeds. Difference from {name} in "
-        f"percentage points; the 95% band holds at all k together, over {over}.{one}"
+        f"Pass@k: at least one of k samples is right; unbiased, mean over seeds. Difference from "
+        f"{name} in percentage points, with a simultaneous 95% band for all k, over {over}.{one}"
     )
 
 
@@ -384,8 +403,8 @@ def _figure(found: LedgerFindings) -> api.Figure:
         "coverage_ledger",
         f"Pass@k minus the source's by k, a panel for each condition; at k = {k}: "
         f"{', '.join(ends)} points.",
-        "Pass@k of each condition minus the source's, mean over seeds; the 95% band holds at all k "
-        "together.",
+        "Pass@k of each condition minus the source's, mean over seeds, with a simultaneous 95% "
+        "band for all k.",
     )
 
 
@@ -420,5 +439,5 @@ def _panel(axes: Axes, curve: CurveDifference) -> None:
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers it."""
+    """Register the experiment."""
     register("coverage_ledger", CoverageLedger)

@@ -1,4 +1,4 @@
-"""The matched-diversity control: selections of the same strata and tokens (MATH, Table 3)."""
+"""The matched-diversity control: selections with the same strata and tokens (MATH, Table 3)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawn
 
 
-#: The selectors whose conditions are compared, but for GapFT itself.
+#: The selectors whose conditions are compared with GapFT.
 _OTHERS = ("matched_strata", "repeated")
-#: By how many problems a stratum may differ (Table 6).
+#: The most problems by which a stratum may differ (Table 6).
 _TOLERANCE = 1
 
 
@@ -38,9 +38,9 @@ class Compared:
     """Conditions that are compared.
 
     Attributes:
-        names: GapFT first, then in the recipe's order.
-        uniform: the one that draws from both states, if there is one.
-        by: of each but GapFT the fields that make a stratum.
+        names: GapFT first, then the others in the recipe's order.
+        uniform: the condition that draws uniformly from both states; None: there is none.
+        by: for each condition except GapFT, the fields of a record that define its strata.
     """
 
     names: Sequence[str]
@@ -49,15 +49,15 @@ class Compared:
 
     @property
     def fields(self) -> Sequence[str]:
-        """The fields that make a stratum of all of them."""
+        """The fields that define the strata; all conditions have the same."""
         return next(iter(self.by.values()))
 
 
 def compared(conditions: Mapping[str, api.Condition]) -> Compared | None:
-    """The conditions that are compared; None without GapFT or any that is matched to it.
+    """Find the conditions to compare; None without GapFT or a condition matched to it.
 
     Raises:
-        UserError: a parameter that says what is matched cannot say it; the message names its key.
+        UserError: a parameter that defines the matching is invalid; the message names its key.
     """
     gapft = [name for name, of in conditions.items() if of.selector == "gapft"]
     others = {name: of for name, of in conditions.items() if of.selector in _OTHERS}
@@ -73,7 +73,7 @@ def _fields(name: str, condition: api.Condition) -> tuple[str, ...]:
     by = condition.params.get("by", ())
     if not isinstance(by, list | tuple) or not all(isinstance(field, str) for field in by):
         raise api.UserError(
-            f"key 'conditions.{name}.params.by': is {by!r}, expected a list of a record's fields, "
+            f"key 'conditions.{name}.params.by': {by!r}: expected a list of fields of a record, "
             "such as [subject, level]"
         )
     return tuple(by)
@@ -84,19 +84,19 @@ def _draws_uniformly(name: str, condition: api.Condition) -> bool:
     states = said.get("states", "GS")
     if not isinstance(states, str):
         raise api.UserError(
-            f"key 'conditions.{name}.params.states': is {states!r}, expected 'G', 'S' or 'GS'"
+            f"key 'conditions.{name}.params.states': {states!r}: expected 'G', 'S' or 'GS'"
         )
     return {*states} == {*"GS"} and said.get("responses", "kept") == "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class Strata:
-    """A training set's distinct problems by stratum, beside GapFT's of the same seed.
+    """The distinct problems of a training set by stratum, and those of GapFT with the same seed.
 
     Attributes:
-        own: problems of each stratum.
-        gapft: GapFT's.
-        others: its problems that are not among GapFT's.
+        own: the number of its problems in each stratum.
+        gapft: the number of GapFT's problems in each stratum.
+        n_others: how many of its problems GapFT does not have.
     """
 
     own: Counter[str]
@@ -105,38 +105,43 @@ class Strata:
 
     @property
     def problems(self) -> int:
-        """Its distinct problems."""
+        """The number of its distinct problems."""
         return self.own.total()
 
     def apart(self, stratum: str) -> float:
-        """By how many problems a stratum differs from its share of GapFT's."""
+        """Return by how many problems a stratum differs from its share in GapFT's set."""
         return abs(self.own[stratum] - self.gapft[stratum] * self.problems / self.gapft.total())
 
     @property
     def most_apart(self) -> float:
-        """The same in the stratum in which it is most."""
+        """The largest such difference of any stratum, in problems."""
         return max(self.apart(stratum) for stratum in self.own | self.gapft)
 
     def faults(self, who: str) -> Iterator[str]:
-        """Sentences on strata that differ by more than they may."""
+        """Describe strata that differ by more than one problem.
+
+        Args:
+            who: the name of the arm.
+        """
         for stratum in sorted(self.own | self.gapft):
             if self.apart(stratum) > _TOLERANCE:
                 yield (
-                    f"the {self.problems} problems of {who} have {self.own[stratum]} of the "
-                    f"stratum {stratum}, and GapFT's {self.gapft.total()} have "
-                    f"{self.gapft[stratum]}; expected as large a share, to one problem"
+                    f"{who}: {self.own[stratum]} of {self.problems} problems are in stratum "
+                    f"{stratum}, for GapFT {self.gapft[stratum]} of {self.gapft.total()}; expected "
+                    "the same share, to one problem"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What is compared, and how it is matched.
+    """The compared conditions, and how well they match.
 
     Attributes:
-        strata: of every training set but GapFT's, its problems by stratum.
-        tokens_apart: by how much the supervised tokens of one seed's sets differ at most, as a
-            share of the larger.
-        tolerance: by how much the recipe lets them.
+        compared: the compared conditions.
+        strata: by arm, except GapFT's, the problems of its training set by stratum.
+        token_difference: the largest difference between supervised tokens of two sets with the same
+            seed, as a share of the larger.
+        tolerance: the largest such share that the recipe allows.
     """
 
     of: Compared
@@ -145,11 +150,11 @@ class Matching:
     tolerance: float = 0.0
 
     def most_apart(self, condition: str) -> float:
-        """By how many problems a stratum differs from its share of GapFT's at most, any seed."""
+        """Return the largest difference of a stratum from GapFT's, in problems, over seeds."""
         return max((strata.most_apart for strata in self._sets(condition)), default=0.0)
 
     def others(self, condition: str) -> int:
-        """How many of its problems are not among GapFT's at most, any seed."""
+        """Return the largest number of problems that GapFT does not have, over seeds."""
         return max((strata.others for strata in self._sets(condition)), default=0)
 
     def _sets(self, condition: str) -> list[Strata]:
@@ -157,7 +162,13 @@ class Matching:
 
 
 def read_matching(run_path: Path, of: Compared, arms: Sequence[api.Arm]) -> dict[api.Arm, Strata]:
-    """The strata of the training sets of some arms that are compared, GapFT's left out."""
+    """Read the strata of the training sets of compared arms, without GapFT's.
+
+    Args:
+        run_path: the run directory.
+        compared: the compared conditions.
+        arms: arms of the run; an arm without a GapFT arm of the same seed is left out.
+    """
     labels = {
         problem.id: ", ".join(str(problem.document.get(field)) for field in of.fields) or "all"
         for problem, _ in api.read_problems(run_path / layout.problems("pool"))
@@ -180,26 +191,25 @@ def read_matching(run_path: Path, of: Compared, arms: Sequence[api.Arm]) -> dict
 
 
 class MatchedDiversity(api.Experiment):
-    """Selections that are matched to GapFT's in strata and supervised tokens (Tables 3 and 6).
+    """Compares selections that match GapFT's in strata and supervised tokens (Tables 3 and 6).
 
-    Conditions of one n: problems of GapFT's strata, to one, and tokens to a tolerance. Which are
-    compared follows from their selectors: ``gapft``, which the others are matched to,
-    ``matched_strata`` and ``repeated``.
+    All conditions have the same n. Their strata have as many problems as GapFT's, to one problem,
+    and their supervised tokens are equal within a tolerance. The selectors decide which conditions
+    are compared: ``gapft``, to which the others are matched, ``matched_strata`` and ``repeated``.
     """
 
     name = "matched_diversity"
 
     def part(self) -> DiversityPart:
-        """Its section, figure and table."""
+        """Return the part of the report."""
         return DiversityPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
 
         Raises:
-            UserError: the recipe has too few of its conditions, they are not of one n or of the
-                same strata, one has a parameter that cannot be, or nothing says by how much
-                supervised tokens may differ.
+            UserError: the recipe has too few such conditions, they differ in n or in the fields of
+                strata, a parameter is invalid, or ``budget.token_tolerance`` is not set.
         """
         found = super().settings(recipe, options)
         if found is None:
@@ -222,22 +232,22 @@ class MatchedDiversity(api.Experiment):
             if len({*map(str, each.values())}) > 1:
                 said = ", ".join(f"{name} {value}" for name, value in each.items())
                 raise api.UserError(
-                    f"{where} compares conditions of the same {what}, and theirs differ ({said})"
+                    f"{where} expected the same {what} in all compared conditions, found {said}"
                 )
         if recipe.budget.token_tolerance is None:
             raise api.UserError(
-                f"{where} compares conditions of nearly as many supervised tokens, and "
-                "budget.token_tolerance is not set; set it, to 0.02 as the paper does"
+                f"{where} needs budget.token_tolerance, the largest difference in supervised "
+                "tokens between conditions; the paper uses 0.02"
             )
         api.require_same_settings(recipe, self.name, of.names)
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
-        """Those that are compared, GapFT first."""
+        """Return the compared conditions, GapFT first."""
         return self._of(recipe).names
 
     def faults(self, view: api.View) -> Iterator[str]:
-        """Training sets of other strata than GapFT's, by more than one problem."""
+        """Report training sets whose strata differ from GapFT's by more than one problem."""
         if view.arms():
             yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
             matching = read_matching(view.run.path, self._of(view.recipe), view.arms())
@@ -252,7 +262,7 @@ class MatchedDiversity(api.Experiment):
 
 
 class DiversityPart(api.Part):
-    """Table 3 on the run's own audit."""
+    """The part of the report: Table 3, on the run's audit."""
 
     name = "matched_diversity"
     after = "Contrasts"
@@ -260,12 +270,12 @@ class DiversityPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> Matching | None:
-        """What is compared, with its strata."""
+        """Read the compared conditions and their strata."""
         of = compared(api.conditions_of(manifest["recipe"]))
         return Matching(of, read_matching(run_path, of, arms)) if of and arms else None
 
     def compute(self, inputs: api.ReportInputs, read: Matching) -> Matching:
-        """With how far tokens are apart: all else is among the figures of every report."""
+        """Add the difference in supervised tokens; other figures are part of every report."""
         shares = []
         for seed in inputs.seeds:
             tokens = [
@@ -280,7 +290,7 @@ class DiversityPart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Matching
     ) -> Iterator[api.Section]:
-        """The result, the figure, the paper's table, and what is matched."""
+        """Return the section: result, figure, outcomes, and matching."""
         gained = "; ".join(
             f"{condition_name(name)} {points(findings.contrast(name, api.SOURCE).delta)} points"
             for name in found.of.names
@@ -296,20 +306,20 @@ class DiversityPart(api.Part):
         )
 
     def figures(self, findings: api.ReportFindings, found: Matching) -> api.Figures:
-        """The gains, with the rates on each state."""
+        """Return the figure of gains over the source."""
         yield self.name, lambda findings: _gains(findings, found.of)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Matching
     ) -> Iterator[tuple[str, api.Rows]]:
-        """A row for each condition."""
+        """Return the CSV table, one row for each condition."""
         columns = [*CONDITION, *SIZE, *MATCHED, *PASS_AT_1, *STATES]
         for other in (api.SOURCE, *_references(found.of)):
             columns += minus(other)
         yield f"{self.name}.csv", api.Frame(columns, _lines(findings, found)).csv()
 
     def results(self, found: Matching) -> dict[str, Any]:
-        """What is matched; the figures stand under ``conditions`` and ``contrasts``."""
+        """Return the matching; the outcomes are under ``conditions`` and ``contrasts``."""
         return {
             "strata": list(found.of.fields),
             "conditions": {name: found.most_apart(name) for name in found.of.names},
@@ -320,18 +330,18 @@ class DiversityPart(api.Part):
 
 
 def _references(of: Compared) -> list[str]:
-    """What conditions are held against besides the source: GapFT, and uniform if there is one."""
+    """List the references besides the source: GapFT, and the uniform condition if any."""
     return [of.names[0], *([of.uniform] if of.uniform else [])]
 
 
 def _size(findings: api.ReportFindings, name: str) -> tuple[int, int]:
-    """The distinct problems of a training set, and how often each is seen."""
+    """Count the distinct problems of a training set, and the exposures of each."""
     first = next(iter(findings.conditions[name].seeds.values()))
     return first.problems, first.budget.exposures // first.problems
 
 
 def _gains(findings: api.ReportFindings, of: Compared) -> Drawn:
-    """Every condition's gain over the source with its interval."""
+    """Draw the gain of every condition over the source with its interval."""
     figure, axes = style.panel(0.3 * len(of.names) + 0.9)
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, name in enumerate(of.names):
@@ -357,22 +367,28 @@ def _result(findings: api.ReportFindings, found: Matching) -> str:
     most = max(found.most_apart(name) for name in of.names)
     strata = (
         f"The problems of all conditions are matched by {listed([*of.fields])}, to one "
-        f"problem a stratum; the most that one differs by is {most:g}."
+        f"problem per stratum; the largest difference of a stratum is {most:g}."
         if of.fields
         else "The problems are not matched in strata."
     )
     return (
         f"At N = {wording.whole(budget.exposures)} exposures in J = "
         f"{wording.whole(budget.steps)} steps, Pass@1 of {condition_name(name)} differs by "
-        f"{listed(said)}. {strata} Supervised tokens differ under one seed by up to "
-        f"{percent(found.tokens_apart, 2)} of the larger, and the recipe allows "
+        f"{listed(said)}. {strata} With one seed, supervised tokens differ by up to "
+        f"{percent(found.tokens_apart, 2)} of the larger number; the recipe allows "
         f"{percent(found.tolerance, 2)}."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedCondition:
-    """A condition that is compared."""
+    """A row of the tables: a compared condition.
+
+    Attributes:
+        findings: the findings of the report.
+        matching: the compared conditions and their strata.
+        name: the condition.
+    """
 
     findings: api.ReportFindings
     matching: Matching
@@ -380,22 +396,22 @@ class MatchedCondition:
 
     @property
     def mean(self) -> Decomposition:
-        """What it changed, over seeds."""
+        """The decomposition of its change, mean over seeds."""
         return self.findings.conditions[self.name].mean
 
     @property
     def leads(self) -> bool:
-        """Whether it is the one that the others are matched to."""
+        """Whether the others are matched to it."""
         return self.name == self.matching.of.names[0]
 
     @property
     def apart(self) -> float | None:
-        """By how many problems a stratum differs most; None without strata."""
+        """The largest difference of a stratum, in problems; None without strata."""
         return self.matching.most_apart(self.name) if self.matching.of.fields else None
 
     @property
     def tokens(self) -> list[int]:
-        """Supervised ones, by seed."""
+        """The number of supervised tokens of each seed."""
         return [of.supervised_tokens for of in self.findings.conditions[self.name].budgets]
 
 
@@ -409,8 +425,8 @@ def _size_said(row: MatchedCondition) -> str:
 
 
 _MATCHED = (
-    "problems and how often each is seen, those GapFT lacks, by how many the worst stratum "
-    "differs, supervised tokens"
+    "problems and exposures of each; problems that GapFT does not have; the largest difference "
+    "of a stratum in problems; supervised tokens"
 )
 CONDITION: tuple[api.Column[MatchedCondition], ...] = (
     api.Column("condition", "", lambda row: row.name, "condition", condition_name),
@@ -466,7 +482,10 @@ STATES: tuple[api.Column[MatchedCondition], ...] = (
 
 
 def minus(other: str) -> tuple[api.Column[MatchedCondition], ...]:
-    """The difference from another condition, or from the source; none from itself."""
+    """Build columns of the difference from another condition or the source.
+
+    The cells of the other condition itself are empty or "ref.".
+    """
 
     def contrast(row: MatchedCondition) -> api.Contrast | None:
         return None if other == row.name else row.findings.contrast(row.name, other)
@@ -490,10 +509,10 @@ DIFFERENCES = (*minus(api.SOURCE), *minus("CONDITION"))
 def _outcomes(findings: api.ReportFindings, matching: Matching) -> api.Table:
     counts = findings.source.states
     note = (
-        "Problems × exposures of each. Δ: Pass@1 minus the source's in percentage points, with its "
-        "95% interval. κ_S, κ_U: share of the audit's recovered and missed failures that are "
-        f"corrected; ρ_G: share of the solved problems that are lost. The audit has {counts['G']} "
-        f"problems of G, {counts['S']} of S and {counts['U']} of U."
+        "Problems: distinct problems × exposures of each. Δ: Pass@1 minus the source's in "
+        "percentage points, with its 95% interval. κ_S, κ_U: share of the audit's recovered and "
+        "missed failures that are corrected; ρ_G: share of the solved problems that are lost. The "
+        f"audit has {counts['G']} problems in G, {counts['S']} in S and {counts['U']} in U."
     )
     if findings.source.unstable:
         note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems."
@@ -507,15 +526,14 @@ def _matching(findings: api.ReportFindings, matching: Matching) -> api.Table:
         columns += minus(other)
     lead = condition_name(matching.of.names[0])
     note = (
-        f"New: problems that are not among {lead}'s, under the seed that has most. Strata: by how "
-        "many problems the stratum that differs most differs from its share of "
-        f"{lead}'s, under any seed. Tokens: supervised ones over all exposures, from the least to "
-        "the most of the seeds."
+        f"New: problems that {lead} does not have, for the seed with most of them. Strata: the "
+        f"largest difference of a stratum from its share in {lead}'s set, in problems, over all "
+        "seeds. Tokens: supervised tokens of all exposures, smallest to largest over seeds."
     )
     return api.Frame([*columns, *MATCHED], _lines(findings, matching)).table(note)
 
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers it."""
+    """Register the experiment."""
     register("matched_diversity", MatchedDiversity)

@@ -1,4 +1,4 @@
-"""The online control: GRPO against offline training at equal updates, under both rules."""
+"""The online control: compare GRPO with offline training at equal updates, by both rules."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gapft_harness.api import condition_name, layout, percent, points, wording
 
 
 class OnlineSettings(api.RecipeSection):
-    """What a recipe says under ``experiments.online``."""
+    """The settings ``experiments.online``."""
 
     reference: str = Field(
-        "gapft", description="the condition that those of the trainer grpo are compared with"
+        "gapft", description="the condition with which conditions of the trainer grpo are compared"
     )
 
 
 class Online(api.Experiment):
-    """GRPO's conditions against a reference: under both rules, by tokens, by what was flat."""
+    """Compares GRPO with a reference: Pass@1 by both rules, tokens, and flat groups."""
 
     name = "online"
     section = OnlineSettings
@@ -34,7 +34,7 @@ class Online(api.Experiment):
         """See ``Experiment.settings``.
 
         Raises:
-            UserError: the recipe lacks the reference, or a condition of the trainer grpo.
+            UserError: the recipe has no such reference, or no condition of the trainer grpo.
         """
         found = super().settings(recipe, options)
         if found is None:
@@ -43,18 +43,18 @@ class Online(api.Experiment):
         if not _online(recipe, found.reference):
             raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': no condition besides the "
-                "reference is trained by grpo, such as grpo_all: {selector: gapft, training: "
-                "{trainer: grpo}}"
+                "reference is trained by grpo; add one, such as grpo_all: {selector: gapft, "
+                "training: {trainer: grpo}}"
             )
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
-        """The reference, and those of the trainer grpo."""
+        """Return the reference, and the conditions of the trainer grpo."""
         reference = self.settings(recipe).reference
         return [reference, *_online(recipe, reference)]
 
     def part(self) -> OnlinePart:
-        """Its section and tables."""
+        """Return the part of the report."""
         return OnlinePart()
 
 
@@ -68,12 +68,12 @@ def _online(recipe: api.Recipe, reference: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class OnlineRead:
-    """What the part is made of.
+    """The inputs of the part.
 
     Attributes:
-        reference: the condition that is compared with.
-        drawn: by condition, what each of its arms drew, by ascending seed.
-        sampled: groups of the pool's K samples, by state.
+        reference: the condition that others are compared with.
+        groups_by_condition: by condition, the groups that each of its arms drew, by ascending seed.
+        search_groups: counts of groups of the pool's K samples, by state.
     """
 
     reference: str
@@ -83,17 +83,17 @@ class OnlineRead:
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A model under both rules.
+    """The results of a model by both rules.
 
     Attributes:
         name: the condition; empty: the source.
-        run: Pass@1 by the run's rule.
-        other: by the other; None: there is none.
-        run_change: minus the reference, with its interval; None: of the reference and the source.
+        pass_at_1: Pass@1 by the run's rule.
+        other_pass_at_1: Pass@1 by the other rule; None: there is no other rule.
+        run_change: Pass@1 minus the reference's, with its interval; None: the reference, or the
+            source.
         other_change: the same by the other rule.
-        invalid: share of responses without an answer by the run's rule; None where that is not
-            told.
-        opens: of these, the share that opens with the right letter.
+        invalid: share of responses without an answer by the run's rule; None: unknown.
+        opening_right: share of these responses that open with the right letter; None: unknown.
     """
 
     name: str
@@ -107,15 +107,16 @@ class RuleRow:
 
 @dataclass(frozen=True, slots=True)
 class DrawnRow:
-    """What a condition cost and drew, its seeds together.
+    """The cost and the drawn groups of a condition over all seeds.
 
     Attributes:
         name: the condition.
         updates: optimizer updates of a seed.
-        processed: tokens that supervised training processes, a seed's mean; None: it is online.
-        facts: as the trainer counts them, summed over seeds; None: it is not online.
-        flat: drawn groups by state; of no problem where it is not online.
-        seeds: how many.
+        processed_tokens: tokens that supervised training processes, mean over seeds; None: it is
+            online.
+        facts: counts of the trainer, summed over seeds; None: it is not online.
+        flat_groups: counts of drawn groups by state; empty: it is not online.
+        n_seeds: the number of seeds.
     """
 
     name: str
@@ -126,17 +127,17 @@ class DrawnRow:
     seeds: int
 
     def count(self, key: str) -> int | None:
-        """One of the facts."""
+        """Return one of the trainer's counts; None: it is not online."""
         return None if self.facts is None else self.facts[key]
 
     @property
     def completion_tokens(self) -> Fraction | None:
-        """Return the new tokens of a seed, the mean; None where it is not online."""
+        """The new tokens of a seed, mean over seeds; None: it is not online."""
         return None if self.facts is None else Fraction(self.facts["completion_tokens"], self.seeds)
 
     @property
     def rule(self) -> Fraction | None:
-        """What dropping every group of G and of U would drop: the share that is of G."""
+        """The share of G among all drawn groups of G and U; None: there are none."""
         groups = {of.state: of.groups for of in self.flat}
         dropped = groups.get("G", 0) + groups.get("U", 0)
         return Fraction(groups["G"], dropped) if dropped else None
@@ -144,7 +145,13 @@ class DrawnRow:
 
 @dataclass(frozen=True, slots=True)
 class OnlineFindings:
-    """What was drawn, the reference first; the table of rules is of the report's own contrasts."""
+    """The drawn groups; the table of rules uses contrasts of the report.
+
+    Attributes:
+        reference: the condition that others are compared with.
+        rows: a row for each condition, the reference first.
+        search_groups: counts of groups of the pool's K samples, by state.
+    """
 
     reference: str
     drawn: tuple[DrawnRow, ...]
@@ -164,7 +171,7 @@ def _plain_change(change: Change) -> tuple[Fraction, float, float] | None:
 
 _whole = wording.rounded
 _ENDS = ("", "_ci95_low", "_ci95_high")
-_MINUS = "minus the reference, in points, with the interval of joint replicates"
+_MINUS = "difference from the reference in points, with an interval of joint replicates"
 CONTROL: tuple[api.Column[RuleRow], ...] = (
     api.Column(
         "condition",
@@ -185,7 +192,7 @@ CONTROL: tuple[api.Column[RuleRow], ...] = (
     ),
     api.Column(
         "other_rule",
-        "Pass@1 by the permissive (or stricter) rule that the verifier declares",
+        "Pass@1 by the more permissive (or stricter) rule that the verifier declares",
         lambda row: row.other,
         "other rule",
         percent,
@@ -199,14 +206,14 @@ CONTROL: tuple[api.Column[RuleRow], ...] = (
     ),
     api.Column(
         "invalid",
-        "responses in which the audit's verifier reads no answer",
+        "responses in which the audit's verifier finds no answer",
         lambda row: row.invalid,
         "invalid",
         percent,
     ),
     api.Column(
         "invalid_opening_right",
-        "of the invalid ones, those that open with the right letter; a dash where the task has no "
+        "share of the invalid responses that open with the right letter; a dash: the task has no "
         "letters",
         lambda row: row.opens,
         "open right",
@@ -220,7 +227,7 @@ def _fact(key: str, title: str, meaning: str) -> api.Column[DrawnRow]:
 
 
 def _flat(state: str) -> api.Column[DrawnRow]:
-    """Flat groups of a state."""
+    """Build the column of flat groups of a state."""
 
     def value(row: DrawnRow) -> int | None:
         return next((of.flat for of in row.flat if of.state == state), None)
@@ -228,27 +235,27 @@ def _flat(state: str) -> api.Column[DrawnRow]:
     return api.Column(f"flat_{state}", _FLAT, value, f"flat {state}", _whole)
 
 
-_FLAT = "groups whose rewards are all equal, in all and by the source's state, over all seeds"
+_FLAT = "groups with equal rewards, in total and by the source's state, over all seeds"
 _NAME: api.Column[DrawnRow] = api.Column(
     "condition", "", lambda row: row.name, "condition", condition_name
 )
 _FLATNESS: tuple[api.Column[DrawnRow], ...] = (
-    _fact("groups", "groups", "prompts drawn for, over all seeds"),
+    _fact("groups", "groups", "groups drawn, one for each prompt of an update, over all seeds"),
     _fact("flat", "flat", _FLAT),
     _flat("G"),
     _flat("S"),
     _flat("U"),
-    _fact("masked", "masked", "flat groups that were left out of the loss"),
+    _fact("masked", "masked", "flat groups left out of the loss"),
     api.Column(
         "flat_solved_share",
-        "of the flat groups, those of problems that the source solves in one decode",
+        "share of the flat groups whose problems the source solves in one decode",
         lambda row: solved_share(row.flat),
         "G of the flat",
         percent,
     ),
     api.Column(
         "rule_solved_share",
-        "the same share if every drawn group of G and of U were dropped, and no other",
+        "the same share of all drawn groups of G and U",
         lambda row: row.rule,
         "G of G and U",
         percent,
@@ -258,18 +265,20 @@ _COST: tuple[api.Column[DrawnRow], ...] = (
     api.Column(
         "updates", "optimizer updates of a seed", lambda row: row.updates, "updates", _whole
     ),
-    _fact("empty_draws", "empty", "draws all of whose groups were flat; their updates count"),
-    _fact("unjudged", "no reward", "responses that the reward's verifier raised or hung on"),
+    _fact("empty_draws", "empty", "updates whose groups were all flat; they count as updates"),
+    _fact(
+        "unjudged", "no reward", "responses on which the reward's verifier raised an error or hung"
+    ),
     api.Column(
         "completion_tokens",
-        "new tokens that a seed drew",
+        "generated tokens of a seed",
         lambda row: row.completion_tokens,
         "completion tokens",
         _whole,
     ),
     api.Column(
         "processed_tokens",
-        "tokens of prompts and responses that a seed's supervised training processed",
+        "tokens of prompts and responses that supervised training of a seed processed",
         lambda row: row.processed,
         "processed tokens",
         _whole,
@@ -280,13 +289,13 @@ SAMPLED: tuple[api.Column[FlatGroups], ...] = (
     api.Column("state", "the source's", lambda row: row.state, "state"),
     api.Column("groups", "problems of the pool", lambda row: row.groups, "problems", _whole),
     api.Column("solved", "all K samples pass", lambda row: row.solved, "all pass", _whole),
-    api.Column("failed", "none of them does", lambda row: row.failed, "none pass", _whole),
+    api.Column("failed", "no sample passes", lambda row: row.failed, "none pass", _whole),
     api.Column("flat", "share of the state's problems", lambda row: row.share, "flat", percent),
 )
 
 
 class OnlinePart(api.Part):
-    """The paper's table of the online control, and what was drawn."""
+    """The part of the report: the paper's table of the online control, and drawn groups."""
 
     name = "online"
     after = "Contrasts"
@@ -294,7 +303,7 @@ class OnlinePart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> OnlineRead | None:
-        """The groups of every arm that has any, and the pool's samples."""
+        """Read the groups of arms that drew any, and the samples of the pool."""
         said = manifest["recipe"].get("experiments", {}).get(self.name)
         if said is None:
             return None
@@ -310,7 +319,7 @@ class OnlinePart(api.Part):
         return OnlineRead(reference, drawn, sampled) if reference in shown and drawn else None
 
     def compute(self, inputs: api.ReportInputs, read: OnlineRead) -> OnlineFindings:
-        """What was drawn."""
+        """Count the drawn groups of each condition."""
         names = [read.reference, *(name for name in inputs.conditions if name in read.drawn)]
         drawn = tuple(_drawn_row(inputs, name, read.drawn.get(name, ())) for name in names)
         return OnlineFindings(read.reference, drawn, read.sampled)
@@ -318,7 +327,7 @@ class OnlinePart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
     ) -> Iterator[api.Section]:
-        """The paper's table, what was drawn, and which groups of the search are flat."""
+        """Return the section: the paper's table, drawn groups, costs, and groups of the search."""
         rows, name = _rule_rows(inputs, findings, found), condition_name(found.reference)
         yield api.Section(
             "Online training at equal updates",
@@ -334,13 +343,13 @@ class OnlinePart(api.Part):
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
     ) -> Iterator[tuple[str, api.Rows]]:
-        """All three, unrounded."""
+        """Return the three CSV tables, not rounded."""
         yield "online.csv", api.Frame(CONTROL, _rule_rows(inputs, findings, found)).csv()
         yield "online_drawn.csv", api.Frame(DRAWN, found.drawn).csv()
         yield "online_search.csv", api.Frame(SAMPLED, found.sampled).csv()
 
     def results(self, found: OnlineFindings) -> dict[str, Any]:
-        """What was drawn; Pass@1 and differences stand under contrasts and verifier_audit."""
+        """Return the drawn groups; Pass@1 is under ``contrasts`` and ``verifier_audit``."""
         return {
             "reference": found.reference,
             "drawn": api.Frame(DRAWN, found.drawn).entries(),
@@ -351,7 +360,13 @@ class OnlinePart(api.Part):
 def _drawn_row(
     inputs: api.ReportInputs, name: str, arms: Sequence[Sequence[api.Group]]
 ) -> DrawnRow:
-    """A condition's; without groups it is the reference, which trains on its examples."""
+    """Build the row of a condition.
+
+    Args:
+        inputs: the inputs of the report.
+        name: the condition.
+        arms: the groups of each of its arms; empty: it is the reference, trained on examples.
+    """
     budgets = [trained.budget for trained in inputs.of(name)]
     if not arms:
         processed = Fraction(sum(of.tokens for of in budgets), len(budgets))
@@ -363,7 +378,7 @@ def _drawn_row(
 
 
 def _rewarded(group: api.Group) -> tuple[api.State, int, int]:
-    """Its state, the responses that have a reward, and those that have the highest."""
+    """Return a group's state, its number of responses with a reward, and with one above 0."""
     given = [reward for reward in group.rewards if reward is not None]
     return group.state, len(given), sum(reward > 0 for reward in given)
 
@@ -371,7 +386,7 @@ def _rewarded(group: api.Group) -> tuple[api.State, int, int]:
 def _rule_rows(
     inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
 ) -> list[RuleRow]:
-    """The source's, the reference's, and every online condition's."""
+    """Build the rows of the source, the reference, and every online condition."""
     other = inputs.other_rule
     if other is not None and other.why:
         other = None
@@ -401,7 +416,7 @@ def _rule_rows(
 def _other_change(
     by_names: Mapping[tuple[str, str], api.Contrast], name: str, reference: str
 ) -> Change:
-    """A contrast under the other rule, whichever way round it is reported."""
+    """Return a contrast by the other rule, which may be reported in the other direction."""
     if (as_is := by_names.get((name, reference))) is not None:
         return as_is.delta, as_is.interval
     if (turned := by_names.get((reference, name))) is not None:
@@ -428,34 +443,34 @@ def _rule_note(inputs: api.ReportInputs) -> str:
     other, task = inputs.other_rule, inputs.task
     run = f"Pass@1: by the audit's verifier, {task['verifier']} {task.get('verifier_params', {})}."
     if other is None or other.why:
-        return f"{run} No other rule: {other.why if other else 'nobody judged by one'}."
+        return f"{run} No other rule: {other.why if other else 'none was computed'}."
     return (
         f"{run} Other rule: {other.name} {dict(other.params)}. Invalid: the audit's verifier reads "
-        "no answer. Open right: of these, with the right letter."
+        "no answer. Open right: share of these that open with the right letter."
     )
 
 
 _FLAT_NOTE = (
-    "Groups that were drawn. Flat: all rewards of a group are equal, which gives it advantage 0 "
-    "whether or not it is masked. G of the flat: what masking flat groups drops; G of G and U: "
-    "what dropping every drawn group of G and of U would drop. Flatness is of the policy as it is "
-    "trained, at sampling temperature; the states are the source's."
+    "Drawn groups. Flat: all rewards of a group are equal, so its advantage is 0, masked or not. G "
+    "of the flat: the share of G among flat groups, which masking drops. G of G and U: the share "
+    "of G if all groups of G and U were dropped instead. Flatness depends on the policy during "
+    "training, at sampling temperature; the states are the source's."
 )
 _COST_NOTE = (
-    "Equal are the updates, not the tokens. Empty: updates all of whose groups were flat. Tokens: "
-    "of a seed."
+    "Conditions have equal updates, not equal tokens. Empty: updates whose groups were all flat. "
+    "Tokens: of one seed."
 )
 
 
 def _sampled_note(inputs: api.ReportInputs, found: OnlineFindings) -> str:
     return (
-        f"The pool's K = {inputs.k} samples of the search, each problem's as one group, by the "
-        f"audit's rule. Of the flat ones {percent(solved_share(found.sampled))} are of G. U is "
-        "flat by definition."
+        f"The K = {inputs.k} samples of each pool problem as one group, by the audit's rule. Of "
+        f"the flat groups, {percent(solved_share(found.sampled))} are in G. Groups of U are flat "
+        "by definition."
     )
 
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers it."""
+    """Register the experiment."""
     register("online", Online)

@@ -1,4 +1,4 @@
-"""Answer redistribution: would answer frequencies alone correct as much?"""
+"""Answer redistribution: test whether answer frequencies alone would correct as much."""
 
 from __future__ import annotations
 
@@ -29,30 +29,34 @@ if TYPE_CHECKING:
 
 
 class RedistributionSettings(api.OfAdapters):
-    """What a recipe says under ``experiments.redistribution``; the default is the paper's."""
+    """The settings ``experiments.redistribution``; the default is that of the paper."""
 
     permutations: int = Field(10_000, ge=1, description="permutations of the answers")
 
 
 class RedistributionExperiment(api.Experiment):
-    """Whether corrections are tied to their problems, or answer frequencies would do."""
+    """Tests whether corrections depend on their problems or only on answer frequencies."""
 
     name = "redistribution"
     section = RedistributionSettings
 
     def part(self) -> RedistributionPart:
-        """Its section and table."""
+        """Return the part of the report."""
         return RedistributionPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """As of every experiment; scaled adapters of a run that scales none are refused."""
+        """See ``Experiment.settings``.
+
+        Raises:
+            UserError: the settings ask for scaled adapters, and the run has none.
+        """
         found: RedistributionSettings | None = super().settings(recipe, options)
         if found is not None:
             found.require_scales(recipe, self.name)
         return found
 
     def faults(self, view: api.View) -> Iterator[str]:
-        """Answers that cannot be redistributed."""
+        """Report why answers cannot be redistributed."""
         if view.has(audit := api.layout.responses("audit")):
             view.file(audit)
             yield from filter(
@@ -62,13 +66,13 @@ class RedistributionExperiment(api.Experiment):
 
 @dataclass(frozen=True, slots=True)
 class RedistributionFindings:
-    """Observed and null rates.
+    """Observed rates of correction, and the rates after redistribution (null rates).
 
     Attributes:
-        permutations: B.
+        permutations: B, the number of permutations.
         adapters: ``trained`` or ``scaled``.
-        conditions: by name, S and U where they have problems; empty where there are no rates.
-        why: then the reason.
+        conditions: by name, the rates in S and U, without empty states; empty: there are no rates.
+        reason: the reason why there are no rates; empty: there are.
     """
 
     permutations: int
@@ -78,12 +82,12 @@ class RedistributionFindings:
 
     @property
     def rates(self) -> api.Frame[Rate]:
-        """A row for each condition and state."""
+        """The table of rates, one row for each condition and state."""
         states = self.conditions.items()
         return api.Frame(RATES, [(name, *row) for name, of in states for row in of.items()])
 
 
-#: A condition's rates in a state.
+#: A condition's name, a state, and the rates in it.
 Rate = tuple[str, "api.State", Redistributed]
 
 
@@ -106,7 +110,7 @@ RATES: tuple[api.Column[Rate], ...] = (
     ),
     api.Column(
         "null",
-        "the same if the answers were dealt out anew",
+        "the same share after the answers are redistributed",
         lambda row: row[2].null,
         "null",
         percent,
@@ -116,7 +120,7 @@ RATES: tuple[api.Column[Rate], ...] = (
     api.Column("p", "", lambda row: row[2].p_value, "p", lambda p: wording.p_value(float(p))),
     api.Column(
         "",
-        "problems that no permutation gives another answer",
+        "problems whose answer is the same in every permutation",
         lambda row: f"{wording.whole(row[2].fixed)} of {wording.whole(row[2].items)}",
         "fixed",
     ),
@@ -132,7 +136,7 @@ class RedistributionPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> tuple[api.Answers | None, str] | None:
-        """The answers of the source and of every arm, or why they cannot be redistributed."""
+        """Read the answers of the source and of every arm, or why they cannot be redistributed."""
         if not arms:
             return None
         tables = api.decided_tables(run_path, arms, self._settings(manifest["recipe"]).adapters)
@@ -141,7 +145,7 @@ class RedistributionPart(api.Part):
     def compute(
         self, inputs: api.ReportInputs, read: tuple[api.Answers | None, str]
     ) -> RedistributionFindings:
-        """Each condition's rates."""
+        """Compute the rates of each condition."""
         answers, why = read
         settings = self._settings(inputs.recipe)
         permutations, adapters = settings.permutations, settings.adapters
@@ -165,7 +169,7 @@ class RedistributionPart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
     ) -> Iterator[api.Section]:
-        """A sentence and the rates, or why there are none."""
+        """Return the section: result, figure and rates, or why there are no rates."""
         if found.why:
             yield api.Section("Answer redistribution", [api.Text(f"No rates: {found.why}.")])
             return
@@ -173,18 +177,18 @@ class RedistributionPart(api.Part):
         yield api.Section("Answer redistribution", [api.Text(said), _figure(found), table])
 
     def figures(self, findings: api.ReportFindings, found: RedistributionFindings) -> api.Figures:
-        """Observed against null rates."""
+        """Return the figure of observed and null rates."""
         if not found.why:
             yield self.name, partial(_draw, found=found)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
     ) -> Iterator[tuple[str, api.Rows]]:
-        """Every rate, unrounded."""
+        """Return the CSV table of all rates, not rounded."""
         yield "redistribution.csv", found.rates.csv()
 
     def results(self, found: RedistributionFindings) -> dict[str, Any]:
-        """For results.json."""
+        """Return the entry of results.json."""
         conditions: dict[str, dict[str, Any]] = {name: {} for name in found.conditions}
         for rate in found.rates.entries():
             conditions[rate.pop("condition")][rate.pop("state")] = rate
@@ -202,7 +206,7 @@ class RedistributionPart(api.Part):
 def _result(lead: str, found: RedistributionFindings) -> str:
     states = found.conditions[lead]
     if not states:
-        return "The source solves every audit problem, so there is no correction to look at."
+        return "The source solves every audit problem, so there are no corrections."
     shown = [
         f"{percent(of.observed)} of {state}, where redistributed answers would correct "
         f"{percent(of.null)} ({wording.p_said(float(of.p_value))})"
@@ -220,20 +224,21 @@ def _figure(found: RedistributionFindings) -> api.Figure:
     return api.Figure(
         "redistribution",
         f"Observed rates of correction against those of redistributed answers: {'; '.join(shown)}.",
-        "Filled: the share that each condition corrects, mean over seeds. Hollow: what its own "
-        "answers would correct if they were dealt out anew. On the right both, in this order.",
+        "Filled: the share that each condition corrects, mean over seeds. Hollow: the share that "
+        "its own answers correct after redistribution. Numbers on the right: both, in this order.",
     )
 
 
 def _note(found: RedistributionFindings) -> str:
     note = (
         "Observed: share of the state's problems that are right after training, κ_S or κ_U, mean "
-        "over seeds. Null: the same to be expected if the answers given after training were dealt "
-        "out anew among problems of the same state and the same answer of the source, which keeps "
-        "how often each answer is given. Difference in percentage points. p: one-sided, of "
-        f"{wording.whole(found.permutations)} permutations, the same one for all seeds. Fixed: "
-        "problems that no permutation gives another answer, as none of their stratum has another; "
-        "where they are many, the null rate is near the observed one whatever the truth."
+        "over seeds. Null: the expected share if the answers given after training are permuted "
+        "among problems with the same state and the same answer of the source, which keeps the "
+        "frequency of each answer. Difference in percentage points. p: one-sided, from "
+        f"{wording.whole(found.permutations)} permutations, each applied to all seeds. Fixed: "
+        "problems whose answer is the same in every permutation, because all answers in their "
+        "stratum are equal; with many of them, the null rate is close to the observed one in any "
+        "case."
     )
     few = sorted({f"{row[1]} ({row[2].items})" for row in found.rates.rows if _few(row)})
     if few:
@@ -245,7 +250,7 @@ _STATES = {"S": "Of S, recovered by search, corrected", "U": "Of U, missed by se
 
 
 def _draw(findings: api.ReportFindings, found: RedistributionFindings) -> Figure:
-    """Two panels, S and U: a row for each condition, from the null rate to the observed one."""
+    """Draw a panel for S and one for U; a row for each condition joins both rates."""
     names = list(findings.distinct)
     figure, panels = style.panels(0.5 * len(names) + 2.2, sharex=True)
     for axes, (state, title) in zip(panels, _STATES.items(), strict=True):
@@ -265,7 +270,7 @@ def _draw_row(axes: Axes, y: int, null: float, observed: float) -> None:
     axes.plot([null, observed], [y, y], color=palette.RIGHT_PALE, linewidth=2.2)
     axes.plot(
         null, y, "o", markersize=5.5, markeredgecolor=palette.MUTED, markeredgewidth=1.3,
-        markerfacecolor=palette.PAPER, linestyle="", label="answers dealt out anew",
+        markerfacecolor=palette.PAPER, linestyle="", label="answers redistributed",
     )  # fmt: skip
     axes.plot(
         observed, y, "o", markersize=6, color=palette.RIGHT, linestyle="", label="observed"
@@ -275,5 +280,5 @@ def _draw_row(axes: Axes, y: int, null: float, observed: float) -> None:
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers the control."""
+    """Register the experiment."""
     register("redistribution", RedistributionExperiment)

@@ -1,4 +1,4 @@
-"""The scope matrix: fixed models' decomposition at several search budgets of one search."""
+"""The scope matrix: decompose the change of fixed models at several budgets of one search."""
 
 from __future__ import annotations
 
@@ -34,32 +34,33 @@ if TYPE_CHECKING:
 
 
 class ScopeSettings(api.OfAdapters):
-    """What a recipe says under ``experiments.scope``; the defaults are the paper's."""
+    """The settings ``experiments.scope``; the defaults are those of the paper."""
 
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (4, 8), min_length=1, description="search budgets K: the first K samples of the search"
     )
 
     def windows(self) -> list[api.Window]:
-        """Nested windows, which begin with the first sample; each K once, ascending."""
+        """List the windows, one for each K, ascending; all start with the first sample."""
         return [api.Window(0, k) for k in sorted({*self.k})]
 
 
 class Scope(api.Experiment):
-    """Every condition's decomposition at several search budgets, from one search."""
+    """Decomposes the change of every condition at several search budgets, from one search."""
 
     name = "scope"
     section = ScopeSettings
 
     def part(self) -> ScopePart:
-        """Its section, figure and table."""
+        """Return the part of the report."""
         return ScopePart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Experiment.settings``.
 
         Raises:
-            UserError: scaled adapters of a run that scales none, or more samples than are drawn.
+            UserError: the settings ask for scaled adapters, and the run has none, or for more
+                samples than the search draws.
         """
         found: ScopeSettings | None = super().settings(recipe, options)
         if found is None:
@@ -67,21 +68,21 @@ class Scope(api.Experiment):
         found.require_scales(recipe, self.name)
         if max(found.k) > recipe.search.k:
             raise api.UserError(
-                f"recipe {recipe.name}: key 'experiments.{self.name}': needs {max(found.k)} "
-                f"samples of each problem, and search.k is {recipe.search.k}; ask for fewer, or "
-                f"raise search.k to {max(found.k)} or more"
+                f"recipe {recipe.name}: key 'experiments.{self.name}.k': needs {max(found.k)} "
+                f"samples of each problem, but search.k is {recipe.search.k}; lower k, or raise "
+                f"search.k to {max(found.k)} or more"
             )
         return found
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
-        """The audit's states by the first samples."""
+        """Compute the states of the audit by the first K samples."""
         yield {
             layout.states("audit", (window.offset, window.k)): view.states(window)
             for window in self.settings(view.recipe).windows()
         }
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
-        """The tables of states."""
+        """Describe the tables of states."""
         windows = ", ".join(window.shown for window in self.settings(recipe).windows())
         return api.Cost({f"states by samples {windows} of the audit": "audit/states"})
 
@@ -92,7 +93,13 @@ def _settings(recipe: Mapping[str, Any]) -> ScopeSettings:
 
 @dataclass(frozen=True, slots=True)
 class ScopeRead:
-    """What the matrix is made of; where the run has no answers to deal out anew, ``why``."""
+    """The inputs of the matrix.
+
+    Attributes:
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
+        answers: the answers of the source and the arms; None: they cannot be redistributed.
+        reason: the reason why not; empty: they can.
+    """
 
     decided: Mapping[api.Arm, NDArray[np.bool_]]
     answers: api.Answers | None
@@ -101,7 +108,13 @@ class ScopeRead:
 
 @dataclass(frozen=True, slots=True)
 class ScopeLine:
-    """A condition at one K, with its redistribution null rates if any."""
+    """A condition at one K.
+
+    Attributes:
+        condition: its name.
+        row: its decomposition.
+        null: by state, the rate after redistribution of answers; empty: not computed.
+    """
 
     condition: str
     row: ScopeRow
@@ -110,21 +123,27 @@ class ScopeLine:
 
 @dataclass(frozen=True, slots=True)
 class ScopeFindings:
-    """The matrix; ``why`` there are no null rates is empty where there are."""
+    """The scope matrix.
 
-    lines: tuple[ScopeLine, ...]  # by condition, then K
+    Attributes:
+        lines: ordered by condition, then K.
+        reason: the reason why there are no null rates; empty: there are.
+        adapters: ``trained`` or ``scaled``.
+    """
+
+    lines: tuple[ScopeLine, ...]
     why: str
-    adapters: str  # "trained" or "scaled"
+    adapters: str
 
 
 def _rate(
     key: str, title: str, state: api.State, value: Callable[[ScopeLine], object], meaning: str = ""
 ) -> api.Column[ScopeLine]:
-    """A rate within a state, which is marked where the state has few problems."""
+    """Build the column of a rate in a state; states with few problems are marked."""
     return api.Column(key, meaning, value, title, percent, lambda line: state in line.row.unstable)
 
 
-_NULL = "κ_S and κ_U if answers were dealt out anew"
+_NULL = "κ_S and κ_U after redistribution of answers"
 COLUMNS: tuple[api.Column[ScopeLine], ...] = (
     api.Column("condition", "", lambda line: line.condition, "condition", condition_name),
     api.Column("K", "", lambda line: line.row.k, "K"),
@@ -160,7 +179,7 @@ COLUMNS: tuple[api.Column[ScopeLine], ...] = (
 
 
 class ScopePart(api.Part):
-    """The scope matrix."""
+    """The part of the report on the scope matrix."""
 
     name = "scope"
     after = "Where the change comes from"
@@ -168,14 +187,14 @@ class ScopePart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> ScopeRead:
-        """What the trained models decided, and answers where there are any."""
+        """Read the verdicts of the trained models, and answers if the task has them."""
         adapters = _settings(manifest["recipe"]).adapters
         given = api.decided_tables(run_path, arms, adapters)
         answers = api.answers_or_why(run_path, manifest["task"], given)
         return ScopeRead(api.read_decided(run_path, arms, adapters), *answers)
 
     def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> ScopeFindings:
-        """A line for each condition and K."""
+        """Compute a line for each condition and K."""
         settings, answers, lines = _settings(inputs.recipe), read.answers, []
         audit = inputs.audit.verdicts
         by_k = {of.k: audit.window(of.offset, of.k).states for of in settings.windows()}
@@ -192,22 +211,22 @@ class ScopePart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
     ) -> Iterator[api.Section]:
-        """A sentence, the figure and the matrix."""
+        """Return the section: result, figure and matrix."""
         matrix = api.Frame(COLUMNS, found.lines).table(_note(found))
         yield api.Section("Scope matrix", [api.Text(_result(found)), _drawing(found), matrix])
 
     def figures(self, findings: api.ReportFindings, found: ScopeFindings) -> api.Figures:
-        """The states and the rates at every K."""
+        """Return the figure of states and rates at every K."""
         yield self.name, partial(_draw, found=found)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
     ) -> Iterator[tuple[str, api.Rows]]:
-        """The matrix, unrounded."""
+        """Return the CSV table of the matrix, not rounded."""
         yield "scope.csv", api.Frame(COLUMNS, found.lines).csv()
 
     def results(self, found: ScopeFindings) -> dict[str, Any]:
-        """For results.json."""
+        """Return the entry of results.json."""
         lines = api.Frame(COLUMNS, found.lines).entries()
         return {"adapters": found.adapters, "lines": lines, "no_null_rates": found.why or None}
 
@@ -226,8 +245,8 @@ def _note(found: ScopeFindings) -> str:
     note = (
         "K: the first K samples of the search. p_S: share of the audit that they recover. κ_S, κ_U "
         "and ρ_G: means over seeds. Net gain: Pass@1 minus the source's, in percentage points. "
-        "Null S and null U: the rates to be expected if the answers given after training were "
-        "dealt out anew among problems of the same state and the same answer of the source."
+        "Null S and null U: the expected rates if the answers given after training are permuted "
+        "among problems with the same state and the same answer of the source."
     )
     few = sorted({(line.row.k, state) for line in found.lines for state in line.row.unstable})
     if few:
@@ -247,12 +266,12 @@ def _drawing(found: ScopeFindings) -> api.Figure:
     return api.Figure(
         "scope",
         f"Audit problems in G / S / U: {'; '.join(states)}. Corrected: {'; '.join(rates)}.",
-        "Above: the audit's problems by state at each K. Below: what each condition corrects of S "
-        "and of U, mean over seeds.",
+        "Above: the audit's problems by state at each K. Below: the shares of S and of U that each "
+        "condition corrects, mean over seeds.",
     )
 
 
-#: From the left: what search adds stands between what needs no search and what it misses.
+#: Fill and text colours of the states, from left to right.
 _BARS = {
     "G": (palette.RIGHT_PALE, palette.INK),
     "S": (palette.RIGHT, palette.PAPER),
@@ -261,7 +280,7 @@ _BARS = {
 
 
 def _draw(findings: api.ReportFindings, found: ScopeFindings) -> Figure:
-    """Above, G, S and U at each K; below, every condition's rates of correction at each K."""
+    """Draw G, S and U at each K above; each condition's rates of correction below."""
     sizes = {line.row.k: line.row.sizes for line in found.lines}
     heights = [0.34 * len(sizes) + 1.1, 0.9 * len(sizes) + 1.2]
     figure, (above, below) = style.panels(sum(heights), height_ratios=heights)
@@ -314,5 +333,5 @@ def _draw_sizes(axes: Axes, sizes: Mapping[int, tuple[int, int, int]]) -> None:
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers the matrix."""
+    """Register the experiment."""
     register("scope", Scope)

@@ -29,61 +29,69 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: The model before training, as the arm that its further samples are kept under.
+#: The model before training, as the arm under which its further samples are stored.
 _UNTRAINED = api.Arm(api.SOURCE, 0)
-#: The table of these samples.
+#: The table of these samples, relative to the run directory.
 _FILE = layout.decisions(_UNTRAINED, "stability")
 
 
 class StabilitySettings(api.OfAdapters):
-    """What a recipe says under ``experiments.stability``; the defaults are the paper's."""
+    """The settings ``experiments.stability``; the defaults are those of the paper."""
 
     sets: int = Field(4, ge=2, description="independent sample sets")
     k: int = Field(
         8,
         ge=1,
-        description="K, samples of a set; those of the search come first, and the audit draws the "
-        "others",
+        description="K, the samples of a set; the samples of the search come first, and the audit "
+        "draws the others",
     )
 
     def windows(self) -> list[api.Window]:
-        """Adjacent windows, which share no sample."""
+        """List the windows of the sets; they are adjacent and share no sample."""
         return [api.Window(self.k * number, self.k) for number in range(self.sets)]
 
     def further(self, drawn: int) -> int:
-        """Count the samples of each audit problem that the search, which drew some, lacks."""
+        """Count the samples of each audit problem that are needed beyond those of the search.
+
+        Args:
+            n_drawn: how many samples of each problem the search drew.
+        """
         return max(0, self.sets * self.k - drawn)
 
 
 class StabilityExperiment(api.Experiment):
-    """Whether the S/U split holds under other samples of the source, and what it moves."""
+    """Measures whether the S/U split is stable under other samples of the source."""
 
     name = "stability"
     section = StabilitySettings
 
     def part(self) -> StabilityPart:
-        """Its section and table."""
+        """Return the part of the report."""
         return StabilityPart()
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """As of every experiment; scaled adapters of a run that scales none are refused."""
+        """See ``Experiment.settings``.
+
+        Raises:
+            UserError: the settings ask for scaled adapters, and the run has none.
+        """
         found: StabilitySettings | None = super().settings(recipe, options)
         if found is not None:
             found.require_scales(recipe, self.name)
         return found
 
     def faults(self, view: api.View) -> Iterator[str]:
-        """Further samples have to be drawn."""
+        """Report a backend that cannot draw further samples."""
         if self._further(view.recipe):
             yield from api.find_no_backend(view, self.name)
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
-        """The further samples of the source."""
+        """Draw the further samples of the source."""
         if view.arms() and (samples := self._further(view.recipe)):
             yield {_FILE: view.decode(_UNTRAINED, samples=samples, verb="sample")}
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
-        """So many further samples of the audit."""
+        """Count the further samples of the audit."""
         samples, audit = self._further(recipe), counts["audit"]
         if not samples:
             return api.Cost()
@@ -102,10 +110,12 @@ def _settings(recipe: Mapping[str, Any]) -> StabilitySettings:
 
 @dataclass(frozen=True, slots=True)
 class StabilityRead:
-    """What the trained models decided, and which further samples of the source passed.
+    """Verdicts of the trained models, and of further samples of the source.
 
     Attributes:
-        further: shape (P, samples); no column where the search drew enough.
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
+        further_samples: shape (P, samples), whether each further sample passed; no columns if the
+            search drew enough.
     """
 
     decided: Mapping[api.Arm, NDArray[np.bool_]]
@@ -114,11 +124,11 @@ class StabilityRead:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What the sample set moves in one condition.
+    """How far the quantities of a condition vary over sample sets.
 
     Attributes:
-        spreads: by quantity, of the mean over seeds.
-        one_seed: the largest range of the S flow under any one seed.
+        spreads: by quantity, the spread of its mean over seeds.
+        largest_seed_range: the largest range of the S flow of any single seed.
     """
 
     spreads: Mapping[str, Spread]
@@ -130,9 +140,9 @@ class StabilityFindings:
     """Stability over sample sets.
 
     Attributes:
-        k: K, samples of a set.
-        sizes: audit problems in G, S and U under each set.
-        agreement: of the sets on source failures; None where there are none.
+        k: K, the samples of a set.
+        sizes: for each set, the number of audit problems in G, S and U.
+        agreement: agreement of the sets on source failures; None: there are no failures.
         conditions: by name, in the recipe's order.
         adapters: ``trained`` or ``scaled``.
     """
@@ -145,16 +155,16 @@ class StabilityFindings:
 
     @property
     def smallest(self) -> int:
-        """Problems of the smallest S or U under any set, on which a rate rests."""
+        """The number of problems in the smallest S or U of any set."""
         return min(size for _, s, u in self.sizes for size in (s, u))
 
     @property
     def unstable(self) -> bool:
-        """Whether some S or U is too small for a stable rate."""
+        """Whether S or U of some set is too small for a stable rate."""
         return any({"S", "U"} & {*unstable_states(*sizes)} for sizes in self.sizes)
 
 
-#: A condition with what moves in it.
+#: A condition's name, and its spreads.
 Row = tuple[str, Moved]
 
 
@@ -163,7 +173,7 @@ def _points(value: Fraction | None) -> str:
 
 
 def _flow(quantity: str, title: str, meaning: str) -> tuple[api.Column[Row], api.Column[Row]]:
-    """The mean of a quantity over sample sets, and its range."""
+    """Build two columns of a quantity: its mean over sample sets, and its range."""
     return (
         api.Column("", meaning, lambda row: row[1].spreads[quantity].mean, title, _points),
         api.Column("", meaning, lambda row: row[1].spreads[quantity].range, title, _points),
@@ -182,15 +192,19 @@ MEANS: tuple[api.Column[Row], ...] = (
 RANGES: tuple[api.Column[Row], ...] = (
     api.Column(
         "",
-        "the condition; largest minus smallest value",
+        "the condition; cells: largest minus smallest value",
         lambda row: row[0],
         "range over sets",
         condition_name,
     ),
-    _flow("S_flow", "S / U flow", "of either flow, whose sum is fixed")[1],
+    _flow(
+        "S_flow",
+        "S / U flow",
+        "of either flow; both have the same range, because their sum is fixed",
+    )[1],
     api.Column(
         "",
-        "the same under the seed where it is largest",
+        "the same for the seed with the largest range",
         lambda row: row[1].one_seed,
         "of one seed",
         _points,
@@ -206,7 +220,7 @@ def _agreed(
     return api.Column(
         key,
         meaning,
-        lambda found: found.agreement and value(found.agreement),
+        lambda findings: findings.agreement and value(findings.agreement),
         title,
         lambda rate: percent(rate, 2),
     )
@@ -223,19 +237,23 @@ def _sizes(state: int) -> api.Column[StabilityFindings]:
 
 
 SETS: tuple[api.Column[StabilityFindings], ...] = (
-    api.Column("adapters", "", lambda found: found.adapters),
-    api.Column("K", "", lambda found: found.k),
-    api.Column("sets", "", lambda found: [dict(zip("GSU", of, strict=True)) for of in found.sizes]),
+    api.Column("adapters", "", lambda findings: findings.adapters),
+    api.Column("K", "", lambda findings: findings.k),
+    api.Column(
+        "sets",
+        "",
+        lambda findings: [dict(zip("GSU", counts, strict=True)) for counts in findings.sizes],
+    ),
     api.Column(
         "",
-        "how many, of how many samples",
-        lambda found: f"{len(found.sizes)} of K = {found.k}",
+        "number of sets, and K samples of each",
+        lambda findings: f"{len(findings.sizes)} of K = {findings.k}",
         "sample sets",
     ),
     api.Column(
         "source_failures",
         "greedy failures of the source",
-        lambda found: found.agreement and found.agreement.failures,
+        lambda findings: findings.agreement and findings.agreement.failures,
         "source failures",
         wording.whole,
     ),
@@ -243,16 +261,21 @@ SETS: tuple[api.Column[StabilityFindings], ...] = (
     _agreed(
         "unstable_share",
         "unstable S/U",
-        "share of failures that are in S under one set and in U under another",
-        lambda of: of.unstable,
+        "share of failures that are in S by one set and in U by another",
+        lambda agreement: agreement.unstable,
     ),
     _agreed(
         "agreement",
         "agreement",
-        "share of failures that two sets put into one state, mean over pairs",
-        lambda of: of.same,
+        "share of failures that two sets assign to the same state, mean over pairs",
+        lambda agreement: agreement.same,
     ),
-    _agreed("S_jaccard", "S Jaccard", "overlap of S, mean over pairs", lambda of: of.jaccard),
+    _agreed(
+        "S_jaccard",
+        "S Jaccard",
+        "overlap of S, mean over pairs",
+        lambda agreement: agreement.jaccard,
+    ),
 )
 
 
@@ -265,7 +288,7 @@ class StabilityPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> StabilityRead:
-        """What the trained models decided, and the further samples."""
+        """Read the verdicts of the trained models and of the further samples."""
         recipe = manifest["recipe"]
         settings = _settings(recipe)
         ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
@@ -276,7 +299,7 @@ class StabilityPart(api.Part):
         return StabilityRead(api.read_decided(run_path, arms, settings.adapters), further)
 
     def compute(self, inputs: api.ReportInputs, read: StabilityRead) -> StabilityFindings:
-        """Agreement of the sets, and what they move in each condition."""
+        """Compute the agreement of the sets, and the spreads of each condition."""
         settings = _settings(inputs.recipe)
         searched = inputs.audit.verdicts
         passed = np.hstack([searched.passed, read.further])
@@ -302,12 +325,12 @@ class StabilityPart(api.Part):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
     ) -> Iterator[api.Section]:
-        """A sentence, the figure, how far sets agree, the means over sets, and the ranges."""
+        """Return the section: result, figure, agreement of sets, means and ranges."""
         rows = [*found.conditions.items()]
         tables = [
             api.Frame(MEANS, rows).table(
-                "Mean over sample sets and seeds, in percentage points of the audit. S and U "
-                "flow: p_S κ_S and p_U κ_U; combined: their sum, minus G regression the total gain."
+                "Mean over sample sets and seeds, in percentage points of the audit. S and U flow: "
+                "p_S κ_S and p_U κ_U. Combined: their sum. Total gain: combined minus G regression."
             ),
             api.Frame(RANGES, rows).table(_of_ranges(found)),
         ]
@@ -317,17 +340,17 @@ class StabilityPart(api.Part):
         yield api.Section("Stability of the source states", shown)
 
     def figures(self, findings: api.ReportFindings, found: StabilityFindings) -> api.Figures:
-        """Every quantity under every set."""
+        """Return the figure of every quantity under every set."""
         yield self.name, partial(_draw, found=found)
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
     ) -> Iterator[tuple[str, api.Rows]]:
-        """Every quantity under every set."""
+        """Return the CSV table of every quantity under every set."""
         yield "stability.csv", _rows(found)
 
     def results(self, found: StabilityFindings) -> dict[str, Any]:
-        """For results.json."""
+        """Return the entry of results.json."""
         (content,) = api.Frame(SETS, [found]).entries()
         return content | {
             "conditions": {
@@ -347,12 +370,12 @@ class StabilityPart(api.Part):
         }
 
     def summary(self, content: Mapping[str, Any]) -> api.Summary | None:
-        """How many failures change their state."""
+        """Return a line on the share of failures that change their state."""
         if content["unstable_share"] is None:
             return None
         return api.Summary(
             f"S/U under {len(content['sets'])} sets of {content['K']} samples: "
-            f"{100 * content['unstable_share']:.1f}% of the source's failures change",
+            f"{100 * content['unstable_share']:.1f}% of the source's failures change state",
             content["source_failures"],
         )
 
@@ -368,7 +391,7 @@ def _float(value: Fraction | None) -> float | None:
 
 
 def _rows(found: StabilityFindings) -> api.Rows:
-    """A line a condition and quantity; the first names the columns."""
+    """Build CSV rows, one for each condition and quantity, after the header."""
     sets = (f"set_{i + 1}" for i in range(len(found.sizes)))
     yield "condition", "quantity", "mean", "range", *sets
     for name, of in found.conditions.items():
@@ -380,13 +403,14 @@ def _result(found: StabilityFindings) -> str:
     sets = f"{len(found.sizes)} independent sets of {found.k} samples"
     agreed = found.agreement
     if agreed is None:
-        return f"The source solves every audit problem in one decode, so {sets} split nothing."
+        return f"The source solves every audit problem in one decode, so {sets} cannot differ."
     return (
         f"Under {sets}, {percent(agreed.unstable)} of the {wording.whole(agreed.failures)} audit "
         "problems that the source gets wrong are in S by one set and in U by another. Two sets "
         f"agree on {percent(agreed.same)} of them, and their S have a Jaccard index of "
-        f"{percent(agreed.jaccard)} (both: mean over pairs of sets). What this moves goes from one "
-        "term to the other: total gain, G regression and the combined correction rest on no sample."
+        f"{percent(agreed.jaccard)} (both: mean over pairs of sets). These changes only shift "
+        "correction between S and U: total gain, G regression and combined correction do not "
+        "depend on the samples."
         f"{f' {api.SCALED}' if found.adapters == 'scaled' else ''}"
     )
 
@@ -401,35 +425,35 @@ def _figure(found: StabilityFindings) -> api.Figure:
         "stability",
         f"Ranges over the {len(found.sizes)} sample sets, in points: {'; '.join(shown)}.",
         f"A marker for each of the {len(found.sizes)} sample sets, mean over seeds. S and U flow "
-        "move against each other; their sum, the regression and the total gain do not move.",
+        "change in opposite directions; their sum, the regression and the total gain are constant.",
     )
 
 
 def _of_sets(found: StabilityFindings) -> str:
     shown = listed([api.Window(found.k * i, found.k).shown for i in range(len(found.sizes))])
     return (
-        f"Sets: samples {shown} of the source, those of the search first. Audit problems. S and "
-        "U: from the smallest to the largest under any set. Unstable: the share of the source's "
-        "failures that are in S under one set and in U under another. Agreement, and the Jaccard "
-        "index of S: means over pairs of sets."
+        f"Sets: samples {shown} of the source, those of the search first. S and U: audit problems, "
+        "from the smallest to the largest number of any set. Unstable: the share of the source's "
+        "failures that are in S by one set and in U by another. Agreement, and the Jaccard index "
+        "of S: means over pairs of sets."
     )
 
 
 def _of_ranges(found: StabilityFindings) -> str:
     note = (
         "The largest value under any sample set minus the smallest, of means over seeds, in "
-        "percentage points. S and U flow have one range, as their sum is fixed; of one seed: the "
-        "largest range of the flows under any one training seed."
+        "percentage points. S and U flow have the same range, because their sum is fixed. Of one "
+        "seed: the largest range of the flows of any single training seed."
     )
     rates = [
         of.spreads[rate] for of in found.conditions.values() for rate in ("kappa_S", "kappa_U")
     ]
     if any(of.range is None for of in rates):
-        note += " A dash: under some set the state is empty and its rate undefined."
+        note += " A dash: by some set the state is empty, so its rate is undefined."
     if found.unstable:
         note += (
-            f" Unstable: under some set S or U has {found.smallest} problems, fewer than "
-            f"{STABLE_ITEMS}, so κ moves with single problems."
+            f" Unstable: by some set S or U has {found.smallest} problems, fewer than "
+            f"{STABLE_ITEMS}, so κ depends on single problems."
         )
     return note
 
@@ -453,7 +477,10 @@ _PANELS = {
 
 
 def _draw(findings: api.ReportFindings, found: StabilityFindings) -> Figure:
-    """Each quantity under every sample set, a marker a set; what rests on no sample is one."""
+    """Draw a marker for each quantity and sample set.
+
+    The markers of quantities that do not depend on the samples coincide.
+    """
     names = list(findings.distinct)
     heights = [(0.3 + 0.12 * len(names)) * len(of) + 0.9 for of, _ in _PANELS.values()]
     figure, panels = style.panels(sum(heights), height_ratios=heights)
@@ -471,5 +498,5 @@ def _draw(findings: api.ReportFindings, found: StabilityFindings) -> Figure:
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers the check."""
+    """Register the experiment."""
     register("stability", StabilityExperiment)

@@ -275,8 +275,8 @@ def without(key: str) -> dict[str, Any]:
         (GOOD, ["--param", "rule=none"], "unknown rule 'none'"),
         (GOOD, ["--param", "rul=none"], "unknown key 'rul'"),
         (GOOD, ["--param", "rule"], "--param rule: expected KEY=VALUE"),
-        (GOOD, ["--was-param", "rule=x"], "--was-param: names no verifier"),
-        (GOOD, ["--was", "option_letter", "--metric", "acc"], "--metric: with --was"),
+        (GOOD, ["--was-param", "rule=x"], "--was-param: needs a verifier"),
+        (GOOD, ["--was", "option_letter", "--metric", "acc"], "--metric: cannot be combined"),
         (GOOD, ["--was", "lettr"], "unknown verifier 'lettr'"),
     ],
 )  # fmt: skip
@@ -418,6 +418,6 @@ def test_a_task_in_a_folder_of_ones_own_judges(tmp_path: Path) -> None:
     assert done.exit_code == 0, (done.output, done.exception)
     assert "50.0%" in done.output
     other = ["rejudge", str(log), "--verifier", "option_letter", "--include-path", str(folder)]
-    assert "'option_letter' reads no task" in str(CliRunner().invoke(app, other).exception)
+    assert "'option_letter' does not read a task" in str(CliRunner().invoke(app, other).exception)
     nowhere = [*words, "--include-path", str(tmp_path / "no")]
     assert "expected a folder" in str(CliRunner().invoke(app, nowhere).exception)

@@ -38,7 +38,7 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
     assert "pass@1" in log
     assert "most_reachable" in log
     assert (readme_run / "runs/demo/report/index.html").exists()
-    assert "diffuse minus concentrated on the problems trained on" in log
+    assert "diffuse minus concentrated on training problems" in log
 
 
 def console(page: str) -> str:

@@ -1,6 +1,6 @@
-"""An experiment in one file: how long the answers are that each arm learns, and those it gives.
+"""An experiment in one file: compare the lengths of answers in training and in evaluation.
 
-docs/experiments.md goes through it.
+docs/experiments.md explains it.
 """
 
 import json
@@ -15,149 +15,165 @@ NAME = "answer_lengths"
 
 
 class Settings(api.RecipeSection):
-    """What a recipe says of it: ``experiments: {answer_lengths: {long: 40}}``."""
+    """The settings in a recipe: ``experiments: {answer_lengths: {long: 40}}``."""
 
-    long: int = Field(64, gt=0, description="tokens from which an answer counts as long")
+    long: int = Field(64, gt=0, description="answers with this many tokens or more are long")
 
 
 class AnswerLengths(api.Experiment):
-    """How long the answers are that each arm is trained on, and those that it gives."""
+    """Compares the lengths of the answers that an arm is trained on and of those that it gives."""
 
     name, section = NAME, Settings
 
     def steps(self, view):
-        """A step an arm: the file that it makes in the run, and from what."""
+        """Yield a step for each arm: its output file in the run, and its inputs."""
         settings = self.settings(view.recipe).model_dump()
         yield {
-            lengths_file(arm): api.Step(
+            build_lengths_path(arm): api.Step(
                 measure, inputs={"examples": api.layout.selection(arm)}, settings=settings
             )
             for arm in view.arms()
         }
 
     def cost(self, recipe, counts):
-        """Its line in the dry run, with the folder that it fills."""
+        """Describe the work of the steps and their folder, for the dry run."""
         return api.Cost(work={f"measure answers of {counts['adapters']} training sets": NAME})
 
     def part(self):
-        """Its part of the report."""
+        """Return the part of the report."""
         return LengthsPart()
 
 
-def lengths_file(arm):
-    """The file of an arm, in the run."""
+def build_lengths_path(arm):
+    """Return the path of an arm's file in the run."""
     return f"{NAME}/{arm.name}.json"
 
 
 def measure(output, examples, long):
-    """The step's function: how long the answers of a training set are."""
+    """Measure the answers of a training set; this is the function of the step."""
     tokens = [len(example.response_ids) for example in api.read_examples(examples)]
-    api.write_json(output, described(tokens, long))
+    api.write_json(output, describe_lengths(tokens, long))
 
 
-def described(tokens, long):
-    """How many answers there are, the tokens of the median one, and how many are long."""
+def describe_lengths(tokens, long):
+    """Return the number of answers, the median of their tokens, and how many are long.
+
+    Args:
+        tokens: the number of tokens of each answer.
+        long: an answer with this many tokens or more counts as long.
+    """
     count = sum(length >= long for length in tokens)
     return {"answers": len(tokens), "median": median(tokens), "long": count}
 
 
 class LengthsPart(api.Part):
-    """What it adds to the report: a section, a figure, a table, an entry in results.json."""
+    """The part of the report: a section, a figure, a table, an entry in results.json."""
 
     name, after = NAME, "Training budgets"
 
     def read(self, run_path, manifest, arms):
-        """The source's answers, and of each arm those that it learned and those that it gave."""
+        """Read the answers of the source, and the learned and given answers of each arm."""
         long = Settings(**manifest["recipe"]["experiments"][NAME]).long
 
-        def given(table):
-            found = (one.response for _, rows in api.read_judged(run_path / table) for one in rows)
-            return described([len(r.token_ids) for r in found if r.index == api.GREEDY], long)
+        def read_given(table):
+            judged = (row for _, rows in api.read_judged(run_path / table) for row in rows)
+            responses = [row.response for row in judged]
+            greedy = [r for r in responses if r.index == api.GREEDY]
+            return describe_lengths([len(response.token_ids) for response in greedy], long)
 
-        learned = [json.loads((run_path / lengths_file(arm)).read_text()) for arm in arms]
-        gave = [given(api.layout.decisions(arm)) for arm in arms]
-        return long, given(api.layout.responses("audit")), [*zip(arms, learned, gave, strict=True)]
+        learned = [json.loads((run_path / build_lengths_path(arm)).read_text()) for arm in arms]
+        given = [read_given(api.layout.decisions(arm)) for arm in arms]
+        source = read_given(api.layout.responses("audit"))
+        return long, source, [*zip(arms, learned, given, strict=True)]
 
     def compute(self, inputs, read):
-        """The findings: over the seeds of each condition."""
+        """Compute the findings: means over the seeds of each condition."""
         long, source, arms = read
-        found = {"problems": source["answers"], "long": long, "source": over_seeds([source])}
-        conditions = found["conditions"] = {}
+        conditions = {}
         for name in inputs.conditions:
-            of = [(learned, gave) for arm, learned, gave in arms if arm.condition == name]
-            learned, gave = map(over_seeds, zip(*of, strict=True))
-            conditions[name] = {"trained_on": learned, "given": gave}
-        return found
+            pairs = [(learned, given) for arm, learned, given in arms if arm.condition == name]
+            learned, given = map(average_seeds, zip(*pairs, strict=True))
+            conditions[name] = {"trained_on": learned, "given": given}
+        return {
+            "problems": source["answers"],
+            "long": long,
+            "source": average_seeds([source]),
+            "conditions": conditions,
+        }
 
-    def results(self, found):
-        """Its entry in results.json."""
-        return found
+    def results(self, part_findings):
+        """Return the entry of results.json."""
+        return part_findings
 
-    def sections(self, inputs, findings, found):
-        """Its section, after that of the budgets."""
-        lead, name = found["conditions"][findings.lead], api.condition_name(findings.lead)
+    def sections(self, inputs, findings, part_findings):
+        """Return the section, which follows that of the budgets."""
+        lead, name = part_findings["conditions"][findings.lead], api.condition_name(findings.lead)
+        source = part_findings["source"]
         result = (
-            f"The median answer has {found['source']['median']:g} tokens under the source and "
-            f"{lead['given']['median']:g} under {name}, which was trained on answers of "
+            f"The median answer has {source['median']:g} tokens under the source and "
+            f"{lead['given']['median']:g} under {name}, whose training answers have "
             f"{lead['trained_on']['median']:g}."
         )
-        rows = [["source", "", "", *cells(found["source"])]]
-        for name, of in found["conditions"].items():
-            rows.append([api.condition_name(name), *cells(of["trained_on"]), *cells(of["given"])])
+        rows = [["source", "", "", *format_cells(source)]]
+        for name, lengths in part_findings["conditions"].items():
+            learned, given = format_cells(lengths["trained_on"]), format_cells(lengths["given"])
+            rows.append([api.condition_name(name), *learned, *given])
         figure = api.Figure(
             NAME,
             "Tokens of the median answer given: " + "; ".join(f"{r[0]} {r[3]}" for r in rows),
-            "Tokens of the median answer, mean over seeds: open, of those that a condition was "
-            "trained on; filled, of those that it gives on the audit. Line: the source's.",
+            "Tokens of the median answer, mean over seeds. Open: answers that the condition was "
+            "trained on. Filled: answers that it gives on the audit. Line: the source.",
         )
         columns = ["condition", "learned", "long", "given", "long"]
         note = (
-            "Tokens of the median answer, mean over seeds: learned, of those trained on; given, on "
-            f"the audit. Long: the share of answers of {found['long']} tokens or more."
+            "Tokens of the median answer, mean over seeds. Learned: training answers; given: on "
+            f"the audit. Long: share of answers with {part_findings['long']} tokens or more."
         )
         table = api.Table(columns, rows, note=note)
         yield api.Section("Answer lengths", [api.Text(result), figure, table])
 
-    def figures(self, findings, found):
-        """The figure that the section shows."""
-        yield NAME, partial(draw, found)
+    def figures(self, findings, part_findings):
+        """Return the figure that the section shows."""
+        yield NAME, partial(draw_lengths, part_findings)
 
-    def tables(self, inputs, findings, found):
-        """A file in tables/: for each condition a line for either kind of answers."""
+    def tables(self, inputs, findings, part_findings):
+        """Return a file for tables/: one row for each condition and kind of answers."""
         rows = [("condition", "answers", "median", "long")]
-        for name, of in found["conditions"].items():
-            rows += [(name, which, of[which]["median"], of[which]["long"]) for which in of]
+        for name, lengths in part_findings["conditions"].items():
+            rows += [(name, kind, row["median"], row["long"]) for kind, row in lengths.items()]
         yield f"{NAME}.csv", rows
 
     def summary(self, content):
-        """A line on the terminal when ``gapft run`` ends."""
-        said = [f"source {content['source']['median']:g}"]
-        said += [f"{name} {of['given']['median']:g}" for name, of in content["conditions"].items()]
-        return api.Summary(f"tokens of the median answer: {', '.join(said)}", content["problems"])
+        """Return a line for the end of ``gapft run``."""
+        medians = {"source": content["source"]["median"]}
+        for name, lengths in content["conditions"].items():
+            medians[name] = lengths["given"]["median"]
+        listing = ", ".join(f"{name} {median:g}" for name, median in medians.items())
+        return api.Summary(f"tokens of the median answer: {listing}", content["problems"])
 
 
-def over_seeds(found):
-    """The mean of the seeds' medians, and the share of long answers among all of theirs."""
-    long, answers = (sum(each[key] for each in found) for key in ("long", "answers"))
-    return {"median": fmean(each["median"] for each in found), "long": long / answers}
+def average_seeds(seeds):
+    """Return the mean of the medians of seeds, and the share of long answers in all of them."""
+    long, answers = (sum(lengths[key] for lengths in seeds) for key in ("long", "answers"))
+    return {"median": fmean(lengths["median"] for lengths in seeds), "long": long / answers}
 
 
-def cells(of):
-    """Two cells of the table."""
-    return f"{of['median']:.1f}", api.percent(of["long"], 0)
+def format_cells(lengths):
+    """Format the two cells of the table on one kind of answers."""
+    return f"{lengths['median']:.1f}", api.percent(lengths["long"], 0)
 
 
-def draw(found, findings):
-    """The figure: a row a condition, from the answers trained on to the answers given."""
+def draw_lengths(part_findings, findings):
+    """Draw a row for each condition, from the answers trained on to the answers given."""
     from matplotlib.figure import Figure
 
-    names = [*found["conditions"]]
+    names = [*part_findings["conditions"]]
     figure = Figure(figsize=(api.style.WIDTH, 0.3 * len(names) + 0.8), layout="constrained")
     axes = figure.subplots()
-    axes.axvline(found["source"]["median"], color=api.palette.MUTED, linewidth=0.9)
-    for row, of in enumerate(found["conditions"].values()):
+    axes.axvline(part_findings["source"]["median"], color=api.palette.MUTED, linewidth=0.9)
+    for row, lengths in enumerate(part_findings["conditions"].values()):
         colour, marker = api.palette.series(row)
-        ends = of["trained_on"]["median"], of["given"]["median"]
+        ends = lengths["trained_on"]["median"], lengths["given"]["median"]
         axes.plot(ends, [row, row], color=colour, linewidth=1.6)
         axes.plot(ends[0], row, marker, color=colour, markersize=9, mfc=axes.get_facecolor())
         axes.plot(ends[1], row, marker, color=colour, markersize=5)
@@ -170,5 +186,5 @@ def draw(found, findings):
 
 @api.hookimpl
 def register_experiments(register):
-    """Registers the experiment; a recipe that names it under ``experiments`` runs it."""
+    """Register the experiment; a recipe that names it under ``experiments`` runs it."""
     register(NAME, AnswerLengths)

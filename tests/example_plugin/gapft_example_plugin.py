@@ -1,43 +1,49 @@
-"""A packaged plugin as anyone may write one: a selector, a verifier, a report section."""
+"""An example of a packaged plugin: a selector, a verifier and a report section."""
 
 from gapft_harness.api import Verdict, hookimpl
 
 
 def hardest_recovered(pool, n, rng):
-    """The recovered failures that search found last, one problem each."""
+    """Select the recovered failures that the search solved last.
+
+    Args:
+        pool: the problems to select from.
+        n: how many to select.
+        rng: the randomness, which breaks ties.
+    """
     ordered = sorted(pool.recovered, key=lambda e: (-e.first_success, rng.key(e.problem_id)))
     return ordered[:n]
 
 
 class EndsWith:
-    """Passes a response that ends with the gold answer."""
+    """A verifier that passes a response if it ends with the gold answer."""
 
     def verify(self, responses, golds):
-        """Judges each response by its end."""
+        """Return the verdict on each response."""
         return [
             Verdict("pass" if text.rstrip().endswith(str(gold)) else "fail")
             for text, gold in zip(responses, golds, strict=True)
         ]
 
 
-def thanks(results):
-    """A line at the report's end."""
+def count_conditions(results):
+    """Return the text of the report section."""
     return f"Example section: {len(results['conditions'])} conditions were compared."
 
 
 @hookimpl
 def register_selectors(register):
-    """Registers the selector."""
+    """Register the selector."""
     register("hardest_recovered", hardest_recovered)
 
 
 @hookimpl
 def register_verifiers(register):
-    """Registers the verifier."""
+    """Register the verifier."""
     register("ends_with", EndsWith)
 
 
 @hookimpl
 def register_report_sections(register):
-    """Registers the section."""
-    register("thanks", thanks)
+    """Register the report section."""
+    register("thanks", count_conditions)

@@ -167,7 +167,7 @@ def forget(run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--k", "16"], "a K of its own"),
+        (["--k", "16"], "its own K"),
         (["--training-seeds", "0"], "--training-seeds 0"),
         (["--items", "-3"], "--items -3"),
         (["--shared", "1.5"], "--shared 1.5"),

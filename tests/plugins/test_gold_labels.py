@@ -148,7 +148,7 @@ def changed(examples: list[Example], **fields: Any) -> list[Example]:
         ({"response_ids": (65, 66)}, "differ in 1 of 3 target strings"),
         ({"ended": False}, "differ in supervised_tokens: 9 and 8"),
         ({"problem_id": "U02"}, "have 3 and 2 problems of the gold answer A"),
-        ({"origin": "U00"}, "have a target that is not GapFT's"),
+        ({"origin": "U00"}, "have a target that GapFT does not have"),
     ],
 )
 def test_two_training_sets_that_do_not_agree_are_told_apart(

@@ -1,5 +1,5 @@
-"""The commands, a file each: ``command`` is what is run.
+"""The commands, one per module: ``command`` runs it.
 
-A file also says ``GROUP``, under which the list of commands shows it, and ``EXAMPLE``, a line that
-its help ends with. ``cli/main.py`` finds the files.
+A module also defines ``GROUP``, the heading in the list of commands, and ``EXAMPLE``, the last line
+of the command's help. ``cli/main.py`` finds the modules.
 """

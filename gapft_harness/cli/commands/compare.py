@@ -1,4 +1,4 @@
-"""``gapft compare``: sample logs of lm_eval, before and after."""
+"""``gapft compare``: compare sample logs of lm_eval before and after training."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ EXAMPLE = "gapft compare runs/before runs/after"
 def command(
     before: Annotated[
         str | None,
-        typer.Argument(metavar="BEFORE", help="the sample log before: a file, folder or glob"),
+        typer.Argument(
+            metavar="BEFORE", help="sample logs of the model before: a file, folder or glob"
+        ),
     ] = None,
     after: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="AFTER",
-            help="likewise after; each is a model, NAME=LOGS names it; a quoted glob that matches "
-            "several runs names training seeds of one model",
+            help="sample logs after, one argument for each model; NAME=LOGS names it; a quoted "
+            "glob that matches several runs names training seeds of one model",
         ),
     ] = None,
     example: Annotated[
         bool,
-        typer.Option(
-            "--example", help="compare two logs that ship; the page goes to gapft-example"
-        ),
+        typer.Option("--example", help="compare two bundled logs; write the page to gapft-example"),
     ] = False,
     seeds: Annotated[
         bool, typer.Option("--seeds", help="all AFTERs are training seeds of one model")
@@ -45,7 +45,9 @@ def command(
     metric: Annotated[
         str | None,
         typer.Option(
-            "--metric", metavar="NAME", help="the metric; default: of each task the log's first"
+            "--metric",
+            metavar="NAME",
+            help="the metric; default: the first in the log of each task",
         ),
     ] = None,
     filter: Annotated[
@@ -53,7 +55,7 @@ def command(
         typer.Option(
             "--filter",
             metavar="NAME",
-            help="lm_eval's filter; default: of each task the log's first",
+            help="lm_eval's filter; default: the first in the log of each task",
         ),
     ] = None,
     task: Annotated[
@@ -77,18 +79,19 @@ def command(
         typer.Option(
             "--on",
             metavar="FIELD",
-            help="join by this field, not the whole document (A=B: A before, B after); repeatable",
+            help="match documents by this field (A=B: A before, B after); default: by the whole "
+            "document; repeatable",
         ),
     ] = [],
     common: Annotated[
-        bool, typer.Option("--common", help="leave out documents that not all logs hold and score")
+        bool, typer.Option("--common", help="leave out documents that are not scored in all logs")
     ] = False,
     source_samples: Annotated[
         list[str],
         typer.Option(
             "--source-samples",
             metavar="LOGS",
-            help="logs of several samples before, for G, S and U; repeatable",
+            help="logs before with several samples per document, for G, S and U; repeatable",
         ),
     ] = [],
     tuned_samples: Annotated[
@@ -96,14 +99,15 @@ def command(
         typer.Option(
             "--tuned-samples",
             metavar="LOGS",
-            help="likewise after, for Pass@k at every k; of several AFTERs NAME=LOGS; repeatable",
+            help="such logs after, for Pass@k at every k; with several AFTERs NAME=LOGS; "
+            "repeatable",
         ),
     ] = [],
     drop_copies: Annotated[
         bool,
         typer.Option(
             "--drop-copies",
-            help="leave out samples that are the same as an earlier one on every document",
+            help="leave out a sample that equals an earlier one on every document",
         ),
     ] = False,
     fail_if_worse: Annotated[
@@ -112,14 +116,14 @@ def command(
             "--fail-if-worse",
             metavar="X",
             help="exit with 1 if a model is worse by more than X, e.g. 0.01: its whole interval "
-            "lies below -X",
+            "is below -X",
         ),
     ] = None,
     higher_is_better: Annotated[
         bool | None,
         typer.Option(
             "--higher-is-better/--lower-is-better",
-            help="of the metric, where lm_eval's results file is not beside the logs",
+            help="the metric's direction, if the logs have no results file of lm_eval beside them",
         ),
     ] = None,
     out: Annotated[
@@ -127,21 +131,21 @@ def command(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="write figures, tables and a page of all documents there (docs/comparing.md)",
+            help="write figures, tables and a page of all documents to DIR (docs/comparing.md)",
             parser=as_folder,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="let --out replace an earlier comparison there")
+        bool, typer.Option("--overwrite", help="let --out replace an earlier comparison")
     ] = False,
     latest: Annotated[
         bool,
-        typer.Option("--latest", help="of several logs of one task in a folder, take the newest"),
+        typer.Option("--latest", help="use the newest of several logs of one task in a folder"),
     ] = False,
     show: Annotated[
         int,
         typer.Option(
-            "--show", metavar="N", min=0, help="gained and lost documents to print of each model"
+            "--show", metavar="N", min=0, help="gained and lost documents to print for each model"
         ),
     ] = 3,
     tables: Annotated[
@@ -149,14 +153,14 @@ def command(
         typer.Option(
             "--tables",
             metavar="DIR",
-            help="write each table as LaTeX and CSV into this new folder",
+            help="write each table as LaTeX and CSV to this new folder",
             parser=as_folder,
         ),
     ] = None,
     form: Format = "terminal",
     plugin: PluginFile = [],
 ) -> None:
-    """Compare sample logs of lm_eval, before and after, document by document."""
+    """Compare sample logs of lm_eval before and after training, document by document."""
     with _one_means_worse():
         from gapft_harness.cli.display import tell
         from gapft_harness.compare.choice import CompareChoice
@@ -167,11 +171,13 @@ def command(
 
         if example:
             if before is not None:
-                raise UserError(f"{before}: --example has logs of its own; leave one out")
+                raise UserError(
+                    f"{before}: cannot be combined with --example, which has its own logs"
+                )
             before, after = EXAMPLE_LOGS
             out, overwrite = out or Path("gapft-example"), overwrite or out is None
         if before is None or not after:
-            raise UserError("expected BEFORE and AFTER, two folders of logs, or --example")
+            raise UserError("no logs: expected BEFORE and AFTER, e.g. two folders, or --example")
         margin = fail_if_worse
         if margin is not None and not 0 <= margin < float("inf"):
             raise UserError(
@@ -202,23 +208,23 @@ def command(
         if tables is not None:
             write_tables(told.sections, tables)
             lines.append(f"tables: {tables}")
-        tell(told, *lines, form=form)  # what the gate says stays so where who reads stops early
+        tell(told, *lines, form=form)  # a closed pipe does not change the exit status of the gate
     if example and out is not None:
         _open(out / FILES[0])
     if worse:
         names = ", ".join(map(plain, worse))
-        typer.echo(f"gapft: worse than before by more than {margin:g}: {names}", err=True)
+        typer.echo(f"gapft: models worse than before by more than {margin:g}: {names}", err=True)
         raise typer.Exit(1)
 
 
-#: Of the demo's model and of an adapter that the demo trained: what README's first comparison
-#: makes of the first 50 problems.
+#: Logs of the demo's model and of an adapter that the demo trained, on the first 50 problems. The
+#: first comparison in README reproduces them.
 _LOGS = Path(__file__).parents[2] / "demo" / "logs"
 EXAMPLE_LOGS = (str(_LOGS / "before"), [f"trained={_LOGS / 'after'}"])
 
 
 def _open(page: Path) -> None:
-    """Shows a page where somebody sits before the screen."""
+    """Open a page in a browser if this machine has a screen and output goes to a terminal."""
     screen = sys.platform == "darwin" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}
     if screen and sys.stdout.isatty():
         typer.launch(str(page))
@@ -226,7 +232,7 @@ def _open(page: Path) -> None:
 
 @contextlib.contextmanager
 def _one_means_worse() -> Iterator[None]:
-    """Exit status 1 is what the gate says; whatever else fails ends with 2."""
+    """Exit with 2 on any error, because 1 means that the gate found a worse model."""
     try:
         yield
     except GapftError as error:

@@ -1,4 +1,4 @@
-"""``gapft demo``: the whole method in a minute, on a model that ships."""
+"""``gapft demo``: run the whole method in a minute on a bundled model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def command(
     run_dir: OptionalRunDir = None,
     policy_path: Annotated[
         bool,
-        typer.Option("--policy-path", help="print the policy's folder, for lm_eval; run nothing"),
+        typer.Option("--policy-path", help="print the folder of the model, for lm_eval, and exit"),
     ] = False,
     limit: Limit = None,
     overrides: Set = [],
@@ -34,7 +34,7 @@ def command(
     seed: Seed = [],
     plugin: PluginFile = [],
 ) -> None:
-    """Run the whole method on a small policy that ships with the package."""
+    """Run the whole method on a small bundled model."""
     if policy_path:
         from gapft_harness.demo import policy_path as folder
 

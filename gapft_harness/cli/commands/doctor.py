@@ -1,4 +1,4 @@
-"""``gapft doctor``: what this machine can do, and which data it finds."""
+"""``gapft doctor``: report what this machine can run, and which data it has."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _BACKENDS = {
     "ray": ("ray", "pip install 'gapft-harness[ray]'"),
     "grpo": ("trl", install("trl")),
 }
-#: TRL 1.16's own extra for vLLM; a later TRL may say otherwise.
-_VLLM_OF_TRL = "TRL 1.16 wants vLLM 0.31 or earlier, gapft-harness[vllm] 0.32 or later"
+#: From the vLLM extra of TRL 1.16; a later TRL may differ.
+_VLLM_OF_TRL = "TRL 1.16 needs vLLM 0.31 or earlier, gapft-harness[vllm] 0.32 or later"
 _COUNTS = "published counts"
-# Where the data are absent, nothing of theirs can tell that there are counts to verify.
+# Tasks whose counts were published; without their data, only these names show it.
 _WITH_PUBLISHED_COUNTS = ("gapft_logiqa", "gapft_reclor")
 
 
 def command() -> None:
-    """Say what this machine can do: backends, versions, GPU, data found."""
+    """Report what this machine can run: backends, versions, GPU, sandbox, data."""
     typer.echo(examine())
 
 
 @offline()
 def examine() -> str:
-    """Everything as text, a finding a line. Nothing is downloaded."""
+    """Return the report, one line per finding. Nothing is downloaded."""
     return "\n".join(
         [
             *_section("machine", _machine()),
@@ -52,15 +52,15 @@ def examine() -> str:
 
 
 def _plugins() -> list[str]:
-    """How many things are registered, and every plugin that is broken."""
+    """Count registered components, and list broken plugins."""
     from gapft_harness.hooks.manager import examine_plugins
 
     plugins, faults = examine_plugins()
-    loaded = f"{len(plugins.all())} registrations"
+    loaded = f"{len(plugins.all())} registered components"
     if not faults:
         return [f"{loaded}, all loaded"]
     broken = [f"BROKEN: {fault}" for fault in faults]
-    return [loaded, *broken, "nothing can be run with a broken plugin: mend or uninstall it"]
+    return [loaded, *broken, "no command can run with a broken plugin: repair or uninstall it"]
 
 
 def _machine() -> list[str]:
@@ -77,7 +77,9 @@ def _gpu() -> str:
     try:
         import torch
     except ModuleNotFoundError:
-        return "no torch: logs can be compared and judged; no model can be run or trained"
+        return (
+            "torch is not installed: logs can be compared and judged, but no model can run or train"
+        )
     if not torch.cuda.is_available():
         return "no GPU that torch can use; models run on the CPU"
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -98,25 +100,25 @@ def _backend(name: str) -> str:
 
 
 def _conflict() -> list[str]:
-    """What is there and does not go together."""
+    """List installed packages that conflict."""
     if not (has("trl") and has("vllm")):
         return []
-    return [f"grpo and vllm: {_VLLM_OF_TRL}; the trainer grpo draws with transformers"]
+    return [f"grpo and vllm: {_VLLM_OF_TRL}; the trainer grpo generates with transformers"]
 
 
 def _sandbox() -> list[str]:
-    """The tier that programs would run in, and what each canary found."""
+    """Describe the sandbox tier that programs would use, and the result of each canary."""
     from gapft_harness.sandbox import probe
 
     found = probe()
     tiers = list(dict.fromkeys(outcome.tier for outcome in found))
     holding = [t for t in tiers if all(o.holds for o in found if o.tier == t)]
-    tier = holding[0] if holding else "NONE: evaluation of programs is refused here"
+    tier = holding[0] if holding else "NONE: programs cannot be judged on this machine"
     return [f"tier: {tier}", *(str(outcome) for outcome in found)]
 
 
 def _data() -> list[str]:
-    """What is found of each task's data, and whether its counts are the published ones."""
+    """Describe the data of each task, and whether its counts match the published ones."""
     from gapft_harness.lm_eval_bridge.discovery import list_tasks
 
     lines = []
@@ -135,8 +137,8 @@ def _task_data(name: str) -> list[str]:
         task = load_task(name)
         pool, audit, published = task.pool(), task.audit(), task.published()
     except DataNotFound:
-        where = "put its files under $GAPFT_DATA_DIR, or download it once (docs/tasks.md)"
-        return [f"{name}: no data here; {where}", *unverified]
+        where = "put the files under $GAPFT_DATA_DIR, or download them once (docs/tasks.md)"
+        return [f"{name}: no data on this machine; {where}", *unverified]
     except GapftError as error:
         return [f"{name}: {error}", *unverified]
     lines = [f"{name}: {len(pool)} pool problems, {len(audit)} audit problems"]

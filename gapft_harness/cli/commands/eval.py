@@ -1,4 +1,4 @@
-"""``gapft eval``: the stock lm_eval, which finds our tasks."""
+"""``gapft eval``: run lm_eval with the tasks of this package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 GROUP = "Measure and compare"
 EXAMPLE = "gapft eval --model dummy --tasks gapft_demo --limit 5"
-#: lm_eval's flags are its own, its --help among them.
+#: All flags, --help included, are passed to lm_eval.
 SETTINGS: dict[str, Any] = {
     "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
     "add_help_option": False,
@@ -16,7 +16,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def command(context: typer.Context) -> None:
-    """Run lm_eval with all of its own flags, and --adapters A,B; GapFT's tasks are found."""
+    """Run lm_eval with the bundled tasks; takes all flags of lm_eval, and --adapters A,B."""
     from gapft_harness.lm_eval_bridge.command import run_lm_eval
 
     raise typer.Exit(run_lm_eval(context.args))

@@ -1,4 +1,4 @@
-"""``gapft export``: what a run holds, for others to read."""
+"""``gapft export``: write the content of a run in formats of other programs."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ def command(
             "--to",
             metavar="NAME",
             help="trl, axolotl or llama-factory: training sets; verl, prime-rl, nemo-gym "
-            "or trl-grpo: the pool's prompts for online training; dataset: the evidence; "
-            "adapters: with model cards; tables: the report's",
+            "or trl-grpo: prompts of the pool for online training; dataset: the evidence; "
+            "adapters: adapters with model cards; tables: the report's tables",
         ),
     ],
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="a new folder", parser=as_folder)
     ],
     condition: Annotated[
-        list[str], typer.Option("--condition", metavar="NAME", help="only this one; repeatable")
+        list[str],
+        typer.Option("--condition", metavar="NAME", help="only this condition; repeatable"),
     ] = [],
     seed: Annotated[
-        list[int], typer.Option("--seed", metavar="N", help="only this one; repeatable")
+        list[int], typer.Option("--seed", metavar="N", help="only this training seed; repeatable")
     ] = [],
     states: Annotated[
         str,
-        typer.Option("--states", metavar="S,U", help="of prompts: only problems in these states"),
+        typer.Option("--states", metavar="S,U", help="for prompts: only problems in these states"),
     ] = "",
     plugin: PluginFile = [],
 ) -> None:
-    """Write training sets, prompts, the evidence, adapters or tables in forms that others read."""
+    """Write training sets, prompts, evidence, adapters or tables in formats of other programs."""
     from gapft_harness.exporting.kinds import Asked, export_study
     from gapft_harness.exporting.kinds import export as exported
     from gapft_harness.run_directory.directory import RunDirectory
@@ -60,7 +61,7 @@ def command(
 
 
 def _by_folder(files: Sequence[Path]) -> Iterator[str]:
-    """A line for each folder that was written to; of a single file its name."""
+    """Describe written files: a line per folder, or the path of its only file."""
     folders: dict[Path, list[Path]] = {}
     for file in files:
         folders.setdefault(file.parent, []).append(file)

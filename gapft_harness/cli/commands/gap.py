@@ -1,4 +1,4 @@
-"""``gapft gap``: what lies between one answer and K, of a task or of a run's search."""
+"""``gapft gap``: measure the gap between Pass@1 and Pass@K of a task or of a run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _GEN_KWARGS = {
     "max_gen_toks": "search.max_gen_toks",
     "max_new_tokens": "search.max_gen_toks",
 }
-#: What a sampler without a model is said to have loaded.
+#: The recorded model of a sampler that loads none.
 _NO_MODEL = "(none)"
-#: The folder of a search that holds what this command makes of it.
+#: The folder inside the search's folder for the files that this command writes.
 _FOLDER = "gap"
 
 
@@ -49,7 +49,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="TASK_OR_RUN",
-            help="lm-eval task to search; or a searched run's folder",
+            help="an lm-eval task, or the folder of a searched run",
         ),
     ] = None,
     task: TaskName = None,
@@ -57,52 +57,62 @@ def command(
     model_args: ModelArgs = None,
     k: Annotated[
         int | None,
-        typer.Option("--k", metavar="K", help="samples of each problem, 8; a run has its own"),
+        typer.Option(
+            "--k", metavar="K", help="samples of each problem; default: 8; a run has its own K"
+        ),
     ] = None,
     filter: Annotated[
         str | None,
         typer.Option(
-            "--filter", metavar="NAME", help="the task's filter to judge by; default: its first"
+            "--filter", metavar="NAME", help="the filter of the task's metric; default: the first"
         ),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            "--metric", metavar="NAME", help="the task's metric to judge by; default: its first"
+            "--metric",
+            metavar="NAME",
+            help="the task's metric that judges responses; default: the first",
         ),
     ] = None,
     pass_at: Annotated[
         float | None,
         typer.Option(
-            "--pass-at", metavar="X", help="for a metric that is not 0 or 1: passes from X on"
+            "--pass-at",
+            metavar="X",
+            help="for a metric other than 0 or 1: a response passes from X on",
         ),
     ] = None,
     split: Annotated[
         str,
         typer.Option(
-            "--split", metavar="NAME", help="audit (its test split) or pool (its training split)"
+            "--split",
+            metavar="NAME",
+            help="audit (the task's test split) or pool (its training split)",
         ),
     ] = "audit",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", help="only the first N problems, as lm_eval"),
+        typer.Option("--limit", metavar="N", help="only the first N problems, as in lm_eval"),
     ] = None,
     gen_kwargs: Annotated[
         str | None,
         typer.Option(
-            "--gen-kwargs", metavar="A=B,...", help="of the samples: temperature, top_p, ..."
+            "--gen-kwargs",
+            metavar="A=B,...",
+            help="settings of the samples: temperature, top_p, ...",
         ),
     ] = None,
     batch_size: Annotated[
         str | None,
-        typer.Option("--batch-size", metavar="N", help="as lm-eval's; sets model.args.batch_size"),
+        typer.Option("--batch-size", metavar="N", help="as in lm-eval; sets model.args.batch_size"),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="as lm-eval's; sets model.args.device"),
+        typer.Option("--device", metavar="NAME", help="as in lm-eval; sets model.args.device"),
     ] = None,
     apply_chat_template: Annotated[
-        bool, typer.Option("--apply-chat-template", help="as lm-eval's; sets model.chat_template")
+        bool, typer.Option("--apply-chat-template", help="as in lm-eval; sets model.chat_template")
     ] = False,
     out: Annotated[
         Path | None,
@@ -111,17 +121,23 @@ def command(
             "--output-path",
             "--run-dir",
             metavar="DIR",
-            help="default gaps/TASK; of a run: nothing is written",
+            help="the output folder; default: gaps/TASK; for a run: nothing is written",
             parser=as_folder,
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--training-seeds", metavar="N", help="to plan with; default the recipe's"),
+        typer.Option(
+            "--training-seeds",
+            metavar="N",
+            help="training seeds to plan with; default: those of the recipe",
+        ),
     ] = None,
     items: Annotated[
         int | None,
-        typer.Option("--items", metavar="M", help="audit items to plan with; default its own"),
+        typer.Option(
+            "--items", metavar="M", help="audit items to plan with; default: those of the search"
+        ),
     ] = None,
     discordance: Annotated[
         str,
@@ -136,7 +152,7 @@ def command(
         typer.Option(
             "--shared",
             metavar="SHARE",
-            help="share of these differences' variance that comes back under every seed",
+            help="share of the variance of these differences that is common to all seeds",
         ),
     ] = 0.0,
     form: Format = "terminal",
@@ -150,21 +166,21 @@ def command(
     plan = _plan(seeds, items, discordance, shared)
     if target is not None and is_run(target):
         if k is not None:
-            raise UserError(f"--k {k}: {target} is searched, with a K of its own")
+            raise UserError(f"--k {k}: {target} has been searched with its own K; leave --k out")
         _measure_run(target, plan, out, form)
         return
     if target and task:
-        raise UserError(f"{target}, --tasks {task}: expected one of them")
+        raise UserError(f"{target}, --tasks {task}: expected one task; leave one out")
     task = target or task
     if not task:
-        raise UserError("give a task, e.g. gsm8k, or a searched run's folder")
+        raise UserError("no task: expected a task, e.g. gsm8k, or the folder of a searched run")
     samples = 8 if k is None else k
     if "," in task:
-        raise UserError(f"--tasks {task}: expected one task; measure each in a folder of its own")
+        raise UserError(f"--tasks {task}: expected one task; run the command once per task")
     if split not in ("audit", "pool"):
         raise UserError(f"--split {split}: expected audit or pool")
     if samples < 2:
-        raise UserError(f"--k {samples}: expected at least 2: one sample has no gap")
+        raise UserError(f"--k {samples}: expected at least 2; one sample shows no gap")
     settings = [f"search.k={samples}", *_sampling(gen_kwargs)]
     for key, value in (("batch_size", batch_size), ("device", device)):
         settings += [] if value is None else [f"model.args.{key}={value}"]
@@ -172,7 +188,7 @@ def command(
     settings += [] if model is None else [f"model.backend={model}"]
     if model == "dummy" and "pretrained" not in (model_args or ""):
         settings.append(f"model.args.pretrained={_NO_MODEL}")
-    if limit is not None:  # those that lm_eval takes
+    if limit is not None:  # the same problems as lm_eval's --limit
         settings += [f"data.{split}_limit={limit}", "data.limit_takes=first"]
     if metric is not None or filter is not None:
         named = (metric or "") + (f",{filter}" if filter else "")
@@ -227,14 +243,14 @@ def _measure(
 
 
 def _sampling(text: str | None) -> list[str]:
-    """``--gen_kwargs`` as recipe keys."""
+    """Convert ``--gen_kwargs`` to settings of recipe keys."""
     settings = []
     for part in filter(None, (text or "").split(",")):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals or not value:
             raise UserError(f"--gen_kwargs {part}: expected key=value,..., e.g. temperature=0.6")
         if key == "do_sample":
-            continue  # one greedy decode and K samples are made anyway
+            continue  # one greedy decode and K samples are always generated
         if key not in _GEN_KWARGS:
             raise UserError(f"--gen_kwargs {part}: {did_you_mean(key, _GEN_KWARGS)}")
         settings.append(f"{_GEN_KWARGS[key]}={value}")
@@ -242,7 +258,7 @@ def _sampling(text: str | None) -> list[str]:
 
 
 def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
-    """Tell what a run's search found; nothing in it changes."""
+    """Print the gap of a run's search without changing the run."""
     from gapft_harness.cli.display import tell
     from gapft_harness.core.files import require_folder
     from gapft_harness.gap.costs import costs
@@ -276,7 +292,7 @@ def _plan(seeds: int | None, items: int | None, discordance: str, shared: float)
 
 
 def _share(text: str) -> float:
-    """A share above 0, as a number or a fraction of counts."""
+    """Parse a share above 0: a number, or a fraction of counts."""
     above, slash, below = text.partition("/")
     try:
         found = float(above) / (float(below) if slash else 1)

@@ -1,4 +1,4 @@
-"""``gapft import``: responses that are there already, as the search of a run."""
+"""``gapft import``: use existing responses as the search of a run."""
 
 from __future__ import annotations
 
@@ -29,36 +29,42 @@ EXAMPLE = "gapft import runs/mine responses.jsonl --recipe demo"
 def command(
     run_dir: RunDir,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="responses; with --greedy, samples alone")
+        list[str],
+        typer.Argument(metavar="FILE", help="files of responses; with --greedy: of samples"),
     ] = [],
     greedy: Annotated[
-        str | None, typer.Option("--greedy", metavar="FILE", help="the greedy responses")
+        str | None, typer.Option("--greedy", metavar="FILE", help="a file of greedy responses")
     ] = None,
     split: Annotated[
         str,
         typer.Option("--split", metavar="NAME", help="pool, audit, audit/NAME or calibration"),
     ] = "pool",
     judge: Annotated[
-        bool, typer.Option("--judge", help="by the task's verifier; else the files' verdicts stand")
+        bool,
+        typer.Option(
+            "--judge", help="judge by the task's verifier; default: use the verdicts of the files"
+        ),
     ] = False,
     metric: Annotated[
         str | None,
-        typer.Option("--metric", metavar="NAME", help="the field that says what passed"),
+        typer.Option("--metric", metavar="NAME", help="the field with the verdicts"),
     ] = None,
     filter: Annotated[
         str | None,
-        typer.Option("--filter", metavar="NAME", help="of lm_eval's logs; default: the first"),
+        typer.Option(
+            "--filter", metavar="NAME", help="lm_eval's filter; default: the first in the log"
+        ),
     ] = None,
     on: Annotated[
         list[str],
         typer.Option(
             "--on",
             metavar="FIELD",
-            help="join by this field of documents, or ROW_FIELD=TASK_FIELD; repeatable",
+            help="match rows to problems by this field, or ROW_FIELD=TASK_FIELD; repeatable",
         ),
     ] = [],
     ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="leave out what answers no problem")
+        bool, typer.Option("--ignore-unknown", help="leave out responses that match no problem")
     ] = False,
     recipe: RecipeName = None,
     task: TaskName = None,
@@ -69,13 +75,13 @@ def command(
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
-    """Take responses with verdicts as the search of a split, and find its states."""
+    """Import responses with verdicts as the search of a split, and compute its states."""
     from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.importing.job import import_split, require_free, state
     from gapft_harness.importing.rows import ImportChoice
 
     if not files and not greedy:
-        raise UserError("give files of responses: gapft import RUN FILE ...")
+        raise UserError("no responses: expected files, as in gapft import RUN FILE ...")
     pairs = [(field, of or field) for field, _, of in (each.partition("=") for each in on)]
     choice = ImportChoice(files, greedy, judge, metric, filter, pairs, ignore_unknown)
     require_free(run_dir, split, choice)

@@ -1,4 +1,4 @@
-"""``gapft judge``: programs in the sandbox."""
+"""``gapft judge``: run programs in the sandbox against their tests."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ def command(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="programs with tests, one JSON record a line; - is standard input"
+            metavar="FILE",
+            help="programs with tests, one JSON record per line; - is standard input",
         ),
     ],
     tier: Annotated[
         str,
         typer.Option(
-            "--tier", metavar="NAME", help="auto, namespaces or landlock: how programs are confined"
+            "--tier", metavar="NAME", help="how programs are confined: auto, namespaces or landlock"
         ),
     ] = "auto",
     workers: Annotated[
         int | None,
-        typer.Option("--workers", metavar="N", help="programs side by side; default: the CPUs"),
+        typer.Option(
+            "--workers", metavar="N", help="programs in parallel; default: the number of CPUs"
+        ),
     ] = None,
     preload: Annotated[
         list[str],
         typer.Option(
             "--preload",
             metavar="NAME",
-            help="a package that programs may import besides the standard library; repeatable; "
+            help="a package besides the standard library that programs can import; repeatable; "
             '"" for none',
         ),
     ] = ["numpy"],
@@ -41,11 +44,11 @@ def command(
         typer.Option(
             "--prelude",
             metavar="NAME",
-            help="names that programs know without import: none, or lcb for LiveCodeBench's list",
+            help="names that programs can use without import: none, or lcb (LiveCodeBench's list)",
         ),
     ] = "none",
 ) -> None:
-    """Run programs in the sandbox against their tests; print a line of JSON each."""
+    """Run programs in the sandbox against their tests; print one line of JSON for each."""
     from gapft_harness.cli.display import Display
     from gapft_harness.verification.program_file import judge_file
 

@@ -1,4 +1,4 @@
-"""``gapft list``: the tasks, recipes and plugins that are here."""
+"""``gapft list``: list tasks, recipes and plugins."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def command(
         ),
     ],
     path: Annotated[
-        bool, typer.Option("--path", help="tasks: print the folder, for lm_eval --include_path")
+        bool,
+        typer.Option("--path", help="with tasks: print their folder, for lm_eval --include_path"),
     ] = False,
     plugin: PluginFile = [],
 ) -> None:
-    """List the bundled tasks or recipes, or every plugin's parts and where they come from."""
+    """List the bundled tasks or recipes, or the components of all plugins with their origin."""
     if what not in WHAT:
         raise UserError(f"list {what}: {did_you_mean(what, WHAT)}")
     if path and what != "tasks":
-        raise UserError(f"list {what} --path: only tasks have a folder to print")
+        raise UserError(f"list {what} --path: --path works with tasks only")
     if what == "tasks":
         from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
@@ -41,14 +42,14 @@ def command(
 
 
 def _tasks() -> str:
-    """One line a bundled task: its name, its split, what it is."""
+    """Format a line for each bundled task: name, split, description."""
     from gapft_harness.lm_eval_bridge.discovery import list_tasks
 
     return columns([(t.name, t.split, t.description) for t in list_tasks()])
 
 
 def _plugins(files: Sequence[str]) -> str:
-    """One line a registration: kind, name, plugin, what it does."""
+    """Format a line for each registered component: kind, name, plugin, summary."""
     from gapft_harness.hooks.manager import load_plugins
 
     return columns(
@@ -60,7 +61,7 @@ def _plugins(files: Sequence[str]) -> str:
 
 
 def recipes() -> list[tuple[str, str]]:
-    """Each bundled recipe's name, and the first sentence of its description."""
+    """List the bundled recipes and studies with the first sentence of their descriptions."""
     from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
     from gapft_harness.recipe.reading import load_recipe
     from gapft_harness.study.recipe import read_study
@@ -81,7 +82,7 @@ def _short(plugin: str) -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """Left-aligned columns; the last one runs free."""
+    """Format rows as left-aligned columns; the last column has any width."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
     return "\n".join(
         "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]).rstrip()

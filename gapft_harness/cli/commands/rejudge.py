@@ -1,4 +1,4 @@
-"""``gapft rejudge``: saved responses judged again by another verifier or rule."""
+"""``gapft rejudge``: judge saved responses by a different verifier or rule."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ def command(
     ],
     verifier: Annotated[
         str,
-        typer.Option("--verifier", metavar="NAME", help="judges the responses, e.g. math"),
+        typer.Option(
+            "--verifier", metavar="NAME", help="the verifier that judges the responses, e.g. math"
+        ),
     ],
     param: Annotated[
         list[str],
         typer.Option(
             "--param",
             metavar="KEY=VALUE",
-            help="a parameter of it, e.g. rule=first_explicit; repeatable",
+            help="a parameter of the verifier, e.g. rule=first_explicit; repeatable",
         ),
     ] = [],
     was: Annotated[
@@ -44,20 +46,24 @@ def command(
         typer.Option(
             "--was",
             metavar="NAME",
-            help="the verifier that it is held against; default: what the log says",
+            help="the verifier to compare with; default: the verdicts in the log",
         ),
     ] = None,
     was_param: Annotated[
         list[str],
-        typer.Option("--was-param", metavar="KEY=VALUE", help="a parameter of that; repeatable"),
+        typer.Option(
+            "--was-param",
+            metavar="KEY=VALUE",
+            help="a parameter of the verifier of --was; repeatable",
+        ),
     ] = [],
     gold: Annotated[
         str | None,
         typer.Option(
             "--gold",
             metavar="FIELD",
-            help="the document's field with the gold answer, or target, or doc; default: the "
-            "first that the verifier takes",
+            help="the field of the document with the gold answer, or target, or doc; default: the "
+            "first one that the verifier accepts",
         ),
     ] = None,
     metric: Annotated[
@@ -65,12 +71,14 @@ def command(
         typer.Option(
             "--metric",
             metavar="NAME",
-            help="what says who was right; default: the log's verdicts, or else its first metric",
+            help="the metric to compare with; default: the log's verdicts, else its first metric",
         ),
     ] = None,
     filter: Annotated[
         str | None,
-        typer.Option("--filter", metavar="NAME", help="lm_eval's filter; default: the log's first"),
+        typer.Option(
+            "--filter", metavar="NAME", help="lm_eval's filter; default: the first in the log"
+        ),
     ] = None,
     task: Annotated[
         list[str],
@@ -85,12 +93,12 @@ def command(
             "--out",
             metavar="DIR",
             help="write results.json, rejudged.csv, flips.csv and the pages rejudged.md and "
-            "rejudged.html there",
+            "rejudged.html to DIR",
             parser=as_folder,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="let --out replace what an earlier rejudge wrote")
+        bool, typer.Option("--overwrite", help="let --out replace the files of an earlier rejudge")
     ] = False,
     form: Format = "terminal",
     plugin: PluginFile = [],
@@ -99,11 +107,11 @@ def command(
         typer.Option(
             "--include-path",
             metavar="DIR",
-            help="a folder with task YAML, for a verifier that reads a task: its include_path",
+            help="a folder with task YAML: the include_path of a verifier that reads a task",
         ),
     ] = None,
 ) -> None:
-    """Judge saved responses again by another verifier, and list what flips."""
+    """Judge saved responses by a different verifier, and list changed verdicts."""
     from gapft_harness.cli.display import Display, tell
     from gapft_harness.cli.runs import is_run
     from gapft_harness.core.files import require_free
@@ -114,15 +122,17 @@ def command(
 
     if run := next((place for place in logs if is_run(place)), None):
         raise UserError(
-            f"{run}: is a run directory; expected sample logs. To judge the run by another "
-            "verifier, run its recipe in a new folder beside it, which reuses the stored "
-            f"responses: gapft run {Path(run) / 'recipe.yaml'} --set verifier.name={verifier} "
+            f"{run}: expected sample logs, found a run directory. To judge a run by a different "
+            "verifier, run its recipe in a new folder beside it; the stored responses are reused: "
+            f"gapft run {Path(run) / 'recipe.yaml'} --set verifier.name={verifier} "
             "--run-dir NEW_FOLDER"
         )
     if was is None and was_param:
-        raise UserError("--was-param: names no verifier; add --was NAME")
+        raise UserError("--was-param: needs a verifier; add --was NAME")
     if was is not None and metric is not None:
-        raise UserError("--metric: with --was the log is not asked what was right; leave one out")
+        raise UserError(
+            "--metric: cannot be combined with --was, which replaces the log's verdicts"
+        )
     if out is not None:
         require_free(out, FILES, overwrite=overwrite)
     now = Rule(verifier, _params(param, "--param"))
@@ -146,7 +156,7 @@ def command(
 def _looking_in(
     folder: Path, now: Rule, was: Rule | None, plugin_files: Sequence[str]
 ) -> tuple[Rule, Rule | None]:
-    """The rules with the folder, those whose verifiers take one and were given none."""
+    """Add the folder to the parameters of rules whose verifiers have an unset include_path."""
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.hooks.registered import setting_fault
 
@@ -161,7 +171,9 @@ def _looking_in(
     rules = [now] if was is None else [now, was]
     if not any(map(takes, rules)):
         names = " and ".join(repr(rule.name) for rule in rules)
-        raise UserError(f"--include-path: verifier {names} reads no task; leave it out")
+        raise UserError(
+            f"--include-path: verifier {names} does not read a task; leave the option out"
+        )
     first, *rest = (
         replace(rule, params={**given, **rule.params}) if takes(rule) else rule for rule in rules
     )
@@ -177,6 +189,6 @@ def _params(given: Sequence[str], option: str) -> dict[str, Any]:
         if not equals or not key:
             raise UserError(f"{option} {text}: expected KEY=VALUE, e.g. rule=first_explicit")
         if key in found:
-            raise UserError(f"{option} {text}: {key} is given twice")
+            raise UserError(f"{option} {text}: {key} is set twice")
         found[key] = parse_value(value, f"{option} {text}")
     return found

@@ -1,4 +1,4 @@
-"""``gapft run``: from a recipe to a report, all of it or single stages."""
+"""``gapft run``: run a recipe, or single stages of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command(
         str | None,
         typer.Argument(
             metavar="RECIPE",
-            help="a recipe's file or bundled name; or the folder of a run, to go on",
+            help="a recipe file, a bundled recipe's name, or the folder of a run to continue",
             autocompletion=recipe_names,
         ),
     ] = None,
@@ -45,8 +45,8 @@ def command(
         typer.Option(
             "--only",
             metavar="STAGE",
-            help="only this stage: search, states, select, train, scale, audit, report, or an "
-            "experiment's; repeatable",
+            help="only this stage: search, states, select, train, scale, audit, report, or a stage "
+            "of an experiment; repeatable",
             autocompletion=stage_names,
         ),
     ] = [],
@@ -58,7 +58,7 @@ def command(
         bool,
         typer.Option(
             "--dry-run",
-            help="print settings, stages, what they take; exit with 1 if something is missing",
+            help="print settings, stages and costs; exit with 1 if something is missing",
         ),
     ] = False,
     split: Annotated[
@@ -66,7 +66,8 @@ def command(
         typer.Option(
             "--split",
             metavar="NAME",
-            help="search: only this split (pool, audit, audit/NAME, calibration); repeatable",
+            help="with --only search: only this split (pool, audit, audit/NAME, calibration); "
+            "repeatable",
         ),
     ] = [],
     overrides: Set = [],
@@ -76,13 +77,13 @@ def command(
         bool,
         typer.Option(
             "--reuse-versions",
-            help="accept what other versions of torch, transformers, ... or another device made",
+            help="reuse work of other versions of torch, transformers, ... or of another device",
         ),
     ] = False,
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
-    """Go from a recipe to a report; the same command goes on where it stopped."""
+    """Run a recipe up to the report; the same command continues an interrupted run."""
     settings = as_settings(model, limit, overrides)
     asked = None
     if not (only or split or dry_run):
@@ -104,7 +105,7 @@ def command(
         reuse_versions=reuse_versions,
     )
     if split and "search" not in only:
-        raise UserError("--split: goes with --only search")
+        raise UserError("--split: needs --only search")
     if dry_run:
         _describe(choice, place)
     elif asked is not None:
@@ -128,7 +129,7 @@ def _stages(only: list[str], choice: Options, place: Path | None) -> None:
     from gapft_harness.cli.runs import default_place, run_stages_alone
 
     if (choice.conditions or choice.seeds) and only != ["report"]:
-        raise UserError("--condition and --seed go with the whole run, or with --only report")
+        raise UserError("--condition, --seed: expected without --only, or with --only report")
     page = run_stages_alone(only, place or default_place(choice), choice)
     if "report" in only:
         typer.echo(f"report: {page}")

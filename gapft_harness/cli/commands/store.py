@@ -1,4 +1,4 @@
-"""``gapft store``: what is kept for several runs, adding to it, and removing what none uses."""
+"""``gapft store``: list, extend and prune the work that several runs share."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ EXAMPLE = "gapft store runs --prune"
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="the folder with run folders")
+        Path, typer.Argument(metavar="FOLDER", help="the folder that contains run folders")
     ] = Path("runs"),
     prune: Annotated[
-        bool, typer.Option("--prune", help="remove what no run in FOLDER uses, after asking")
+        bool,
+        typer.Option("--prune", help="ask, then remove stored work that no run in FOLDER uses"),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="prune without asking")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="with --prune: do not ask")] = False,
     add: Annotated[
         list[Path],
-        typer.Option(
-            "--add", metavar="RUN", help="verify a run and store what it made; repeatable"
-        ),
+        typer.Option("--add", metavar="RUN", help="verify a run and store its work; repeatable"),
     ] = [],
     plugin: PluginFile = [],
 ) -> None:
@@ -39,7 +38,9 @@ def command(
     from gapft_harness.store.store import Store
 
     if not folder.is_dir() and not add:
-        raise UserError(f"{folder}: no such folder; expected one with run folders, such as runs")
+        raise UserError(
+            f"{folder}: folder not found; expected one that contains run folders, such as runs"
+        )
     store = Store.beside(folder / "run")
     for run in add:
         _add(run, store, plugin)
@@ -47,9 +48,9 @@ def command(
         return
     groups = list_groups(store, runs_in(folder))
     if not groups:
-        typer.echo(f"{store.root}: nothing is stored")
+        typer.echo(f"{store.root}: the store is empty")
         return
-    rows = [(of.what, of.count, _size(of.size), ", ".join(of.users) or "no run") for of in groups]
+    rows = [(g.what, g.count, _size(g.size), ", ".join(g.users) or "no run") for g in groups]
     typer.echo(columns(rows))
     unused = [group for group in groups if not group.users]
     size = _size(sum(group.size for group in unused))
@@ -57,17 +58,17 @@ def command(
         typer.echo(f"{store.root}: {len(groups)} groups; no run in {folder} uses {size} of it")
         return
     if not unused:
-        typer.echo(f"every group is used by a run in {folder}: nothing to remove")
+        typer.echo(f"{store.root}: nothing to remove; a run in {folder} uses each group")
         return
     asked = f"Remove {len(unused)} groups, {size}, that no run in {folder} uses?"
     if not yes and not typer.confirm(asked, default=False, err=True):
-        raise UserError("nothing was removed")
+        raise UserError("--prune: not confirmed; nothing was removed")
     remove(unused)
     typer.echo(f"removed {size}")
 
 
 def _add(run: Path, store: Store, plugin_files: list[str]) -> None:
-    """Put a run's work into a store, and report what was added and what was not."""
+    """Add a run's work to a store, and print the added and the omitted work."""
     from gapft_harness.cli.display import Display
     from gapft_harness.stages.adding import add_run
 

@@ -1,4 +1,4 @@
-"""``gapft study``: several runs as the cells of one comparison."""
+"""``gapft study``: run or collect several runs, and compare them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ def command(
         list[str],
         typer.Argument(
             metavar="STUDY",
-            help="a study's file or bundled name; with --scaling, audited runs",
+            help="a study file or a bundled study's name; with --scaling: audited runs",
             autocompletion=study_names,
         ),
     ],
     run_dir: OptionalRunDir = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print cells, budgets, what is left; run nothing")
+        bool, typer.Option("--dry-run", help="print cells, budgets and remaining work; run nothing")
     ] = False,
     scaling: Annotated[
         bool,
         typer.Option(
-            "--scaling", help="compare runs' adapters at their chosen scales, each an environment"
+            "--scaling",
+            help="compare adapters of runs at chosen scales; each condition is an environment",
         ),
     ] = False,
     out: Annotated[
@@ -50,7 +51,7 @@ def command(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="with --scaling: also write the tables there",
+            help="with --scaling: also write the tables to DIR",
             parser=as_folder,
         ),
     ] = None,
@@ -59,21 +60,21 @@ def command(
         typer.Option(
             "--condition",
             metavar="NAME",
-            help="with --scaling: a condition that is an environment of its run; repeatable; "
-            "default: all",
+            help="with --scaling: a condition that is an environment of its run; default: all; "
+            "repeatable",
         ),
     ] = [],
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
-    """Run or collect the cells of a comparison, and report them together."""
+    """Run the cells of a study, or collect existing runs, and report them together."""
     if scaling:
         _scaling(recipe, condition, out)
         return
     if condition:
-        raise UserError("--condition goes with --scaling; a study's file names its own conditions")
+        raise UserError("--condition: needs --scaling; the file of a study names its conditions")
     if len(recipe) > 1:
-        raise UserError(f"{recipe[1]}: one study at a time; several runs go with --scaling")
+        raise UserError(f"{recipe[1]}: expected one study; several runs need --scaling")
     from gapft_harness.cli.unchanged import copied_output, run_asked
 
     given = Options(recipe[0], plugin_files=plugin, include_paths=include_path)

@@ -1,4 +1,4 @@
-"""``gapft verify``: what makes arms equal, computed again."""
+"""``gapft verify``: recompute what makes the arms of a run comparable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = "gapft verify runs/demo"
 
 
 def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
-    """Compute everything that makes arms equal again, from the sealed files; fail if it differs."""
+    """Recompute from sealed files that arms differ only as declared; fail on a difference."""
     from gapft_harness.cli.display import Display
     from gapft_harness.stages.verify import run as verification
     from gapft_harness.study.verify import is_study, verify_study
@@ -27,10 +27,10 @@ def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
         raise GapftError("\n".join([*told, *filter(None, [found.remark])]))
     missing = [f"not yet: {line}" for line in found.missing]
     if not found.checked:
-        raise GapftError("\n".join([f"{run_dir}: holds nothing to verify yet", *missing]))
+        raise GapftError("\n".join([f"{run_dir}: nothing to verify yet", *missing]))
     for line in [*found.checked, *missing]:
         typer.echo(line)
     if missing:
-        typer.echo("verified so far: what is there agrees; the lines above say what is not")
+        typer.echo("verified so far: existing files agree; the lines above list missing work")
     else:
-        typer.echo("verified: the arms differ in nothing that the recipe does not declare")
+        typer.echo("verified: the arms differ only in what the recipe declares")

@@ -1,4 +1,4 @@
-"""The paper's controls: at one budget, which problems fill the slots (Section 5, Appendix B)."""
+"""The paper's controls: vary which problems fill the slots at one budget (Section 5, App. B)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gapft_harness.experiments.controls.shared_core import SharedCore
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers the seven."""
+    """Register the seven controls."""
     controls = (
         SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, FullPool, Coverage, Related,
     )  # fmt: skip

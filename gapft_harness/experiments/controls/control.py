@@ -1,4 +1,4 @@
-"""Controls: conditions of one budget that differ in their training sets."""
+"""Controls: compare conditions of one budget with different training sets."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class Step:
     """One condition of a control.
 
     Attributes:
-        label: its place on the way, such as ``K = 1``.
-        value: the setting that it stands for, for programs.
-        slots: by seed, how many of its example slots hold problems of each state.
-        twin: the condition that draws as many examples at random, where it is compared with one.
-        kept: by seed, how many slots of gold-label selection hold the search's own example, as its
-            target says more than the answer.
+        label: its label, such as ``K = 1``.
+        condition: the name of the condition.
+        value: the value of the setting that the steps vary; None: they vary none.
+        slots: by seed, the number of its examples by state of their problems.
+        twin: the condition with as many random examples, its random twin; empty: none.
+        kept: by seed, how many slots of gold-label selection keep the example of the search,
+            because its target contains more than the answer.
     """
 
     label: str
@@ -55,9 +56,15 @@ def by_parameter(
     parameter: str,
     label: Callable[[Any], str],
 ) -> list[Step]:
-    """The conditions of a selector, ascending by one of its parameters; replicates are left out.
+    """Find the conditions of a selector, ascending by one of its parameters, without replicates.
 
-    A value that is no number is left to the selector, which refuses it.
+    Values that are not numbers are skipped; the selector itself reports them.
+
+    Args:
+        conditions: the conditions of a recipe.
+        selector: the selector.
+        parameter: its parameter.
+        label: formats a value of the parameter.
     """
     values = {
         name: of.params.get(parameter)
@@ -72,7 +79,7 @@ def by_parameter(
 
 
 def gapft_and(conditions: Mapping[str, api.Condition], selector: str) -> list[Step]:
-    """GapFT, then the conditions of a selector, replicates left out; without GapFT none."""
+    """Find GapFT, then the conditions of a selector, without replicates; none without GapFT."""
     called = {
         wanted: [
             name for name, of in conditions.items() if of.selector == wanted and not of.replicate
@@ -84,13 +91,13 @@ def gapft_and(conditions: Mapping[str, api.Condition], selector: str) -> list[St
 
 
 class Control(api.Experiment, ABC):
-    """Which conditions it compares follows from their selectors; the recipe names none.
+    """An experiment that compares conditions, which it finds by their selectors.
 
     Attributes:
-        needs: what a recipe must have for it, as the end of a sentence.
-        title: of its section in the report.
-        axis: what the steps differ in, under the figure; empty: nothing that ascends, and the
-            figure shows the parts of every difference instead.
+        requirement: the conditions that a recipe must have, as the end of a sentence.
+        title: the title of its section in the report.
+        axis: the label of the figure's axis, for what the steps vary; empty: the steps have no
+            order, and the figure shows the parts of every difference instead.
     """
 
     needs: str = ""
@@ -99,10 +106,10 @@ class Control(api.Experiment, ABC):
 
     @abstractmethod
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """The conditions that are compared, the reference first; fewer than two: none are."""
+        """Return the steps to compare, the reference first; at least two are needed."""
 
     def part(self) -> ControlPart:
-        """Its part of the report."""
+        """Return the part of the report."""
         return ControlPart(self)
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
@@ -123,29 +130,29 @@ class Control(api.Experiment, ABC):
         if len(set(slots.values())) > 1:
             said = ", ".join(f"{name} {n}" for name, n in slots.items())
             raise api.UserError(
-                f"{where} compares conditions of one budget, and their n differ ({said}); give "
-                "all of them the same n, or none"
+                f"{where} expected the same n in all compared conditions, found {said}; set n "
+                "to the same value in all of them, or in none"
             )
         api.require_same_settings(recipe, self.name, names)
         return found
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
-        """The conditions of its steps."""
+        """Return the conditions of its steps."""
         return [step.condition for step in self.compared(recipe.conditions)]
 
     def faults(self, view: api.View) -> Iterator[str]:
-        """Conditions that differ in more than their sets, and sets that are not matched."""
+        """Report conditions that differ in more than their sets, and sets that do not match."""
         if view.arms():
             yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
             yield from self.find_mismatches(view.run, view.arms())
 
     def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
-        """Yield what training sets differ in that they must have in common."""
+        """Report properties that training sets must share but do not."""
         return ()
 
 
 def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[api.Arm]) -> tuple[Step, ...]:
-    """The steps with what their sealed training sets hold."""
+    """Add to steps the number of examples by state in their sealed training sets."""
     found = []
     for step in steps:
         slots = {}
@@ -158,12 +165,12 @@ def count_slots(run_path: Path, steps: Sequence[Step], arms: Sequence[api.Arm]) 
 
 
 def against_first(findings: api.ReportFindings, steps: Sequence[Step]) -> list[api.Contrast]:
-    """Every later step minus the first, which is the reference."""
+    """Return the contrasts of every later step minus the first, which is the reference."""
     return [findings.contrast(step.condition, steps[0].condition) for step in steps[1:]]
 
 
 def by_seed(findings: api.ReportFindings, contrast: api.Contrast) -> dict[int, Fraction]:
-    """The difference of a contrast's Pass@1 under each seed."""
+    """Return the difference in Pass@1 of a contrast by seed."""
     a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
     return {
         seed: of.decomposition.pass_at_1 - b[seed].decomposition.pass_at_1 for seed, of in a.items()
@@ -171,7 +178,7 @@ def by_seed(findings: api.ReportFindings, contrast: api.Contrast) -> dict[int, F
 
 
 def result(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
-    """How the last step differs from the first."""
+    """Describe the difference of the last step from the first."""
     contrast = against_first(findings, steps)[-1]
     return (
         f"{wording.capital(steps[-1].label)} minus {steps[0].label}, at the same n, N and J, is "
@@ -183,13 +190,13 @@ def result(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
 def contrast_table(
     findings: api.ReportFindings, steps: Sequence[Step], source: bool = False
 ) -> api.Table:
-    """A row for each step: its difference from the first, its Pass@1, what fills its slots.
+    """Build a table with a row for each step: difference from the first, Pass@1, slots.
 
     Args:
-        findings: of the report.
+        findings: the findings of the report.
         steps: the conditions, the reference first.
-        source: whether the model before training has a row too, the first; then another table
-            says what fills the slots.
+        source: whether to begin with a row of the model before training and leave out the slots,
+            which another table shows.
     """
     counts = [] if source else [of for step in steps for of in step.slots.values()]
     filled = [state for state in "SUG" if any(of[state] for of in counts)]
@@ -204,14 +211,13 @@ def contrast_table(
     }
     note = (
         f"Difference from {steps[0].label} in percentage points, with its 95% interval; G, S and U "
-        "are the parts that arise on these states of the audit, and sum to it. Each seed: the "
-        f"difference under {seeds}, in this order."
+        "are its parts on these states of the audit, which sum to it. Each seed: the difference "
+        f"for the seeds {seeds}, in this order."
     )
     if filled:
         note += (
-            " Slots: how many examples are of the pool's "
-            f"{listed([said[state] for state in filled])}; where seeds differ, from the "
-            "least to the most."
+            " Slots: number of examples of the pool's "
+            f"{listed([said[state] for state in filled])}; if seeds differ, smallest to largest."
         )
     columns = [*DIFFERENCE, *PASS_AT_1, *(slots(state) for state in filled)]
     return api.Frame(columns, rows).table(note)
@@ -220,7 +226,7 @@ def contrast_table(
 def twin_table(
     findings: api.ReportFindings, twins: Sequence[tuple[Step, api.Contrast]]
 ) -> api.Table:
-    """A row for each selection: its difference from its random twin."""
+    """Build a table with a row for each selection: its difference from its random twin."""
     rows = [
         StepRow(findings, f"{step.label} − {condition_name(contrast.b)}", step, contrast)
         for step, contrast in twins
@@ -234,10 +240,10 @@ class StepRow:
     """A row of a control's table.
 
     Attributes:
-        findings: of the report.
-        label: what the row is of.
-        step: None: the source.
-        contrast: None: the reference, or the source.
+        findings: the findings of the report.
+        label: the label of the row.
+        step: the step; None: the source.
+        contrast: its contrast with the reference; None: the reference itself, or the source.
     """
 
     findings: api.ReportFindings
@@ -247,14 +253,14 @@ class StepRow:
 
     @property
     def pass_at_1(self) -> Fraction:
-        """Of its condition, or of the source."""
+        """Pass@1 of its condition, or of the source."""
         if self.step is None:
             return self.findings.source.pass_at_1
         return self.findings.conditions[self.step.condition].mean.pass_at_1
 
     @property
     def each_seed(self) -> str:
-        """The difference under each seed."""
+        """The difference for each seed, as text."""
         if self.contrast is None:
             return ""
         return " ".join(map(points, by_seed(self.findings, self.contrast).values()))
@@ -267,7 +273,7 @@ def _delta(row: StepRow) -> str:
 
 
 _PART = "parts of the difference"
-#: A difference's interval, and its parts on the source's states.
+#: Columns of a difference's interval, and of its parts on the source's states.
 PARTS: tuple[api.Column[api.Contrast], ...] = (
     api.Column("", "", lambda contrast: contrast.interval, "95% interval", points_interval),
     api.Column("", _PART, lambda contrast: contrast.terms.g, "G", points),
@@ -286,7 +292,7 @@ PASS_AT_1: tuple[api.Column[StepRow], ...] = (
 
 
 def slots(state: str) -> api.Column[StepRow]:
-    """How many examples are in a state."""
+    """Build the column of the number of examples in a state."""
 
     def span(row: StepRow) -> str:
         counts = [count[state] for count in row.step.slots.values()] if row.step else []
@@ -300,7 +306,7 @@ def slots(state: str) -> api.Column[StepRow]:
 SLOTS = (slots("STATE"),)
 
 
-#: The rows under a difference: its terms on the source's states.
+#: Labels of the rows below a difference: its parts on the source's states.
 _PARTS = {
     "g": "of it on G, solved",
     "s": "of it on S, recovered",
@@ -309,9 +315,14 @@ _PARTS = {
 
 
 def change_by_step(findings: api.ReportFindings, *, steps: Sequence[Step], axis: str) -> Drawn:
-    """Each step's Pass@1 minus the first one's; a filled marker's interval excludes zero.
+    """Draw Pass@1 of each step minus that of the first; filled: the interval excludes zero.
 
-    The line goes through the steps that have a value, in which they differ.
+    A line joins the steps that have a value.
+
+    Args:
+        findings: the findings of the report.
+        steps: the steps, the reference first.
+        axis: the label of the axis.
     """
     figure, axes = style.panel(2.9)
     contrasts = against_first(findings, steps)
@@ -331,7 +342,7 @@ def change_by_step(findings: api.ReportFindings, *, steps: Sequence[Step], axis:
         axes.annotate(
             points(contrast.delta),
             (x, deltas[x]),
-            xytext=(7, -8),  # under the line, which mostly rises
+            xytext=(7, -8),  # below the line, which mostly rises
             textcoords="offset points",
             va="center",
             fontsize=8.5,
@@ -344,10 +355,10 @@ def change_by_step(findings: api.ReportFindings, *, steps: Sequence[Step], axis:
 
 
 def parts_by_state(findings: api.ReportFindings, *, steps: Sequence[Step]) -> Drawn:
-    """A panel for each later step minus the first: the difference, and its parts on G, S and U.
+    """Draw a panel for each later step minus the first: the difference, and its parts.
 
-    The difference has its interval; a filled marker's interval excludes zero. Bars are the parts,
-    which sum to it. Each row has a tick for every seed.
+    The difference has its interval; filled: the interval excludes zero. Bars are the parts on G, S
+    and U, which sum to it. Each row has a tick for every seed.
     """
     contrasts = against_first(findings, steps)
     height = 0.27 * (len(_PARTS) + 1) + 0.45
@@ -362,7 +373,7 @@ def parts_by_state(findings: api.ReportFindings, *, steps: Sequence[Step]) -> Dr
 
 
 def _parts(axes: Axes, findings: api.ReportFindings, contrast: api.Contrast) -> None:
-    """Under the difference, which is at 0, its parts; and what each seed has of all four."""
+    """Draw the parts below the difference, which is in row 0; add ticks for each seed."""
     a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
     seeds = [a[seed].decomposition.terms - b[seed].decomposition.terms for seed in a]
     _ticks(axes, 0, [of.total for of in seeds])
@@ -383,9 +394,9 @@ def _ticks(axes: Axes, y: int, values: Sequence[Fraction]) -> None:
 
 
 class ControlPart(api.Part):
-    """Conditions of one n that differ in which problems fill their slots.
+    """The part of the report on a control.
 
-    ``read`` gives the steps, and so does ``compute``; the first is the reference.
+    ``read`` and ``compute`` return the steps; the first is the reference.
     """
 
     after = "Contrasts"
@@ -396,7 +407,7 @@ class ControlPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> tuple[Step, ...] | None:
-        """The steps that the report's arms have, and what fills their slots."""
+        """Read the steps with the number of their examples by state."""
         asked = manifest["recipe"].get("experiments", {})
         if self.name not in asked or not arms:
             return None
@@ -405,29 +416,29 @@ class ControlPart(api.Part):
         )
 
     def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Any:
-        """The steps: their contrasts are among those of every report."""
+        """Return the steps; their contrasts are part of every report."""
         return read
 
     def shown(self, found: Any) -> tuple[Step, ...]:
-        """The steps of what ``compute`` gave."""
+        """Return the steps of the result of ``compute``."""
         steps: tuple[Step, ...] = found
         return steps
 
     def compared(self, found: Any) -> Sequence[Step]:
-        """The steps of which the first sentence compares the last with the first."""
+        """Return the steps whose first and last the opening sentence compares."""
         return self.shown(found)
 
     def differences(
         self, findings: api.ReportFindings, found: Any
     ) -> list[tuple[Step, api.Contrast]]:
-        """Steps with their differences: every later one minus the first."""
+        """Return every later step with its contrast minus the first."""
         steps = self.shown(found)
         return list(zip(steps[1:], against_first(findings, steps), strict=True))
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
     ) -> Iterator[api.Section]:
-        """The result in a sentence, the figure, and a row for each step."""
+        """Return the section: result, figure, and a table with a row for each step."""
         steps = self.shown(found)
         said = result(findings, self.compared(found)) + self.remark(findings, found)
         shown = (
@@ -440,7 +451,7 @@ class ControlPart(api.Part):
             "excludes zero."
         )
         if not self.control.axis:
-            caption += " Bars: its parts on G, S and U, which sum to it. Ticks: each seed."
+            caption += " Bars: its parts on G, S and U, which sum to it. Ticks: seeds."
         blocks: list[api.Block] = [
             api.Text(said),
             api.Figure(self.name, alternative, caption),
@@ -449,11 +460,11 @@ class ControlPart(api.Part):
         yield api.Section(self.control.title, blocks)
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
-        """What follows the result, beginning with a space; nothing by default."""
+        """Return text to add after the result, after a space; empty by default."""
         return ""
 
     def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
-        """The change of Pass@1 from step to step; without an axis, where it arises."""
+        """Return the figure of changes by step or, without an axis, of their parts."""
         steps, axis = self.shown(found), self.control.axis
         draw = partial(change_by_step, axis=axis) if axis else parts_by_state
         yield self.name, partial(draw, steps=steps)
@@ -461,11 +472,11 @@ class ControlPart(api.Part):
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
     ) -> Iterator[tuple[str, api.Rows]]:
-        """A row for each step and seed, and for each step's mean."""
+        """Return the CSV table: a row for each step's mean and for each seed."""
         yield f"{self.name}.csv", _rows(findings, self.differences(findings, found))
 
     def results(self, found: Any) -> dict[str, Any]:
-        """The steps and what fills their slots; their contrasts stand under ``contrasts``."""
+        """Return the steps with their slots; the contrasts are under ``contrasts``."""
         return {
             "steps": [
                 {
@@ -496,7 +507,14 @@ def contrast_rows(
     name: tuple[object, ...],
     own: Mapping[int, Sequence[object]],
 ) -> api.Rows:
-    """Of a CSV file: a contrast's mean, then each seed's difference with what it has of its own."""
+    """Build the CSV rows of a contrast: its mean, then the difference of each seed.
+
+    Args:
+        findings: the findings of the report.
+        contrast: the contrast.
+        name: the first cells of each row.
+        seed_values: by seed, cells that only the row of this seed has.
+    """
     ends, terms = contrast.interval, contrast.terms
     parts, width = map(float, (terms.s, terms.u, terms.g)), len(next(iter(own.values())))
     yield *name, "mean", *[""] * width, float(contrast.delta), ends.low, ends.high, *parts

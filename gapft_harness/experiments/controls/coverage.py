@@ -1,4 +1,4 @@
-"""Comparisons of Appendix B: coverage against repetition, the whole pool, related selections."""
+"""The controls of Appendix B: coverage and repetition, the whole pool, related selections."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     pass
 
 
-#: Of the comparison of the whole pool: selectors with their labels, the reference first.
+#: Selectors of the comparison of the whole pool, with their labels; the reference comes first.
 _WHOLE = {"uniform_with_replacement": "repeated draws", "uniform": "all verified"}
 
 
 class Coverage(Control):
-    """More problems against more exposures of each, at as many exposures in all (Table 3)."""
+    """Compares more problems with more exposures of each, at the same total (Table 3)."""
 
     name = "coverage"
     needs = (
@@ -38,7 +38,7 @@ class Coverage(Control):
     axis = "slots of each problem"
 
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """By descending slots a problem."""
+        """Return the steps, from most to fewest slots of each problem."""
         return by_parameter(conditions, "repeated", "times", _slots)[::-1]
 
 
@@ -47,7 +47,7 @@ def _slots(times: float) -> str:
 
 
 class FullPool(Control):
-    """Every verified problem once against as many draws with replacement (Appendix B)."""
+    """Compares all verified problems with as many draws with replacement (Appendix B)."""
 
     name = "full_pool"
     needs = (
@@ -58,21 +58,21 @@ class FullPool(Control):
     title = "The whole pool"
 
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """The draws with replacement, then every problem once."""
+        """Return the draws with replacement, then the condition with each problem once."""
         return [
             Step(label, name)
             for selector, label in _WHOLE.items()
-            for name, of in conditions.items()
-            if of.selector == selector and of.n == "verified"
+            for name, condition in conditions.items()
+            if condition.selector == selector and condition.n == "verified"
         ]
 
 
-#: Selectors after other methods, and which responses the random twin of each draws from.
+#: Selectors of related methods, each with the responses from which its random twin draws.
 _RELATED = {"distinct_paths": "verified", "difficulty_weighted": "kept"}
 
 
 class Related(Control):
-    """What other methods select by, against GapFT and against random twins (Appendix B)."""
+    """Compares selections of related methods with GapFT and with random twins (Appendix B)."""
 
     name = "related"
     needs = (
@@ -82,11 +82,11 @@ class Related(Control):
     title = "Related selections"
 
     def part(self) -> RelatedPart:
-        """Its section, figure and table."""
+        """Return the part of the report."""
         return RelatedPart(self)
 
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """GapFT and uniform of its n; then each related selection and its twin, if there is one."""
+        """Return GapFT, uniform with its n, and each related selection with its twin, if any."""
         called = {
             selector: [name for name, of in conditions.items() if of.selector == selector]
             for selector in ("gapft", "uniform", *_RELATED)
@@ -106,7 +106,11 @@ class Related(Control):
 
 
 def _twin(conditions: Mapping[str, api.Condition], of: api.Condition) -> str:
-    """The condition that draws at random from the states and responses that a selection takes."""
+    """Find the condition that draws at random from the states and responses of a selection.
+
+    Returns:
+        Its name; empty: there is none.
+    """
     wanted = _draws({"responses": _RELATED[of.selector], "states": of.params.get("states", "GS")})
     names = (
         name
@@ -117,24 +121,24 @@ def _twin(conditions: Mapping[str, api.Condition], of: api.Condition) -> str:
 
 
 def _draws(params: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a random twin draws from, with the selector's defaults."""
+    """List the settings of a random twin that decide what it draws, with defaults."""
     defaults = {"states": "GS", "responses": "kept", "repeats": False}
     return tuple({**defaults, **params}[key] for key in defaults)
 
 
 class RelatedPart(ControlPart):
-    """Every selection minus GapFT, and the related ones minus their random twins."""
+    """The part of the report: differences from GapFT and from random twins."""
 
     def differences(
         self, findings: api.ReportFindings, found: Any
     ) -> list[tuple[Step, api.Contrast]]:
-        """Against GapFT, then against the twins."""
+        """Return the differences from GapFT, then those from the twins."""
         return [*super().differences(findings, found), *self._twins(findings, found)]
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
     ) -> Iterator[api.Section]:
-        """A sentence on each related selection, the figure, and both tables."""
+        """Return the section: a sentence on each related selection, figure, tables."""
         steps, twins = self.shown(found), self._twins(findings, found)
         groups = self._groups(findings, found)
         said = "; ".join(
@@ -161,12 +165,12 @@ class RelatedPart(ControlPart):
         yield api.Section(self.control.title, blocks)
 
     def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
-        """Both kinds of differences with their intervals."""
+        """Return the figure of both kinds of differences with intervals."""
         groups = self._groups(findings, found)
         yield self.name, lambda findings: api.forests(groups)
 
     def results(self, found: Any) -> dict[str, Any]:
-        """The steps, and the twin of each that has one."""
+        """Return the steps, and their twins by condition."""
         twins = {step.condition: step.twin for step in self.shown(found) if step.twin}
         return {**super().results(found), "twins": twins}
 
@@ -190,14 +194,14 @@ class RelatedPart(ControlPart):
         }
 
 
-_ALONE = "No random twin of a related selection is among the conditions."
+_ALONE = "No condition is the random twin of a related selection."
 
 
 def _said(step: Step, contrast: api.Contrast) -> str:
-    """A selection against its twin in a sentence."""
+    """Describe the difference of a selection from its twin."""
     label = wording.capital(step.label)
     return (
-        f"{label} minus as many examples at random from the same problems is "
+        f"{label} minus as many random examples of the same problems is "
         f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
         f"{wording.resolution(contrast.interval)}."
     )

@@ -26,7 +26,7 @@ from gapft_harness.experiments.controls.tested import Permutations, TestedPart
 
 
 class SearchDepth(Control):
-    """What each sample of search adds in place of replay (Table 2, panel A)."""
+    """Measures what each sample of the search adds in place of replay (Table 2, panel A)."""
 
     name = "search_depth"
     section: type[api.RecipeSection] = Permutations
@@ -39,35 +39,47 @@ class SearchDepth(Control):
     axis = "samples that search may use"
 
     def part(self) -> ControlPart:
-        """Its section, figure and table."""
+        """Return the part of the report."""
         return DepthPart(self)
 
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """By ascending k."""
+        """Return the steps by ascending k."""
         return by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Control.settings``; a k beyond the samples of the search is refused as well."""
+        """See ``Control.settings``.
+
+        Raises:
+            UserError: also if a k is larger than the number of samples of the search.
+        """
         found = super().settings(recipe, options)
         for step in self.compared(recipe.conditions) if found is not None else ():
             if step.value is not None and step.value > recipe.search.k:
                 raise api.UserError(
-                    f"recipe {recipe.name}: key 'conditions.{step.condition}.params.k': is "
-                    f"{step.value}, and search.k draws {recipe.search.k} samples; expected no more"
+                    f"recipe {recipe.name}: key 'conditions.{step.condition}.params.k': "
+                    f"{step.value}: expected at most search.k, {recipe.search.k} samples"
                 )
         return found
 
 
 class DepthPart(TestedPart):
-    """Every depth minus the first, and the share of the deepest one's gain that each has."""
+    """The part of the report: each depth minus the first, and its share of the deepest gain."""
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
-        """The shares of gain and of recovered failures (Section 5, "Replacing replay ...")."""
+        """Describe the shares of gain and of slots (Section 5, "Replacing replay ...")."""
         return describe_shares(findings, self.shown(found)) + super().remark(findings, found)
 
 
 def describe_shares(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
-    """Say which share of the deepest search's gain, and of its recovered failures, each has."""
+    """Describe each depth's share of the deepest one's gain, and of slots with recovered failures.
+
+    Args:
+        findings: the findings of the report.
+        steps: the depths, the reference first.
+
+    Returns:
+        A sentence after a space; empty: no share is defined.
+    """
     *others, last = zip(steps[1:], against_first(findings, steps), strict=True)
     said = []
     for step, contrast in others:
@@ -84,7 +96,7 @@ def describe_shares(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
 
 
 class RandomizedInclusion(Control):
-    """What failures that only deep search recovers are worth (Table 2, panel B)."""
+    """Measures the value of failures that only deep search recovers (Table 2, panel B)."""
 
     name = "randomized_inclusion"
     section = Permutations
@@ -98,15 +110,19 @@ class RandomizedInclusion(Control):
     axis = "share of the failures that late samples recover first"
 
     def part(self) -> ControlPart:
-        """Its section, figure and tables."""
+        """Return the part of the report."""
         return TestedPart(self)
 
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """By ascending share."""
+        """Return the steps by ascending share."""
         return by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Control.settings``; shares of different late failures are refused as well."""
+        """See ``Control.settings``.
+
+        Raises:
+            UserError: also if conditions differ in the parameter ``within``.
+        """
         found = super().settings(recipe, options)
         if found is not None:
             self._one_boundary(recipe)
@@ -118,13 +134,13 @@ class RandomizedInclusion(Control):
         if len({*map(str, within.values())}) > 1:
             said = ", ".join(f"{name} {of}" for name, of in within.items())
             raise api.UserError(
-                f"recipe {recipe.name}: key 'experiments.{self.name}': compares shares of the same "
-                f"late failures, and the parameter within differs ({said}); give all the same"
+                f"recipe {recipe.name}: key 'experiments.{self.name}': expected the same parameter "
+                f"within in all compared conditions, found {said}"
             )
 
 
 class GoldLabels(Control):
-    """Failures chosen by gold answers against GapFT, on the same targets (Table 2, panel C)."""
+    """Compares failures selected by gold answers with GapFT, on the same targets (Table 2, C)."""
 
     name = "gold_labels"
     section = Permutations
@@ -136,20 +152,20 @@ class GoldLabels(Control):
     title = "Gold-label selection"
 
     def part(self) -> GoldPart:
-        """Its section and table."""
+        """Return the part of the report."""
         return GoldPart(self)
 
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """GapFT, then the conditions that choose by gold answers; without GapFT there is none."""
+        """Return GapFT, then the selections by gold answers; none without GapFT."""
         return gapft_and(conditions, self.name)
 
     def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
-        """What GapFT and gold-label selection differ in under a seed."""
+        """Report properties that GapFT and gold-label selection must share but do not."""
         for gapft, gold in self._pairs(run, arms):
             yield from of_pair(run, gapft, gold)
 
     def warnings(self, view: api.View) -> Iterator[str]:
-        """How many slots gold-label selection leaves as they are in GapFT."""
+        """Report how many slots gold-label selection keeps from GapFT."""
         for gapft, gold in self._pairs(view.run, view.arms()):
             yield from kept_notice(view.run, gapft, gold)
 
@@ -163,12 +179,12 @@ class GoldLabels(Control):
 
 
 def kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, gold: str) -> int:
-    """Count the search's targets that say more than the answer; gold labels leave their slots.
+    """Count targets of a search that contain more than the answer; gold labels keep their slots.
 
     Args:
         run_path: the run directory.
-        conditions: its conditions by name.
-        search: the arm whose targets gold-label selection gets.
+        conditions: the conditions of the run by name.
+        search: the arm whose targets gold-label selection uses.
         gold: the condition of gold-label selection.
     """
     if not conditions[gold].params.get("answer_only", True):
@@ -188,25 +204,25 @@ def kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, g
 
 
 def kept_notice(run: api.RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
-    """Say how many slots gold-label selection leaves as they are; nothing if none."""
+    """Describe how many slots gold-label selection keeps from a search; nothing if none."""
     if count := kept_slots(run.path, run.recipe.conditions, search, gold.condition):
         yield (
-            f"{gold.name}: {count:,} slots hold the example of {search.name}, whose target there "
-            "says more than the answer"
+            f"{gold.name}: {count:,} slots keep the example of {search.name}, because its target "
+            "contains more than the answer"
         )
 
 
 def with_kept(
     run_path: Path, conditions: Mapping[str, api.Condition], search: Step, gold: Step
 ) -> Step:
-    """Add to a step of gold labels how many slots it leaves as they are in the search's."""
+    """Add to a step of gold labels how many slots it keeps from the step of a search."""
     arms = {seed: api.Arm(search.condition, seed) for seed in gold.slots if seed in search.slots}
     kept = {s: kept_slots(run_path, conditions, arm, gold.condition) for s, arm in arms.items()}
     return replace(gold, kept=kept)
 
 
 def kept_remark(steps: Sequence[Step]) -> str:
-    """The same for the report, beginning with a space; empty if none."""
+    """Describe kept slots for the report, after a space; empty if none."""
     said = [
         f"{wording.whole(count)} of {wording.whole(sum(step.slots[seed].values()))} slots of "
         f"{step.label} under seed {seed}"
@@ -217,19 +233,25 @@ def kept_remark(steps: Sequence[Step]) -> str:
     if not said:
         return ""
     return (
-        f" Not exchanged: {listed(said)}, which hold the search's own example, since its target "
-        "says more than the answer."
+        f" Not exchanged: {listed(said)}, which keep the example of the search, because its target "
+        "contains more than the answer."
     )
 
 
 def of_pair(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[str]:
-    """What the sealed training sets of a pair differ in that they must have in common."""
+    """Report properties that two sealed training sets must share but do not.
+
+    Args:
+        run: the run.
+        gapft: the arm whose targets are used.
+        gold: the arm of gold-label selection.
+    """
     golds = {p.id: p.gold for p, _ in api.read_problems(run.path / layout.problems("pool"))}
     one, other = (api.read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
     for fault in unmatched(one, other, golds, run.recipe.training_of(gapft.condition)):
         yield (
             f"arms {gapft.name} and {gold.name} {fault}; expected the same targets and as many "
-            "problems of each gold answer. Raise training.max_length if sequences lose their ends"
+            "problems of each gold answer. If sequences are truncated, raise training.max_length"
         )
 
 
@@ -239,7 +261,13 @@ def unmatched(
     golds: Mapping[str, Any],
     training: api.Training,
 ) -> Iterator[str]:
-    """Yields what two training sets differ in that they must have in common.
+    """Find properties that two training sets must share but do not.
+
+    Args:
+        gapft: the examples whose targets are used.
+        gold: the examples of gold-label selection.
+        golds: gold answers by problem id.
+        training: the training settings, which decide the budget.
 
     Yields:
         Ends of sentences, such as ``differ in ...``.
@@ -270,24 +298,24 @@ def unmatched(
             e.response_ids, e.response_index,
         ):  # fmt: skip
             yield (
-                f"have a target that is not GapFT's: of problem {e.problem_id}, origin {e.origin}"
+                f"have a target that GapFT does not have: problem {e.problem_id}, origin {e.origin}"
             )
             break
 
 
 def _class(gold: Any) -> str:
-    """The gold answer without the options that a problem has beside it."""
+    """Return the gold answer as a text, without the options of its problem."""
     answer = gold.get("answer", gold) if isinstance(gold, Mapping) else gold
     return answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True)
 
 
 class GoldPart(TestedPart):
-    """Gold-label selection minus GapFT, with the sign under each seed."""
+    """The part of the report: gold-label selection minus GapFT, with signs of all seeds."""
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> tuple[Step, ...] | None:
-        """The steps, and how many slots gold-label selection leaves as they are in GapFT."""
+        """Read the steps, and how many slots gold-label selection keeps from GapFT."""
         steps = super().read(run_path, manifest, arms)
         if steps is None:
             return None
@@ -295,15 +323,15 @@ class GoldPart(TestedPart):
         return (steps[0], *(with_kept(run_path, conditions, steps[0], of) for of in steps[1:]))
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
-        """How many seeds have which sign, and what the two have in common."""
+        """Describe the signs of all seeds, and what the two conditions share."""
         steps = self.shown(found)
         said = []
         for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True):
             deltas = by_seed(findings, contrast).values()
             below, above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
             said.append(
-                f"{step.label} is below {steps[0].label} under {below} of {len(deltas)} seeds and "
-                f"above it under {above}"
+                f"{step.label} is below {steps[0].label} for {below} of {len(deltas)} seeds and "
+                f"above it for {above}"
             )
         return (
             f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "

@@ -1,4 +1,4 @@
-"""The older controls with a shared core: conditions of core_depth and core_gold (Appendix B)."""
+"""The older controls with a shared core: the selectors core_depth and core_gold (Appendix B)."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from gapft_harness.experiments.controls.tested import ContrastTest, Permutations
 
 
 class SharedCoreSettings(Permutations):
-    """What a recipe says of it."""
+    """The settings ``experiments.shared_core``."""
 
     token_tolerance: float = Field(
         0.01,
         ge=0,
         lt=1,
-        description="most that processed tokens of two depths of a seed may differ, as a share of "
-        "the deepest one's",
+        description="largest difference in processed tokens between two depths of a seed, as a "
+        "share of those of the deepest one",
     )
 
 
 class SharedCore(SearchDepth):
-    """Search depth and gold labels beside a core of every solved problem (Appendix B, older)."""
+    """Compares depths and gold labels, added to a core of all solved problems (Appendix B)."""
 
     name = "shared_core"
     section = SharedCoreSettings
@@ -54,14 +54,14 @@ class SharedCore(SearchDepth):
         "params: {k: 8}, n: verified}"
     )
     title = "Controls with a shared core"
-    axis = "samples that search may use, beside the core"
+    axis = "samples that search may use, in addition to the core"
 
     def part(self) -> SharedCorePart:
-        """Its section, figure and tables."""
+        """Return the part of the report."""
         return SharedCorePart(self)
 
     def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
-        """By ascending k, then what is chosen by gold labels."""
+        """Return the depths by ascending k, then the selections by gold labels."""
         gold = [name for name, of in conditions.items() if of.selector == "core_gold"]
         labels = ["Gold labels"] if len(gold) == 1 else gold
         return [
@@ -70,23 +70,23 @@ class SharedCore(SearchDepth):
         ]
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``SearchDepth.settings``; gold labels need the search whose targets they get.
+        """See ``SearchDepth.settings``; gold labels need the depth whose targets they use.
 
         Raises:
-            UserError: there are gold labels, and no depth of all K samples.
+            UserError: there are gold labels, but no depth with all K samples.
         """
         found, k = super().settings(recipe, options), recipe.search.k
         depths, gold = _kinds(self.compared(recipe.conditions))
         if found is not None and gold and (not depths or depths[-1].value != k):
             raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': condition "
-                f"{gold[0].condition!r} gets the targets of a search with all {k} samples; add "
+                f"{gold[0].condition!r} needs the targets of a search with all {k} samples; add "
                 f"core_{k}: {{selector: core_depth, params: {{k: {k}}}, n: verified}}"
             )
         return found
 
     def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
-        """Of each seed, what its training sets differ in that they must have in common."""
+        """Report properties that the training sets of a seed must share but do not."""
         depths, gold = _kinds(self.compared(run.recipe.conditions))
         tolerance = self.settings(run.recipe).token_tolerance
         states = api.read_states(run.path / layout.states("pool"))
@@ -99,7 +99,7 @@ class SharedCore(SearchDepth):
             }
             for arm, examples in found.items():
                 if missing := len(core - {e.problem_id for e in examples}):
-                    yield f"arm {arm.name} lacks {missing} of the {len(core)} solved problems"
+                    yield f"arm {arm.name}: {missing} of {len(core)} solved problems are missing"
             tokens = {
                 arm: api.budget(of, run.recipe.training_of(arm.condition)).tokens
                 for arm, of in found.items()
@@ -115,7 +115,7 @@ class SharedCore(SearchDepth):
                     yield from of_pair(run, most, arm)
 
     def warnings(self, view: api.View) -> Iterator[str]:
-        """How many slots gold labels leave as they are in the deepest search."""
+        """Report how many slots gold labels keep from the deepest search."""
         depths, gold = _kinds(self.compared(view.recipe.conditions))
         for arm in view.arms():
             if depths and arm.condition in [step.condition for step in gold]:
@@ -128,27 +128,28 @@ def _too_far(
     share = abs(tokens[arm] - tokens[most]) / tokens[most]
     if share > tolerance:
         yield (
-            f"arms {arm.name} and {most.name} process {tokens[arm]} and {tokens[most]} tokens, "
-            f"which differ by {share:.2%} of the latter, and token_tolerance is {tolerance:.2%}: "
-            "the solved problems are too few or of other lengths than the failures. Search a "
-            "larger pool, or raise experiments.shared_core.token_tolerance"
+            f"arms {arm.name} and {most.name} process {tokens[arm]} and {tokens[most]} tokens; the "
+            f"difference is {share:.2%} of the latter, but token_tolerance is {tolerance:.2%}: the "
+            "solved problems are too few, or differ in length from the failures. Search a larger "
+            "pool, or raise experiments.shared_core.token_tolerance"
         )
 
 
 def _kinds(steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
-    """The depths, ascending, and what is chosen by gold labels."""
+    """Split steps into depths, ascending, and selections by gold labels."""
     return [s for s in steps if s.value is not None], [s for s in steps if s.value is None]
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """The conditions with the core; without it GapFT and what is chosen by gold labels, if there.
+    """The compared conditions, with the core and without it.
 
     Attributes:
-        steps: see ``SharedCore.compared``.
-        without: GapFT, then gold-label selection, of one budget; None: the run lacks one.
-        tests: of every later step against the first, and of gold labels against the search whose
-            targets they have, with the core and without.
+        steps: the conditions with the core; see ``SharedCore.find_steps``.
+        steps_without_core: GapFT and gold-label selection without the core, with the same n;
+            None: the run does not have both.
+        tests: tests of every later step against the first, and of gold labels against the
+            search whose targets they use, with and without the core.
     """
 
     steps: tuple[Step, ...]
@@ -157,10 +158,10 @@ class Cores:
 
 
 class SharedCorePart(TestedPart):
-    """Depths and gold labels beside the core (Table "Evidence Controls with a Shared Core")."""
+    """The part of the report (the paper's table "Evidence Controls with a Shared Core")."""
 
     def read(self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]) -> Any:
-        """The steps, and GapFT and gold labels without the core."""
+        """Read the steps, and GapFT and gold labels without the core."""
         steps = super().read(run_path, manifest, arms)
         if steps is None:
             return None
@@ -178,7 +179,7 @@ class SharedCorePart(TestedPart):
         return Cores(steps, None)
 
     def compute(self, inputs: api.ReportInputs, read: Any) -> Cores:
-        """The steps and their tests."""
+        """Compute the tests of the steps."""
         first, *later = read.steps
         pairs = [(step, first) for step in later]
         gold, deepest = read.steps[-1], _deepest(read.steps)
@@ -192,7 +193,7 @@ class SharedCorePart(TestedPart):
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
     ) -> Iterator[api.Section]:
-        """The table with the source's row, the budgets, and gold labels without the core."""
+        """Return the section: the table with the source, budgets, and gold labels."""
         for section in super().sections(inputs, findings, found):
             blocks = [*section.blocks[:-1], contrast_table(findings, found.steps, source=True)]
             blocks.append(_budgets(findings, found.steps, findings.pool_states["G"]))
@@ -201,12 +202,12 @@ class SharedCorePart(TestedPart):
             yield replace(section, blocks=blocks)
 
     def compared(self, found: Cores) -> Sequence[Step]:
-        """The depths, where there are several."""
+        """Return the depths if there are several, else all steps."""
         depths, _ = _kinds(found.steps)
         return depths if len(depths) > 1 else found.steps
 
     def remark(self, findings: api.ReportFindings, found: Cores) -> str:
-        """Gold labels against the search whose targets they have, and what all have in common."""
+        """Describe gold labels against the search whose targets they use, and the core."""
         said = ""
         *_, last = found.steps
         deepest = _deepest(found.steps)
@@ -217,18 +218,18 @@ class SharedCorePart(TestedPart):
                 f"{points_interval(contrast.interval)}."
             )
         return (
-            f"{said} Every condition holds each of the pool's solved problems once, the core."
+            f"{said} Every condition contains each of the pool's solved problems once: the core."
             f"{kept_remark(found.steps)}{super().remark(findings, found)}"
         )
 
     def results(self, found: Cores) -> dict[str, Any]:
-        """The steps, and which conditions are compared without the core."""
+        """Return the steps, and the conditions that are compared without the core."""
         return {**super().results(found), "without": [of.condition for of in found.without or ()]}
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
     ) -> Iterator[tuple[str, api.Rows]]:
-        """The steps, and gold labels minus GapFT without and with the core."""
+        """Return CSV tables of the steps, and of gold labels minus GapFT."""
         yield from super().tables(inputs, findings, found)
         if pairs := _pairs(found):
             yield f"{self.name}_gold.csv", _gold_rows(findings, pairs)
@@ -239,7 +240,7 @@ def _deepest(steps: Sequence[Step]) -> Step | None:
 
 
 def _pairs(found: Cores) -> list[tuple[str, Step, Step]]:
-    """GapFT and gold labels, without the core and with it; empty unless the run has all four."""
+    """Pair GapFT and gold labels without and with the core; empty unless the run has all four."""
     gold, search = found.steps[-1], _deepest(found.steps)
     if not found.without or gold.value is not None or search is None:
         return []
@@ -247,12 +248,12 @@ def _pairs(found: Cores) -> list[tuple[str, Step, Step]]:
 
 
 def _each(findings: api.ReportFindings, step: Step, key: str) -> list[int]:
-    """A number of a condition's budget under each seed."""
+    """List a number of a condition's budget, for each seed."""
     return [getattr(of.budget, key) for of in findings.conditions[step.condition].seeds.values()]
 
 
 def _budgets(findings: api.ReportFindings, steps: Sequence[Step], core: int) -> api.Table:
-    """What each condition processes, and how far that is from the deepest search (Table 5)."""
+    """Build the table of tokens of each condition, compared with the deepest search (Table 5)."""
     target = _deepest(steps) or steps[0]
     of_target = _each(findings, target, "tokens")
     rows = []
@@ -261,21 +262,25 @@ def _budgets(findings: api.ReportFindings, steps: Sequence[Step], core: int) -> 
         off = max((Fraction(a - b, b) for a, b in zip(tokens, of_target, strict=True)), key=abs)
         rows.append(StepBudget(findings, step, core, None if step is target else off))
     note = (
-        f"Beside the core of {wording.whole(core)}: examples of recovered failures (S), missed "
-        "ones (U) and repeated solved problems (G); where seeds differ, from the least to the "
-        f"most. Off: processed tokens L against {target.label}, under the seed where they differ "
-        "most. Repeats are chosen so that depths process as many; gold labels have the supervised "
-        "tokens of the deepest, and prompts of their own."
+        f"Beyond the core of {wording.whole(core)}: examples of recovered failures (S), missed "
+        "failures (U) and repeated solved problems (G); if seeds differ, smallest to largest. "
+        f"Off: difference in processed tokens L from {target.label}, for the seed with the largest "
+        "difference. Repeats are chosen so that all depths process equally many tokens; gold "
+        "labels have the supervised tokens of the deepest one, but different prompts."
     )
     return api.Frame(BUDGETS, rows).table(note)
 
 
 @dataclass(frozen=True, slots=True)
 class StepBudget:
-    """What a condition processes, beside a core of so many problems.
+    """A row of the budget table.
 
     Attributes:
-        off: its tokens over those of the deepest search, less 1; None: it is that one.
+        findings: the findings of the report.
+        step: the condition.
+        core: the number of problems in the core.
+        token_difference: its tokens over those of the deepest search, minus 1; None: it is
+            the deepest.
     """
 
     findings: api.ReportFindings
@@ -285,7 +290,7 @@ class StepBudget:
 
     @property
     def beside(self) -> str:
-        """Its examples beyond the core."""
+        """Its examples beyond the core, by state."""
         counts = {
             state: [of[state] - self.core * (state == "G") for of in self.step.slots.values()]
             for state in "SUG"
@@ -299,14 +304,14 @@ def _spent(key: str, title: str, meaning: str = "") -> api.Column[StepBudget]:
     )
 
 
-_L = "tokens, and how far from the deepest search's"
+_L = "tokens, and their difference from the deepest search"
 BUDGETS: tuple[api.Column[StepBudget], ...] = (
     api.Column("", "", lambda row: row.step.label, ""),
     api.Column(
         "",
         "examples in this state, or beyond the shared core",
         lambda row: row.beside,
-        "beside the core",
+        "beyond the core",
     ),
     _spent("n", "n"),
     _spent("exposures", "N"),
@@ -325,19 +330,26 @@ BUDGETS: tuple[api.Column[StepBudget], ...] = (
 
 
 def _gold(findings: api.ReportFindings, pairs: Sequence[tuple[str, Step, Step]]) -> api.Table:
-    """Gold labels minus GapFT, without and with the core (the paper's ReClor diagnostic)."""
+    """Build the table of gold labels minus GapFT, without and with the core (ReClor)."""
     rows = [GoldRow(findings, *pair) for pair in pairs]
     note = (
         "Gold labels minus GapFT, each pair at its own n and J; G, S and U are the parts of the "
-        "difference that arise on these states of the audit. With the core come more updates, so "
-        "this does not tell the core from them."
+        "difference on these states of the audit. The core also adds updates, so this does not "
+        "separate the effect of the core from theirs."
     )
     return api.Frame(GOLD, rows).table(note)
 
 
 @dataclass(frozen=True, slots=True)
 class GoldRow:
-    """Gold labels beside GapFT."""
+    """A row of the table: gold labels and GapFT.
+
+    Attributes:
+        findings: the findings of the report.
+        label: whether the pair has the core.
+        search: GapFT, or the deepest search with the core.
+        gold: the selection by gold labels.
+    """
 
     findings: api.ReportFindings
     label: str
@@ -346,11 +358,11 @@ class GoldRow:
 
     @property
     def contrast(self) -> api.Contrast:
-        """Gold labels minus GapFT."""
+        """The contrast of gold labels minus GapFT."""
         return self.findings.contrast(self.gold.condition, self.search.condition)
 
     def pass_at_1(self, step: Step) -> Fraction:
-        """Of one of the two."""
+        """Return Pass@1 of one of the two."""
         return self.findings.conditions[step.condition].mean.pass_at_1
 
 

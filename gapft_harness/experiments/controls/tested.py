@@ -1,4 +1,4 @@
-"""Controls whose contrasts have a permutation test (Table 4, "inclusion tests and controls")."""
+"""Test the contrasts of controls by permutation (Table 4, "inclusion tests and controls")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gapft_harness.experiments.controls.control import ControlPart, Step
 
 
 class Permutations(api.RecipeSection):
-    """What a recipe says of such a control."""
+    """The settings of a control with permutation tests."""
 
     permutations: int = Field(
         2000, gt=0, description="permutations of the paired test of each contrast"
@@ -25,7 +25,13 @@ class Permutations(api.RecipeSection):
 
 @dataclass(frozen=True, slots=True)
 class ContrastTest:
-    """The test of one step against another."""
+    """The test of one step against another.
+
+    Attributes:
+        step: the step.
+        against: the step that it is compared with.
+        permutation_test: the test.
+    """
 
     step: Step
     against: Step
@@ -34,20 +40,20 @@ class ContrastTest:
 
 @dataclass(frozen=True, slots=True)
 class TestedSteps:
-    """The steps of a control, the reference first, and the tests of their contrasts."""
+    """The steps of a control and the tests of their contrasts; the reference comes first."""
 
     steps: tuple[Step, ...]
     tests: tuple[ContrastTest, ...]
 
 
 class TestedPart(ControlPart):
-    """A control's part with a test of every later step against the first.
+    """The part of the report on a control, with a test of every later step against the first.
 
-    What ``compute`` gives has ``steps`` and ``tests``.
+    The result of ``compute`` has the attributes ``steps`` and ``tests``.
     """
 
     def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Any:
-        """The steps and their tests."""
+        """Compute the tests of the steps."""
         return TestedSteps(read, self.tested(inputs, [(step, read[0]) for step in read[1:]]))
 
     def tested(
@@ -56,8 +62,8 @@ class TestedPart(ControlPart):
         """Test each step of a pair against the other.
 
         Args:
-            inputs: of the report.
-            pairs: steps, each with the one that it is compared with.
+            inputs: the inputs of the report.
+            pairs: steps, each with the step that it is compared with.
         """
         statistics = inputs.recipe["statistics"]
         settings = inputs.recipe["experiments"][self.name] or {}
@@ -82,12 +88,12 @@ class TestedPart(ControlPart):
         )
 
     def shown(self, found: Any) -> tuple[Step, ...]:
-        """The steps."""
+        """Return the steps, the reference first."""
         steps: tuple[Step, ...] = found.steps
         return steps
 
     def remark(self, findings: api.ReportFindings, found: Any) -> str:
-        """The tests."""
+        """Describe the tests."""
         tests: tuple[ContrastTest, ...] = found.tests
         said = [
             f"{test.step.label} minus {test.against.label}, p {_shown(test.found)}"
@@ -96,12 +102,13 @@ class TestedPart(ControlPart):
         most = max(test.found.permutations for test in tests)
         return (
             f" Permutation test, two-sided, by {wording.whole(most)} permutations that exchange "
-            f"the two conditions on audit problems, under all seeds alike: {'; '.join(said)}. It "
-            "takes the trained models as they are; the interval also holds the spread over seeds."
+            "the two conditions on audit problems, in the same way for all seeds: "
+            f"{'; '.join(said)}. It treats the trained models as fixed; the interval also covers "
+            "the spread over seeds."
         )
 
     def results(self, found: Any) -> dict[str, Any]:
-        """The steps and the tests."""
+        """Return the steps and the tests."""
         tests = [
             {
                 "condition": test.step.condition,
@@ -118,7 +125,7 @@ class TestedPart(ControlPart):
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
     ) -> Iterator[tuple[str, api.Rows]]:
-        """The steps, and the tests."""
+        """Return CSV tables of the steps and of the tests."""
         yield from super().tables(inputs, findings, found)
         tests = self.results(found)["permutation_tests"]
         yield f"{self.name}_test.csv", iter([[*tests[0]], *([*test.values()] for test in tests)])

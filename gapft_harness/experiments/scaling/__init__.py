@@ -1,4 +1,4 @@
-"""Adapter scaling: one trained adapter at the scale that calibration allows."""
+"""Adapter scaling: use each trained adapter at the scale that calibration allows."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 
 class ScalingExperiment(api.Experiment):
-    """Chooses every adapter's scale on a calibration split, and compares it on the audit."""
+    """Chooses the scale of every adapter on a calibration split, and evaluates it on the audit."""
 
     name = "scaling"
     section = Scaling
 
     def part(self) -> ScalingPart:
-        """Its section and tables."""
+        """Return the part of the report."""
         from gapft_harness.experiments.scaling.report import ScalingPart
 
         return ScalingPart()
 
     def warnings(self, view: api.View) -> Iterator[str]:
-        """Too few solved calibration problems for any scale above 0."""
+        """Warn of too few solved calibration problems for any scale above 0."""
         settings = scaled(view.recipe)
         if settings is not None and view.has(layout.responses(api.CALIBRATION)):
             verdicts = view.manifest()["verdict_counts"][api.CALIBRATION]
             yield from filter(None, [no_scale_warning(verdicts.get("pass", 0), settings)])
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
-        """Decodes at every scale, the choice and the scaled adapter, and the audit at the scale."""
+        """Decode at every scale, choose the scale, write the adapter, decode the audit."""
         yield {
             calibration_file(arm, at): view.decode(arm, api.CALIBRATION, scale=at, verb="decode")
             for arm in view.arms()
@@ -86,14 +86,14 @@ class ScalingExperiment(api.Experiment):
         )
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
-        """The calibration split at every scale, and the audit at up to two."""
+        """Count the responses to the calibration split and to the audit."""
         settings, scales = scaled(recipe), ", ".join(f"{at:g}" for at in SCALES)
         assert settings is not None, "a recipe that asks for it"
         adapters, held = counts["adapters"], counts[api.CALIBRATION]
         count, more = held * (1 + adapters * len(SCALES)), 2 * counts["audit"] * adapters
         what = (
-            f"{adapters} adapters x scales {scales}, 1 greedy a calibration problem; the largest "
-            f"with bounds up to {settings.tolerance:g}"
+            f"{adapters} adapters x scales {scales}, 1 greedy decode of each calibration problem; "
+            f"the largest scale with bounds up to {settings.tolerance:g}"
         )
         line = (
             f"scale:  {count:,} = {held:,} x (1 + {adapters} adapters x {len(SCALES)} scales), and "
@@ -104,5 +104,5 @@ class ScalingExperiment(api.Experiment):
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Registers adapter scaling."""
+    """Register adapter scaling."""
     register("scaling", ScalingExperiment)

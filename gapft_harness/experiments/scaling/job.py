@@ -1,4 +1,4 @@
-"""Adapter scaling's settings, and the choice of one arm's scale."""
+"""Define the settings of adapter scaling, and choose the scale of an arm."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gapft_harness.api import layout
 
 
 class Scaling(api.RecipeSection):
-    """What a recipe says of adapter scaling."""
+    """The settings ``experiments.scaling``."""
 
-    # strict, as the search reads it off the recipe as it stands there
+    # strict, because the search reads the value from the recipe without conversion
     calibration: StrictInt | Literal["validation"] = Field(
-        description="the calibration problems: `validation`, the task's validation split, or how "
-        "many to take out of the training split"
+        description="the calibration problems: `validation`, the task's validation split, or a "
+        "number of problems of the training split, which the pool leaves out"
     )
     level: float = Field(
         0.05,
         gt=0,
         lt=1,
-        description="level of all upper bounds of a checkpoint together, one-sided",
+        description="joint one-sided level of all upper bounds of a checkpoint",
     )
     tolerance: float = Field(
         0.10, ge=0, le=1, description="highest upper bound of the G regression that counts as safe"
@@ -43,23 +43,24 @@ class Scaling(api.RecipeSection):
 
 
 def scaled(recipe: api.Recipe) -> Scaling | None:
-    """What a checked recipe says; None if it scales nothing."""
+    """Return the settings of a checked recipe; None if it does not scale adapters."""
     said = recipe.experiments.get("scaling")
     return None if said is None else Scaling.model_validate(said)
 
 
-#: Where the chosen adapters are in a run directory.
+#: The folder of scaled adapters in a run directory.
 FOLDER = layout.SCALED
 
 
 @dataclass(frozen=True, slots=True)
 class AtScale:
-    """What the calibration says of one scale.
+    """The calibration result of one scale.
 
     Attributes:
-        regressed: of the problems that the source solves, how many the scaled adapter fails.
-        rho_G: their share; None where the source solves none.
-        upper_bound: u_α.
+        scale: the scale.
+        regressed: how many problems that the source solves the scaled adapter fails.
+        rho_G: their share of the problems that the source solves; None: it solves none.
+        upper_bound: u_α, the upper bound of this share.
     """
 
     scale: float
@@ -70,14 +71,15 @@ class AtScale:
 
 @dataclass(frozen=True, slots=True)
 class ScaleChoice:
-    """One checkpoint's scale and what it was chosen by: the content of ``scaling.json``.
+    """The chosen scale of one checkpoint with its calibration: the content of ``scaling.json``.
 
     Attributes:
-        level: of all bounds together.
+        scale: the chosen scale.
+        level: the joint level of all bounds.
         tolerance: the highest bound that counts as safe.
-        problems: of the calibration split.
-        solved: those of them that the source solves.
-        scales: ascending.
+        problems: the number of calibration problems.
+        solved: how many of them the source solves.
+        scales: the results of all scales, ascending.
     """
 
     scale: float
@@ -89,22 +91,22 @@ class ScaleChoice:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ScaleChoice:
-        """Reads it off a ``scaling.json``."""
+        """Build a choice from the content of ``scaling.json``."""
         plain = {f.name: content[f.name] for f in fields(cls)}
         return cls(**{**plain, "scales": tuple(AtScale(**of) for of in content["scales"])})
 
     def at(self, scale: float) -> AtScale | None:
-        """What the calibration says of a nonzero scale; None of 0, the source itself."""
+        """Return the calibration result of a scale; None for 0, the source itself."""
         return next((found for found in self.scales if found.scale == scale), None)
 
 
 def calibration_file(arm: api.Arm, scale: float) -> str:
-    """Where an arm's decisions on the calibration split stand in a run directory."""
+    """Return the path of an arm's calibration decisions in a run directory."""
     return layout.decisions(arm, f"calibration-{scale:g}")
 
 
 def audited_scales(chosen: float) -> list[float]:
-    """The scales whose audit decisions are decoded anew: the chosen and the fixed, not 0 and 1."""
+    """List the scales at which the audit is decoded: chosen and fixed, without 0 and 1."""
     return sorted({chosen, FIXED} - {0.0, 1.0})
 
 
@@ -121,14 +123,14 @@ def scale(
     """Choose an arm's scale and write its adapter at that scale: the function of a step.
 
     Args:
-        output: the folder to make.
-        problems: the calibration problems.
-        source: the source's decisions on them.
-        decisions: the arm's, at each of ``SCALES``.
-        adapter: the arm's, as trained.
-        level: of all bounds together.
+        output: the folder to create.
+        problems: the file of calibration problems.
+        source: the file of the source's responses to them.
+        decisions: files of the arm's decisions on them, one for each of ``SCALES``.
+        adapter: the folder of the arm's trained adapter.
+        level: the joint level of all bounds.
         tolerance: the highest bound that counts as safe.
-        **facts: what ``scaling.json`` says besides.
+        **facts: further entries of ``scaling.json``.
     """
     from gapft_harness.training.adapter import scale_adapter
 
@@ -143,14 +145,14 @@ def choose(
     """Compute an arm's scale from the calibration split's decisions at all scales.
 
     Args:
-        ids: of the calibration problems.
-        source: the source's decisions on them.
-        decisions: the arm's, at each of ``SCALES``.
-        level: of all bounds together.
+        ids: the ids of the calibration problems.
+        source: the file of the source's responses to them.
+        decisions: files of the arm's decisions on them, one for each of ``SCALES``.
+        level: the joint level of all bounds.
         tolerance: the highest bound that counts as safe.
 
     Raises:
-        GapftError: the decisions are of other problems.
+        GapftError: a file contains other problems.
     """
 
     def read_passed(table: Path) -> NDArray[np.bool_]:
@@ -177,13 +179,18 @@ def choose(
 
 
 def no_scale_warning(solved: int, settings: Scaling) -> str:
-    """A sentence if no adapter could get a scale above 0, however well it does; else nothing."""
+    """Return a warning if no adapter can get a scale above 0; else an empty text.
+
+    Args:
+        solved: how many calibration problems the source solves.
+        settings: the settings of adapter scaling.
+    """
     (bound, *_) = simultaneous_bounds([0] * len(SCALES), solved, settings.level)
     if bound <= settings.tolerance:
         return ""
     return (
-        f"the source solves {solved} calibration problems, too few for any scale above 0: without "
-        f"a single loss the upper bound is {bound:.1%}, above the tolerance of "
-        f"{settings.tolerance:.1%}; every adapter will fall back to the source. Calibrate on more "
+        f"the source solves {solved} calibration problems, too few for any scale above 0: even "
+        f"without a loss the upper bound is {bound:.1%}, above the tolerance of "
+        f"{settings.tolerance:.1%}, so every adapter falls back to the source. Calibrate on more "
         "problems"
     )

@@ -27,16 +27,18 @@ from gapft_harness.stages.selection.stage import arms
 
 @dataclass(frozen=True, slots=True)
 class PooledRun:
-    """One run, each of whose conditions is an environment.
+    """A run; each of its conditions is an environment.
 
     Attributes:
-        place: the run directory as it was given.
+        place: the run directory, as the user wrote it.
         budgets: by condition, K and the example slots of its checkpoints.
-        checkpoints: of each, the hashes of what it was trained on and of what it decided.
+        checkpoints: for each, the hashes of its training set and of its decisions.
+        task: the name of the task.
+        model: the name of the base model.
         rule: level and tolerance.
-        replicates: of its recipe's intervals.
-        seed: of these.
-        scaled: what its adapters decided.
+        replicates: the number of replicates of the recipe's intervals.
+        seed: the seed of these.
+        scaled_run: the decisions of its adapters.
     """
 
     place: str
@@ -52,14 +54,14 @@ class PooledRun:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """Several runs, and what they come to together."""
+    """Several runs and their joint findings."""
 
     runs: tuple[PooledRun, ...]
     found: ScalingFindings
 
     @property
     def document(self) -> Document:
-        """All of it."""
+        """The document with all tables."""
         count = len(self.found.environments)
         rows = [(run, condition) for run in self.runs for condition in run.budgets]
         return Document(
@@ -74,9 +76,9 @@ class Pooled:
         )
 
 
-#: A run, and the condition of it that is the environment.
+#: A run, and the name of the condition that is the environment.
 EnvironmentRow = tuple[PooledRun, str]
-_WHAT = "what each environment is"
+_WHAT = "properties of each environment"
 ENVIRONMENTS: tuple[api.Column[EnvironmentRow], ...] = (
     api.Column("", "", lambda row: environment_name(row[0].scaled.name, row[1]), "environment"),
     api.Column("", _WHAT, lambda row: row[0].place, "run"),
@@ -98,17 +100,17 @@ ENVIRONMENTS: tuple[api.Column[EnvironmentRow], ...] = (
 def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Pooled:
     """Average the scaled adapters of several runs over environments.
 
-    An environment is a task, a model and a budget: a run, and one of its conditions. Intervals have
-    the most replicates that a run's recipe asks for, and the lowest of their seeds; the order of
-    runs changes nothing.
+    An environment is a task, a model and a budget: a run, and one of its conditions. Intervals use
+    the largest number of replicates and the smallest seed of all recipes. The order of runs does
+    not matter.
 
     Args:
-        places: run directories that have been audited.
-        conditions: those that are environments, in every run that has them; default: all.
+        places: directories of audited runs.
+        conditions: the conditions that are environments; default: all.
 
     Raises:
-        UserError: a run that scales nothing, is not audited or has none of these conditions, two
-            conditions of one budget, runs that share a checkpoint, or whose scales were chosen by
+        UserError: a run has no scaled adapters, is not audited or has no such condition; two
+            conditions have the same budget; two runs share a checkpoint or chose their scales by
             different rules.
     """
     runs = [_read(place, conditions) for place in places]
@@ -118,12 +120,12 @@ def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Poole
             raise api.UserError(
                 f"{first.place} chose its scales at level {first.rule[0]:g} and tolerance "
                 f"{first.rule[1]:g}, {run.place} at {run.rule[0]:g} and {run.rule[1]:g}; expected "
-                "one rule"
+                "the same rule in all runs"
             )
         for other in runs[:number]:
             if run.checkpoints & other.checkpoints:
                 raise api.UserError(
-                    f"{other.place} and {run.place} hold the same checkpoint; give each run once"
+                    f"{other.place} and {run.place} contain the same checkpoint; name each run once"
                 )
     runs = _named(runs)
     found = compute_scaling(
@@ -142,8 +144,8 @@ def _read(place: str, conditions: Sequence[str]) -> PooledRun:
     trained = [arm for arm in arms(recipe) if arm.name in manifest["budgets"]]
     settings = scaled(recipe)
     if settings is None or not trained:
-        why = "its recipe has no experiments.scaling" if trained else "it has trained nothing"
-        raise api.UserError(f"{place}: {why}, so it has no scaled adapters to compare")
+        why = "the recipe has no experiments.scaling" if trained else "nothing was trained"
+        raise api.UserError(f"{place}: {why}; expected a run with scaled adapters")
     budgets = {
         arm.condition: (recipe.k(arm.condition), int(manifest["budgets"][arm.name]["n"]))
         for arm in trained
@@ -179,30 +181,30 @@ def _read(place: str, conditions: Sequence[str]) -> PooledRun:
 def _check_budgets(
     place: str, budgets: Mapping[str, tuple[int, int]], conditions: Sequence[str]
 ) -> None:
-    """Hold a run's conditions to be different environments.
+    """Check that the conditions of a run are different environments.
 
     Raises:
-        UserError: there is none, or two have the same budget.
+        UserError: there are no conditions, or two have the same budget.
     """
     if not budgets:
         raise api.UserError(
-            f"--condition {' '.join(conditions)}: {place} has trained no such condition"
+            f"--condition {' '.join(conditions)}: no such trained condition in {place}"
         )
     first: dict[tuple[int, int], str] = {}
     for name, (k, n) in budgets.items():
         other = first.setdefault((k, n), name)
         if other != name:
             raise api.UserError(
-                f"{place}: conditions {other} and {name} have one budget (K = {k}, n = {n}), and "
-                "an environment is a task, a model and a budget; name the conditions to compare, "
-                f"such as --condition {other}"
+                f"{place}: conditions {other} and {name} have the same budget (K = {k}, n = {n}), "
+                "so they are the same environment; name the conditions to compare, such as "
+                f"--condition {other}"
             )
 
 
 def _named(runs: Sequence[PooledRun]) -> list[PooledRun]:
-    """Environments are named as their recipes, and numbered where several have one name.
+    """Number runs whose recipes have the same name.
 
-    The numbers follow from what the runs hold, so that no figure depends on where they lie.
+    The numbers depend on the content of the runs, so that no figure depends on their paths.
     """
     counts = Counter(run.scaled.name for run in runs)
     numbers: Counter[str] = Counter()

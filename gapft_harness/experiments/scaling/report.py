@@ -1,4 +1,4 @@
-"""Adapter scaling in the report: what was decided, the findings, section and tables."""
+"""Adapter scaling in the report: read decisions, compute findings, build section and tables."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ from gapft_harness.stages.train.stored import TRAINED_AS
 
 @dataclass(frozen=True, slots=True)
 class ScaledArm:
-    """One adapter at the scales that are compared, on the audit.
+    """The audit verdicts of one adapter at the compared scales.
 
     Attributes:
-        choice: its scale, and what the calibration split said of every scale.
+        arm: the arm.
+        choice: its scale, and the calibration results of all scales.
         trained: shape (P,), V of its greedy decode at scale 1.
         fixed: shape (P,), the same at the fixed scale.
-        chosen: shape (P,), the same at the chosen scale; the source's own where that is 0.
-        copied: whether the adapter is a copy of another arm's, trained on the same set.
+        chosen: shape (P,), the same at the chosen scale; at scale 0, V of the source.
+        is_copy: whether the adapter is a copy of another arm's, trained on the same set.
     """
 
     arm: api.Arm
@@ -55,12 +56,12 @@ class ScaledArm:
 
 @dataclass(frozen=True, slots=True)
 class ScaledRun:
-    """A run's checkpoints; every condition is one environment.
+    """The checkpoints of a run; every condition is one environment.
 
     Attributes:
-        name: of the run.
-        item_ids: shape (P,), the audit problems.
-        source: shape (P,), V of the source's greedy decode; where it holds, the state is G.
+        name: the name of the run.
+        item_ids: shape (P,), the ids of the audit problems.
+        source: shape (P,), V of the source's greedy decode; where it is true, the state is G.
         states: shape (P,), ``G``, ``S`` or ``U``.
         checkpoints: by condition in the recipe's order, then by ascending seed.
     """
@@ -75,10 +76,15 @@ class ScaledRun:
 def read_scaled_run(
     run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
 ) -> ScaledRun | None:
-    """Reads the scaled decisions of a run; None if its recipe scales nothing, or it has no arms.
+    """Read the scaled decisions of a run; None if it scales no adapters or has no arms.
+
+    Args:
+        run_path: the run directory.
+        manifest: its manifest.
+        arms: the arms to read.
 
     Raises:
-        GapftError: the tables are not of the same problems.
+        GapftError: the tables contain different problems.
     """
     recipe = manifest["recipe"]
     if "scaling" not in recipe["experiments"] or not arms:
@@ -105,7 +111,7 @@ def read_scaled_run(
     return ScaledRun(recipe["name"], *of_audit, tuple(checkpoints))
 
 
-#: What the chosen scale is compared with: the source, the fixed scale, the adapter as trained.
+#: What the chosen scale is compared with: the source, the fixed scale, the trained adapter.
 AGAINST = ("source", "fixed", "trained")
 
 
@@ -114,10 +120,13 @@ class CheckpointFindings:
     """One adapter before scaling (scale 1) and after (its chosen scale), on the audit.
 
     Attributes:
-        copied: whether the adapter is a copy of another arm's.
-        before: what the adapter did to the audit's states at scale 1.
+        environment: the name of its environment.
+        arm: the arm.
+        is_copy: whether the adapter is a copy of another arm's.
+        choice: its scale, and the calibration results of all scales.
+        before: the decomposition of its change on the audit at scale 1.
         after: the same at the chosen scale.
-        pass_at_1: by ``source``, ``trained``, ``fixed`` and ``chosen``.
+        pass_at_1: Pass@1 by ``source``, ``trained``, ``fixed`` and ``chosen``.
     """
 
     environment: str
@@ -131,7 +140,7 @@ class CheckpointFindings:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pass@1 at the chosen scale minus something, mean over environments."""
+    """The difference of Pass@1 at the chosen scale from a reference, mean over environments."""
 
     mean: Fraction
     interval: Interval
@@ -139,14 +148,15 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Checkpoints that are counted and averaged together: one environment, or several.
+    """Checkpoints that are counted and averaged together: one environment or several.
 
     Attributes:
         environments: names, ascending.
-        chosen: checkpoints by scale, 0 among them.
-        above_before: checkpoints whose ρ_G on the audit is above the tolerance at scale 1.
+        count_by_scale: the number of checkpoints by chosen scale, including 0.
+        above_before: the number of checkpoints whose ρ_G on the audit exceeds the tolerance at
+            scale 1.
         above_after: the same at the chosen scale.
-        against: by ``AGAINST``.
+        comparisons: comparisons by the names in ``COMPARED_WITH``.
     """
 
     environments: tuple[str, ...]
@@ -157,22 +167,22 @@ class Group:
 
     @property
     def checkpoints(self) -> int:
-        """How many adapters chose a scale."""
+        """The number of checkpoints."""
         return sum(self.chosen.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingFindings:
-    """All of it.
+    """The findings on adapter scaling.
 
     Attributes:
-        level: of a checkpoint's four bounds together.
+        level: the joint level of the four bounds of a checkpoint.
         tolerance: the highest bound that counts as safe.
-        replicates: of every interval.
-        checkpoints: by environment, then as in its run.
+        replicates: the number of replicates of every interval.
+        checkpoints: ordered by environment, then as in its run.
         environments: each environment alone, by name.
-        mean: over all environments; None where they are the conditions of a single run, which may
-            share a budget.
+        mean: the mean over all environments; None: the environments are conditions of a single
+            run, which may have the same budget.
     """
 
     level: float
@@ -184,7 +194,7 @@ class ScalingFindings:
 
     @property
     def distinct(self) -> list[CheckpointFindings]:
-        """The checkpoints without those that another arm's adapter was copied for."""
+        """The checkpoints without copies of other arms' adapters."""
         return [found for found in self.checkpoints if not found.copied]
 
 
@@ -194,13 +204,13 @@ def compute_scaling(
     """Compute the findings of one run or several.
 
     Every condition of a run is one environment, with a checkpoint for each seed. The order of runs
-    and conditions changes no figure.
+    and conditions does not matter.
 
     Args:
-        runs: of distinct names, scaled by one rule.
-        replicates: of every interval.
-        seed: of these.
-        pooled: whether the environments also have a common mean, in which all count the same (the
+        runs: runs with distinct names, scaled by the same rule.
+        replicates: the number of replicates of every interval.
+        seed: the seed of these.
+        pooled: whether to compute a mean over environments, in which all have the same weight (the
             paper's appendix on adapter scaling).
     """
     ordered = sorted(runs, key=lambda run: run.name)
@@ -240,7 +250,7 @@ def compute_scaling(
 
 
 def environment_name(run: str, condition: str) -> str:
-    """Name the environment that a condition of a run is."""
+    """Return the name of the environment of a run and a condition."""
     return f"{run}/{condition}"
 
 
@@ -287,7 +297,7 @@ def _group(
 
 
 def _above(rate: Fraction | None, tolerance: float) -> bool:
-    # As floats: 10 of 100 is then exactly a tolerance that was written 0.1.
+    # Compare floats, so that 10 of 100 equals a tolerance written as 0.1.
     return rate is not None and float(rate) > tolerance
 
 
@@ -309,7 +319,7 @@ def _environment(name: str, run: ScaledRun, checkpoints: Sequence[ScaledArm]) ->
 
 
 def _mean(environments: Sequence[Environment], what: str) -> Fraction:
-    """Exact, every environment counting the same."""
+    """Return the exact mean difference, with the same weight for every environment."""
     means = [
         Fraction(int(of.differences[what].sum()), of.differences[what].size) for of in environments
     ]
@@ -317,13 +327,13 @@ def _mean(environments: Sequence[Environment], what: str) -> Fraction:
 
 
 def _calibration_lost(of: CheckpointFindings) -> tuple[int, int]:
-    """Solved calibration problems lost at scale 1, and at the chosen scale."""
+    """Count solved calibration problems that are lost at scale 1 and at the chosen scale."""
     at = of.choice.at(of.choice.scale)
     return of.choice.scales[-1].regressed, 0 if at is None else at.regressed
 
 
 def _rates(of: CheckpointFindings) -> list[tuple[str, Fraction | None, Fraction | None]]:
-    """The audit's rates at scale 1 and at the chosen scale, by their names in results.json."""
+    """List audit rates at scale 1 and at the chosen scale, with their keys in results.json."""
     return [
         ("rho_G", of.before.rho_g, of.after.rho_g),
         ("kappa_S", of.before.kappa_s, of.after.kappa_s),
@@ -344,7 +354,7 @@ def _chosen(counts: Mapping[float, int]) -> str:
 
 
 def _share(rate: float) -> str:
-    """A setting as a percentage, as it was written."""
+    """Format a setting as a percentage with the digits that it was written with."""
     return f"{100 * rate:g}%"
 
 
@@ -353,7 +363,7 @@ def _scale(scale: float) -> str:
 
 
 class ScalingPart(api.Part):
-    """Adapter scaling: a section and two tables."""
+    """The part of the report on adapter scaling."""
 
     name = "scaling"
     after = "Where the change comes from"
@@ -361,32 +371,32 @@ class ScalingPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> ScaledRun | None:
-        """What the adapters decided at the scales that are compared."""
+        """Read the decisions of the adapters at the compared scales."""
         return read_scaled_run(run_path, manifest, arms)
 
     def compute(self, inputs: api.ReportInputs, read: ScaledRun) -> ScalingFindings:
-        """Each condition of the run is an environment; they have no common mean."""
+        """Compute the findings; each condition is an environment, without a common mean."""
         statistics = inputs.recipe["statistics"]
         return compute_scaling([read], statistics["replicates"], statistics["seed"])
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
     ) -> Iterator[api.Section]:
-        """Adapter scaling."""
+        """Return the section on adapter scaling."""
         yield api.Section("Adapter scaling", blocks(found))
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
     ) -> Iterator[tuple[str, api.Rows]]:
-        """Every checkpoint, and every bound."""
+        """Return CSV tables of all checkpoints and of all bounds."""
         yield from csv_tables(found).items()
 
     def results(self, found: ScalingFindings) -> dict[str, Any]:
-        """For results.json."""
+        """Return the entry of results.json."""
         return content(found)
 
     def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
-        """The calibration split's, and those at other scales."""
+        """Count the verdicts on the calibration split, and on the audit at other scales."""
         source = inputs.verdict_counts[str(api.CALIBRATION)]
         counts = {"calibration, source greedy": Counter(source)}
         for trained in inputs.arms:
@@ -402,7 +412,7 @@ class ScalingPart(api.Part):
 
 
 def blocks(found: ScalingFindings) -> list[api.Block]:
-    """A sentence, the environments, every checkpoint twice, and every bound."""
+    """Build the result, and tables of environments, checkpoints and bounds."""
     return [
         api.Text(_result(found)),
         _environments(found),
@@ -414,7 +424,7 @@ def blocks(found: ScalingFindings) -> list[api.Block]:
 
 
 def content(found: ScalingFindings) -> dict[str, Any]:
-    """For results.json."""
+    """Build the entry of results.json."""
     return {
         "level": found.level,
         "tolerance": found.tolerance,
@@ -452,7 +462,7 @@ def content(found: ScalingFindings) -> dict[str, Any]:
 
 
 def _entry(group: Group) -> dict[str, Any]:
-    """One environment, or the mean over several, for results.json."""
+    """Build the entry of one environment, or of the mean, for results.json."""
     return {
         "environments": list(group.environments),
         "checkpoints": group.checkpoints,
@@ -469,7 +479,7 @@ def _entry(group: Group) -> dict[str, Any]:
 
 
 def csv_tables(found: ScalingFindings) -> dict[str, api.Rows]:
-    """By file, a line a checkpoint, and a line a checkpoint and scale."""
+    """Build CSV tables by file name: one row per checkpoint, and per checkpoint and scale."""
     columns = [*CHECKPOINT, *CALIBRATION, *LOST, *PASS_AT_1, *CORRECTED]
     return {
         "scaling.csv": api.Frame(columns, found.checkpoints).csv(),
@@ -517,21 +527,21 @@ def _environments(found: ScalingFindings) -> api.Table:
         rows = [mean, *found.environments.items()]
     return api.Frame(GROUPS, rows).table(
         "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
-        f"scale {_scale(FIXED)}, and of the adapters as trained (scale 1); in percentage points, "
-        "with 95% intervals. Scales chosen: in brackets how many checkpoints chose each. Last "
-        "column: checkpoints of which ρ_G on the audit is above the tolerance, as trained and at "
-        "the chosen scale.",
+        f"scale {_scale(FIXED)}, and of the trained adapters (scale 1); in percentage points, with "
+        "95% intervals. Scales chosen: in brackets the number of checkpoints. Last column: "
+        "checkpoints whose ρ_G on the audit exceeds the tolerance, as trained and at the chosen "
+        "scale.",
         fill={"SHARE": _share(found.tolerance)},
     )
 
 
 GroupRow = tuple[str, Group]
-_AGAINST = "Pass@1 at chosen scales minus the source's or this scale's"
-_CHOSEN = "the adapter's factor, how many got each"
+_AGAINST = "Pass@1 at chosen scales minus that of the source or of this scale"
+_CHOSEN = "the factor of the adapter; in brackets the number of adapters"
 
 
 def against(what: str, title: str) -> api.Column[GroupRow]:
-    """The chosen scales against something."""
+    """Build the column of differences between chosen scales and a reference."""
 
     def said(row: GroupRow) -> str:
         compared = row[1].against[what]
@@ -553,7 +563,10 @@ GROUPS: tuple[api.Column[GroupRow], ...] = (
     against("fixed", f"{FIXED:g}"),
     against("trained", "1"),
     api.Column(
-        "", "adapters that lose more of G on the audit", _above_tolerance, "ρ_G above SHARE"
+        "",
+        "number of adapters that lose a larger share of G on the audit",
+        _above_tolerance,
+        "ρ_G above SHARE",
     ),
 )
 
@@ -563,24 +576,24 @@ def _caution(found: ScalingFindings) -> str:
     if found.mean is None:
         drawn = (
             f"Each condition is an environment. Its interval has {replicates} replicates that "
-            "resample training seeds and audit problems, and holds nothing of how another task, "
-            "model or budget would come out; gapft study --scaling takes several runs together. "
+            "resample training seeds and audit problems; it does not cover other tasks, models or "
+            "budgets. To pool several runs, use gapft study --scaling. "
         )
     else:
         drawn = (
             "An environment is a condition of a run. Intervals of the mean have "
             f"{replicates} replicates that resample environments, then the training seeds of each, "
             "then its audit problems, the same ones for all seeds and for both sides of a "
-            "difference; every environment counts the same. "
+            "difference; all environments have the same weight. "
         )
     return (
-        f"{drawn}Scales are chosen on calibration problems alone: a bound that holds there is no "
-        "promise about the audit of any one checkpoint."
+        f"{drawn}Scales are chosen on calibration problems alone: their bounds do not guarantee "
+        "the audit result of a single checkpoint."
     )
 
 
 def _named(found: ScalingFindings, *columns: api.Column[Any]) -> list[api.Column[Any]]:
-    """Leave out the environment in a run's own report, and the condition beside environments."""
+    """Leave out the environment in the report of a run, and the condition with environments."""
     hidden = "environment" if found.mean is None else "condition"
     return [column for column in columns if column.title != hidden]
 
@@ -588,8 +601,8 @@ def _named(found: ScalingFindings, *columns: api.Column[Any]) -> list[api.Column
 def _checkpoints(found: ScalingFindings) -> api.Table:
     columns = _named(found, *CHECKPOINT, *CALIBRATION, *PASS_AT_1)
     return api.Frame(columns, found.checkpoints).table(
-        "Calibration ρ_G: share of the calibration problems that the source solves that are lost, "
-        "at scale 1 → at the chosen scale. Bound: of this rate at the chosen scale. Last four "
+        "Calibration ρ_G: lost share of the calibration problems that the source solves, at scale "
+        "1 → at the chosen scale. Bound: upper bound of this rate at the chosen scale. Last four "
         "columns: Pass@1 on the audit.",
         words=1,
     )
@@ -598,9 +611,9 @@ def _checkpoints(found: ScalingFindings) -> api.Table:
 def _audited(found: ScalingFindings) -> api.Table:
     columns = _named(found, *CHECKPOINT, *LOST, *CORRECTED)
     return api.Frame(columns, found.checkpoints).table(
-        "On the audit, at scale 1 → at the chosen scale. ρ_G: share of the problems that the "
-        "source solves that are lost. κ_S and κ_U: shares of the failures that search recovered "
-        "and missed that are right now.",
+        "On the audit, at scale 1 → at the chosen scale. ρ_G: lost share of the problems that the "
+        "source solves. κ_S and κ_U: corrected shares of the failures that search recovered and "
+        "missed.",
         words=1,
     )
 
@@ -624,7 +637,7 @@ def _at(name: str, title: str) -> api.Column[CheckpointFindings]:
 def _rate(
     key: str, title: str, value: Callable[[Decomposition], Fraction | None]
 ) -> tuple[api.Column[CheckpointFindings], ...]:
-    """A rate at scale 1 and at the chosen scale."""
+    """Build the column of a rate at scale 1 and at the chosen scale."""
 
     def pair(row: CheckpointFindings) -> tuple[Fraction | None, Fraction | None]:
         return value(row.before), value(row.after)
@@ -634,7 +647,7 @@ def _rate(
 
 
 _CALIBRATION = (
-    "solved calibration problems that are lost at scale 1 → at the chosen one; its upper bound"
+    "lost share of solved calibration problems at scale 1 → at the chosen scale; its upper bound"
 )
 CHECKPOINT: tuple[api.Column[CheckpointFindings], ...] = (
     api.Column("environment", _ENVIRONMENT, lambda row: row.environment, "environment"),
@@ -680,9 +693,9 @@ def _bounds(found: ScalingFindings) -> api.Table:
     return api.Frame(_named(found, *BOUNDS), _every_bound(found)).table(
         "On the calibration split. Upper bound: one-sided Wilson, at level "
         f"{found.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound is at "
-        f"most {_share(found.tolerance)}; chosen is the largest below which, itself among them, "
-        "every scale is safe, and 0, the source, where there is none. Without a problem that the "
-        "source solves the bound is 100%.",
+        f"most {_share(found.tolerance)}. The chosen scale is the largest for which it and all "
+        "smaller scales are safe, or 0, the source, if there is none. If the source solves no "
+        "problem, the bound is 100%.",
         words=1,
         summary="Every scale of every checkpoint",
     )
@@ -703,7 +716,7 @@ def _is_safe(row: BoundRow) -> str:
     return "yes" if row[1].upper_bound <= row[0].choice.tolerance else "no"
 
 
-_SAFE = "on the calibration split; whether within the tolerance"
+_SAFE = "on the calibration split; safe: the bound is within the tolerance"
 BOUNDS: tuple[api.Column[BoundRow], ...] = (
     api.Column("environment", _ENVIRONMENT, lambda row: row[0].environment, "environment"),
     api.Column("condition", "", lambda row: row[0].arm.condition, "condition", condition_name),
