@@ -58,7 +58,7 @@ class TaskMetric:
         return isinstance(gold, Mapping) and self._task.has_answer(gold, text)
 
     def describe(self) -> dict[str, str]:
-        """Return the deciding metric and filter of the task, and a hash of the task and its code."""
+        """Return the deciding metric and filter, and a hash of the task and its code."""
         return {"judge": self._task.judge, "task_sha256": self._task.fingerprint()}
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
