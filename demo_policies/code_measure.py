@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from demo_policies.code_habits import MAX_ATTEMPTS, conversation
 from demo_policies.code_problems import OPENINGS, CodeProblem, generate
-from gapft_harness.core.records import Attempt
-from gapft_harness.demo import code_policy_path
+from gapft_harness.core.read_records import Attempt
+from gapft_harness.demo import find_code_policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of a policy on one split."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.code_measure")
     parser.add_argument(
-        "--policy", type=Path, default=code_policy_path(), help="default: as shipped"
+        "--policy", type=Path, default=find_code_policy(), help="default: as shipped"
     )
     parser.add_argument("--split", choices=("tuning", "pool", "audit"), default="tuning")
     parser.add_argument("--count", type=int, default=300, help="problems (default: 300)")

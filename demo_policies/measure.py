@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from demo_policies.problems import SHORTCUT_OPENING, VERBS, Problem, generate
-from gapft_harness.demo import policy_path
+from gapft_harness.demo import find_policy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -161,7 +161,7 @@ def _share(outcomes: Sequence[bool]) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of a policy on one split."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.measure")
-    parser.add_argument("--policy", type=Path, default=policy_path(), help="default: as shipped")
+    parser.add_argument("--policy", type=Path, default=find_policy(), help="default: as shipped")
     parser.add_argument("--split", choices=("tuning", "pool", "audit"), default="tuning")
     parser.add_argument("--count", type=int, default=1_000, help="problems (default: 1000)")
     parser.add_argument("--k", type=int, default=8, help="samples a problem (default: 8)")

@@ -47,7 +47,7 @@ def load_verifier(name: str, **params: Any) -> Verifier:
     """
     from gapft_harness.hooks.manager import load_plugins
 
-    return load_plugins().verifier(name, params)
+    return load_plugins().create_verifier(name, params)
 
 
 if not TYPE_CHECKING:  # type checkers use the imports above
@@ -71,7 +71,7 @@ if not TYPE_CHECKING:  # type checkers use the imports above
             return compare
 
         @compare.setter
-        def compare(self, room: ModuleType) -> None:
+        def compare(self, module: ModuleType) -> None:
             """Ignore the subpackage, which Python sets at import; it stays in ``sys.modules``."""
 
     sys.modules[__name__].__class__ = _Package

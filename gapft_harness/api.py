@@ -36,7 +36,7 @@ from gapft_harness.core.records import (
     Verdict,
 )
 from gapft_harness.core.streams import Stream
-from gapft_harness.core.text import read_lines, whole
+from gapft_harness.core.text import read_lines, replace_surrogates
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.hooks.protocols import (
     Executor,
@@ -93,17 +93,17 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.figures import style
-    from gapft_harness.report.figures.contrasts import forest, forests
-    from gapft_harness.report.findings.whole import Contrast
-    from gapft_harness.report.findings.whole import Findings as ReportFindings
+    from gapft_harness.report.figures.draw_contrasts import forest, forests
+    from gapft_harness.report.findings.computation import Contrast
+    from gapft_harness.report.findings.computation import Findings as ReportFindings
     from gapft_harness.report.frame import Column, Frame, Rows
     from gapft_harness.report.part import Figures, Opening, Part, Summary
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
-    from gapft_harness.report.reading.adapters import tables as decided_tables
+    from gapft_harness.report.reading.adapters import find_tables as decided_tables
     from gapft_harness.report.reading.answers import Answers, answers_or_why
     from gapft_harness.report.reading.audits import read_decisions, read_samples
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
-    from gapft_harness.report.reading.columns import columns as read_columns
+    from gapft_harness.report.reading.columns import read_columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
     from gapft_harness.report.rendering import palette, wording
     from gapft_harness.report.rendering.blocks import (
@@ -141,7 +141,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.stages.experiment.comparable import (
         OfAdapters,
         find_no_backend,
-        find_own_settings,
+        find_setting_differences,
         require_conditions,
         require_same_settings,
     )
@@ -151,11 +151,11 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
     from gapft_harness.training.plan import budget
-    from gapft_harness.verdicts.places import Log
+    from gapft_harness.verdicts.log_files import Log
     from gapft_harness.verdicts.sample_logs import LogRow
     from gapft_harness.verification.boxes import last_box
     from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
-    from gapft_harness.verification.judging import once_each
+    from gapft_harness.verification.judging import judge_once_each
     from gapft_harness.verification.math import compare as compare_math
     from gapft_harness.verification.math import prepare as prepare_math
     from gapft_harness.verification.packed_tests import MAX_DECODED_BYTES
@@ -163,7 +163,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.verification.programs import (
         Suite,
         check_calls,
-        importable,
+        check_preload,
         last_program,
         last_program_lcb,
         read_suite,
@@ -192,7 +192,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "FINISH_REASONS",  # the ways in which a response can end
     # Verifiers
     "RegisterVerifier",  # the type of register in register_verifiers
-    "once_each",  # judges each distinct pair of response and gold once
+    "judge_once_each",  # judges each distinct pair of response and gold once
     "remove_thoughts",  # removes <think> and similar blocks, as is done for verifiers
     "last_box",  # finds the last \boxed{} of a response
     "WorkerPool",  # a pool of worker processes for work that may hang: it can be killed
@@ -213,7 +213,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Suite",  # all tests of one problem
     "read_suite",  # reads a suite from a gold answer
     "check_calls",  # checks the function calls in the tests of a suite
-    "importable",  # checks the names of modules that programs may import
+    "check_preload",  # checks the names of modules that programs may import
     "MAX_DECODED_BYTES",  # the most bytes of packed tests after decoding
     "failure_feedback",  # the feedback to a model on a public test that its program failed
     "NO_PROGRAM",  # the feedback on a response without a program
@@ -270,7 +270,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Texts and files
     "read_lines",  # reads lines with their numbers; the error on invalid UTF-8 names the line
     "parse_object",  # parses a JSON object; the error names the place
-    "whole",  # replaces text in a JSON value that cannot be written as UTF-8
+    "replace_surrogates",  # replaces text in a JSON value that cannot be written as UTF-8
     "sha256",  # the hash of a file, in hex
     "content_hash",  # the hash of a JSON value, in hex
 ]
@@ -352,10 +352,10 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
 
 
 @cache
-def _places() -> dict[str, tuple[str, str]]:
+def _find_lazy_names() -> dict[str, tuple[str, str]]:
     """Map each name that loads on first use to its module and its name in the module."""
     body = ast.parse(Path(__file__).read_text("utf-8")).body
-    (block,) = (node for node in body if isinstance(node, ast.If) and _is_for_types(node))
+    (block,) = (node for node in body if isinstance(node, ast.If) and _is_type_checking_block(node))
     return {
         alias.asname or alias.name: (str(node.module), alias.name)
         for node in block.body
@@ -364,19 +364,19 @@ def _places() -> dict[str, tuple[str, str]]:
     }
 
 
-def _is_for_types(node: ast.If) -> bool:
+def _is_type_checking_block(node: ast.If) -> bool:
     return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 if not TYPE_CHECKING:  # a type checker knows only the names above
 
     def __getattr__(name: str) -> object:
-        if name not in _places():
+        if name not in _find_lazy_names():
             raise AttributeError(
                 f"gapft_harness.api has no {name!r}; {did_you_mean(name, __all__)}"
             )
-        module, there = _places()[name]
-        found = importlib.import_module(module)
-        if hasattr(found, there):
-            return getattr(found, there)
-        return importlib.import_module(f"{module}.{there}")
+        module, name_in_module = _find_lazy_names()[name]
+        imported_module = importlib.import_module(module)
+        if hasattr(imported_module, name_in_module):
+            return getattr(imported_module, name_in_module)
+        return importlib.import_module(f"{module}.{name_in_module}")

@@ -49,7 +49,7 @@ class _WaitForTasks:
 def _extend_or_warn(module: "ModuleType") -> None:
     """Extend the TaskManager and the registries; warn about failures, but let lm_eval continue."""
     try:
-        extend(module)
+        extend_task_manager(module)
     except Exception as error:
         _warn(f"the tasks of installed packages are not available by name ({error!r})")
     if os.environ.get("GAPFT_CODE_EVAL") == "1":  # a failure raises: running unsafely is no option
@@ -57,12 +57,12 @@ def _extend_or_warn(module: "ModuleType") -> None:
 
         import_module("gapft_harness.lm_eval_bridge.code_eval").answer()
     try:
-        offer()
+        register_entry_points()
     except Exception as error:
         _warn(f"the filters and metrics of installed packages are not available ({error!r})")
 
 
-def extend(module: "ModuleType") -> None:
+def extend_task_manager(module: "ModuleType") -> None:
     """Make ``module.TaskManager`` include the folders of the entry-point group.
 
     They come before the user's own ``include_path``, which still overrides them, and are omitted
@@ -72,8 +72,8 @@ def extend(module: "ModuleType") -> None:
     import inspect
 
     manager = module.TaskManager
-    places = (module, sys.modules.get(manager.__module__))
-    if any(hasattr(place, "discover_plugin_task_paths") for place in places):
+    modules = (module, sys.modules.get(manager.__module__))
+    if any(hasattr(place, "discover_plugin_task_paths") for place in modules):
         return
     construct = manager.__init__
     signature = inspect.signature(construct)
@@ -82,18 +82,18 @@ def extend(module: "ModuleType") -> None:
     def __init__(*args: "Any", **kwargs: "Any") -> None:
         bound = signature.bind(*args, **kwargs)
         if bound.arguments.get("include_defaults", True):
-            given = bound.arguments.get("include_path")
-            users = [] if given is None else given
-            users = [users] if isinstance(users, (str, os.PathLike)) else list(users)
-            real = {os.path.realpath(path) for path in users}
-            found = [path for path in entry_point_paths() if path not in real]
-            bound.arguments["include_path"] = [*found, *users]
+            include_path = bound.arguments.get("include_path")
+            user_paths = [] if include_path is None else include_path
+            user_paths = [user_paths] if isinstance(user_paths, (str, os.PathLike)) else list(user_paths)
+            real_paths = {os.path.realpath(path) for path in user_paths}
+            folders = [path for path in find_task_folders() if path not in real_paths]
+            bound.arguments["include_path"] = [*folders, *user_paths]
         construct(*bound.args, **bound.kwargs)
 
     manager.__init__ = __init__
 
 
-def offer() -> None:
+def register_entry_points() -> None:
     """Register the filters of installed packages, and our metric; lm-eval's own take precedence.
 
     A filter is imported when it is used. A metric must be imported immediately, so metrics of other
@@ -102,16 +102,16 @@ def offer() -> None:
     from importlib import import_module
     from importlib.metadata import entry_points
 
-    known = import_module("lm_eval.api.registry")
-    if hasattr(known, "load_plugins"):
+    registry = import_module("lm_eval.api.registry")
+    if hasattr(registry, "load_plugins"):
         return
     import_module("lm_eval.filters")
     import_module("lm_eval.api.metrics")
     for point in entry_points(group="lm_eval.filters"):
-        if point.name not in known.filter_registry:
-            known.filter_registry.register(point.name, target=point.value)
+        if point.name not in registry.filter_registry:
+            registry.filter_registry.register(point.name, target=point.value)
     for point in entry_points(group="lm_eval.metrics"):
-        if point.name in known.metric_registry or not point.value.startswith("gapft_harness."):
+        if point.name in registry.metric_registry or not point.value.startswith("gapft_harness."):
             continue
         try:
             point.load()  # its module registers it, with its aggregation
@@ -119,7 +119,7 @@ def offer() -> None:
             _warn(f"the metric {point.name} is not available ({error!r})")
 
 
-def entry_point_paths() -> list[str]:
+def find_task_folders() -> list[str]:
     """Find the folders that installed packages offer as lm-eval tasks, symbolic links resolved.
 
     If a package cannot be found, a warning names it, and the others are used.

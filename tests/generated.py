@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Problem
+from gapft_harness.core.read_records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
-from gapft_harness.stages.generation.chunks import Chunk, Phase
+from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.generation import Generator, chunks_of, generate
-from gapft_harness.stages.generation.parts import StoredResponses
+from gapft_harness.stages.generation.generation import ChunkGenerator, divide_into_chunks, generate_chunks
+from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.store.store import Store
 
 STREAMS = SampleStreams(0, "search", "pool")
@@ -22,7 +22,7 @@ STREAMS = SampleStreams(0, "search", "pool")
 def chunks_in(
     folder: Path,
     problems: Sequence[Problem],
-    phases: Sequence[Phase],
+    phases: Sequence[DecodePhase],
     chunk: int = 2,
     *,
     streams: SampleStreams = STREAMS,
@@ -36,19 +36,19 @@ def chunks_in(
         made_from = {
             "model": model,
             "decoding": repr(phase.decoding),
-            "unsolved": phase.unsolved,
+            "unsolved": phase.only_unsolved,
             "streams": asdict(streams),
         }
         groups[phase] = store.group("generate", 1, made_from)
         groups[phase].open({})
     several = episodes is not None and episodes.attempts > 1
-    return [Chunk.of(members, groups, several) for members in chunks_of(problems, chunk)]
+    return [Chunk.place_files(members, groups, several) for members in divide_into_chunks(problems, chunk)]
 
 
 def generated(
     folder: Path,
     problems: Sequence[Problem],
-    phases: Sequence[Phase],
+    phases: Sequence[DecodePhase],
     sampler: Any,
     *,
     streams: SampleStreams = STREAMS,
@@ -63,9 +63,9 @@ def generated(
     chunks = chunks_in(
         folder, problems, phases, chunk, streams=streams, episodes=episodes, model=model
     )
-    generate(
+    generate_chunks(
         chunks,
-        lambda: Generator(sampler, streams, episodes, verifier),
+        lambda: ChunkGenerator(sampler, streams, episodes, verifier),
         progress,
         episodes.attempts if episodes else 1,
         share,

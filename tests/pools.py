@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gapft_harness.core.records import GREEDY, Evidence, Pool, Response, State
-from gapft_harness.stages.selection.choosing import make_pool
+from gapft_harness.core.read_records import GREEDY, Evidence, Pool, Response, State
+from gapft_harness.stages.selection.choosing import group_by_state
 
 
 def evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Evidence:
@@ -24,7 +24,7 @@ def evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Eviden
 
 def pool(solved: int, recovered: int, missed: int = 2) -> Pool:
     counts: list[tuple[State, int]] = [("G", solved), ("S", recovered), ("U", missed)]
-    return make_pool(
+    return group_by_state(
         sorted(
             (evidence(f"{state}{i:03d}", state) for state, n in counts for i in range(n)),
             key=lambda e: e.problem_id,

@@ -13,21 +13,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gapft_harness.core.records import Verdict
+from gapft_harness.core.read_records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
-from gapft_harness.plugins.verifiers.reasoning_gym import marked, unwrapped
+from gapft_harness.plugins.verifiers.reasoning_gym import extract_marked, remove_wrapping
 from gapft_harness.report.explorer.packing import _Heads
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.sandbox import Limits, Test
-from gapft_harness.sandbox.outcome import TestOutcome
+from gapft_harness.sandbox.build_outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 from gapft_harness.verification.feedback import failure_feedback
 from gapft_harness.verification.programs import last_program, last_program_lcb
 from gapft_harness.verification.quantities import read_quantity
-from gapft_harness.verification.reasons import kind_of
+from gapft_harness.verification.reasons import classify_reason
 from gapft_harness.verification.written_math import clean_response, tidy_answer
 
 CPU_S = 30
@@ -76,19 +76,19 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "thoughts": (LONG, remove_thoughts),
     "mathematics": (LONG, clean_response),
     "number": (LONG, lambda text: read_quantity(tidy_answer(text))),
-    "marked answer": (LONG, lambda text: unwrapped(marked(text), "1")),
+    "marked answer": (LONG, lambda text: remove_wrapping(extract_marked(text), "1")),
     "program": (LONG, last_program),
     "program, as LiveCodeBench": (LONG, last_program_lcb),
-    "box": (LONG, lambda text: BoxedMath(workers=1).settle(text, "1")),
-    "boxed": (LONG, lambda text: BoxedMath(workers=1).settle(rf"\boxed{{{text}}}", "1")),
+    "box": (LONG, lambda text: BoxedMath(workers=1).judge_directly(text, "1")),
+    "boxed": (LONG, lambda text: BoxedMath(workers=1).judge_directly(rf"\boxed{{{text}}}", "1")),
     "whole_response": (LONG, lambda text: OptionLetter().verify([text], [_GOLD])),
     "permissive": (LONG, lambda text: OptionLetter("permissive").verify([text], [_GOLD])),
     # A tenth of a millisecond for each letter that stands alone.
     "first_explicit": (SHORT, lambda text: OptionLetter("first_explicit").verify([text], [_GOLD])),
-    "reason": (SHORTER, lambda text: kind_of(Verdict("fail", text))),
+    "reason": (SHORTER, lambda text: classify_reason(Verdict("fail", text))),
     "report": (
         SHORTER,
-        lambda text: list(markdown._case(Case("x", text, text, text, text[1:] + "x", None))),
+        lambda text: list(markdown._render_case(Case("x", text, text, text, text[1:] + "x", None))),
     ),
     "explorer": (LONG, _heads),
 }

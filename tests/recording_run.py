@@ -13,7 +13,7 @@ from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.pipeline import run_stages, settle_changes
+from gapft_harness.stages.pipeline import run_stages, apply_changes
 
 _TASK = """
 task: letters
@@ -189,7 +189,7 @@ class Letters:
         recipe = check_recipe({"name": name, "seeds": [13], **keys}, "test")
         run = RunDirectory.create_or_open(self.folder / (at or name), recipe)
         context, every = self.context(run, splits), ["search", *stages]
-        settle_changes(context, (), every)
+        apply_changes(context, (), every)
         run_stages(context, every, lambda stage: None)
         return run
 

@@ -18,7 +18,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.stages.experiment import asked
+from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import killed, workers_of
@@ -281,7 +281,7 @@ def test_a_mistake_in_the_file_is_the_recipes(folder: Path) -> None:
         "experiments": {NAME: {"long": "much"}},
     }
     with pytest.raises(UserError, match=rf"^recipe r: key 'experiments\.{NAME}\.long': input"):
-        asked(check_recipe(content, "test"), load_plugins([str(FILE)]))
+        load_experiments(check_recipe(content, "test"), load_plugins([str(FILE)]))
 
 
 def test_the_page_on_experiments_quotes_it(folder: Path) -> None:

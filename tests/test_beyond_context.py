@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import CONTEXT, Decoding, Verdict
+from gapft_harness.core.read_records import CONTEXT, Decoding, Verdict
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, beyond_context
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.generation.episodes import episodes_of
+from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.sealing import write_responses
 from tests.test_early_stop import Right, Scripted, draw, problems, recipe
 
@@ -56,7 +56,7 @@ def test_a_prompt_without_room_fails_unasked_and_is_named_and_counted(tmp_path: 
 def test_a_conversation_without_room_ends_its_episode_as_failed(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
     of, verifier = problems(script, "twice"), Right()
-    episodes = episodes_of(verifier, 3, "right")
+    episodes = build_episodes(verifier, 3, "right")
     sampler = Cramped(script)
     responses = draw(tmp_path / "store", of, sampler, recipe("never"), verifier, episodes)
     facts = write_responses(

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from gapft_harness.core.errors import PluginError
-from gapft_harness.executors.local import LocalExecutor
+from gapft_harness.executors.find_folder import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import View, every_experiment, experiments_of, parts
+from gapft_harness.stages.experiment import View, load_all_experiments, find_experiments, list_report_parts
 
 HEAD = "from pydantic import BaseModel\nfrom gapft_harness import api\n\n\n"
 HOOK = "\n\n@api.hookimpl\ndef register_experiments(register):\n    register('mine', Mine)\n"
@@ -25,7 +25,7 @@ def made(folder: Path, code: str) -> Any:
     """The experiment of a plugin file with this code, in which it is the class ``Mine``."""
     (folder / "mine.py").write_text(HEAD + code + HOOK)
     plugins = load_plugins([str(folder / "mine.py")])
-    return next(each for each in every_experiment(plugins) if each.name == "mine")
+    return next(each for each in load_all_experiments(plugins) if each.name == "mine")
 
 
 def of(attributes: str = "", method: str = "") -> str:
@@ -122,7 +122,7 @@ PARTS: dict[tuple[str, str], str] = {
 def test_its_part_of_the_report(tmp_path: Path, name: str, body: str) -> None:
     code = PART.format(f"def {name}(self, *_): {body}")
     experiment = made(tmp_path, code + of(method="def part(self): return Its()"))
-    [part] = parts([experiment])
+    [part] = list_report_parts([experiment])
     with pytest.raises(PluginError) as caught:
         getattr(part, name)(None, None, None)
     assert PARTS[name, body] in blamed(caught, tmp_path)
@@ -130,7 +130,7 @@ def test_its_part_of_the_report(tmp_path: Path, name: str, body: str) -> None:
 
 def test_a_figure_that_cannot_be_drawn(tmp_path: Path) -> None:
     code = PART.format("def figures(self, *_): yield 'x', lambda findings: 1 / 0")
-    [part] = parts([made(tmp_path, code + of(method="def part(self): return Its()"))])
+    [part] = list_report_parts([made(tmp_path, code + of(method="def part(self): return Its()"))])
     [(_, draw)] = part.figures(None, None)
     with pytest.raises(PluginError) as caught:
         draw(None)  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ def test_a_part_of_another_name(tmp_path: Path, name: str, said: str) -> None:
     code = PART.replace("mine", name).format("")
     experiment = made(tmp_path, code + of(method="def part(self): return Its()"))
     with pytest.raises(PluginError, match="names its part") as caught:
-        parts([experiment])
+        list_report_parts([experiment])
     assert said in str(caught.value)
 
 
@@ -159,10 +159,10 @@ def test_experiments_are_made_and_checked_once_for_a_context(tmp_path: Path) -> 
         LocalExecutor({"workers": 1, "threads": 1}),
         [str(tmp_path / "mine.py")],
     )
-    found = experiments_of(context)
+    found = find_experiments(context)
     assert [each.name for each in found] == ["mine"]
-    assert experiments_of(context) is found
+    assert find_experiments(context) is found
     assert len(found[0].made) == 1  # type: ignore[attr-defined]
     plain = replace(context, run=RunDirectory(tmp_path, check_recipe(content, "test")))
-    assert experiments_of(plain) == []
-    assert experiments_of(context) is found
+    assert find_experiments(plain) == []
+    assert find_experiments(context) is found

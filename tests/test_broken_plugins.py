@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.core.records import Arm, Decoding, Verdict
+from gapft_harness.core.read_records import Arm, Decoding, Verdict
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, SamplerSettings, TrainingJob
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.report.reading.columns import columns
-from gapft_harness.run_directory.tables import Judged, read_judged, response_schema
-from gapft_harness.stages.generation.episodes import episodes_of
-from gapft_harness.stages.generation.sealing import closing_verifier, description_of
-from gapft_harness.stages.search.states import state_row
-from gapft_harness.stages.selection.choosing import choose
-from gapft_harness.stages.train.job import _open, _trained
+from gapft_harness.report.reading.columns import read_columns
+from gapft_harness.run_directory.tables import JudgedResponse, read_judged, response_schema
+from gapft_harness.stages.generation.episodes import build_episodes
+from gapft_harness.stages.generation.sealing import closing_verifier, read_description
+from gapft_harness.stages.search.states import compute_state
+from gapft_harness.stages.selection.choosing import run_selector
+from gapft_harness.stages.train.job import _open_tracker, _run_trainer
 from gapft_harness.verification.judging import check_golds, verify_unique
 from tests.asking import generate_all, request_for
 from tests.command import gapft, succeed
@@ -106,8 +106,8 @@ def test_a_verifiers_other_methods(tmp_path: Path, body: str) -> None:
     verifier = loaded.verifier("mine", {})
     for call in (
         lambda: check_golds(verifier, [("gold", "pool.jsonl, line 1")]),
-        lambda: episodes_of(verifier, 2, "mine").feedback(["a"], ["b"]),
-        lambda: description_of(verifier),
+        lambda: build_episodes(verifier, 2, "mine").feedback(["a"], ["b"]),
+        lambda: read_description(verifier),
     ):
         with pytest.raises(PluginError) as caught:
             call()
@@ -185,11 +185,11 @@ def test_what_a_response_rule_keeps(tmp_path: Path, rule: str) -> None:
     kept = pool(0, 1).recovered[0].response
     assert kept is not None
     judged = [
-        Judged(replace(kept, index=-1), Verdict("fail")),
-        Judged(replace(kept, index=0), Verdict("pass")),
+        JudgedResponse(replace(kept, index=-1), Verdict("fail")),
+        JudgedResponse(replace(kept, index=0), Verdict("pass")),
     ]
     with pytest.raises(PluginError) as caught:
-        state_row("S000", judged, 1, False, loaded.get("response rule", "mine"))
+        compute_state("S000", judged, 1, False, loaded.get("response rule", "mine"))
     blamed(caught, "response rule", "register_response_rules", path, True)
 
 
@@ -201,7 +201,7 @@ def test_what_a_selector_returns(tmp_path: Path, returned: str) -> None:
     code = f"def made(pool, n, rng):\n    return {returned}\n"
     loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
     with pytest.raises(PluginError) as caught:
-        choose(*loaded.selector("mine"), pool(0, 4), 2, Arm("mine", 13))
+        run_selector(*loaded.selector("mine"), pool(0, 4), 2, Arm("mine", 13))
     blamed(caught, "selector", "register_selectors", path, True)
 
 
@@ -216,7 +216,7 @@ def test_what_a_trainer_says(tmp_path: Path, facts: str, together: bool) -> None
     loaded, path = plugins(tmp_path, "register_trainers", "mine", code)
     job = TrainingJob(Arm("gapft", 13), (), {}, {}, tmp_path)
     with pytest.raises(PluginError) as caught:
-        list(_trained(loaded.get("trainer", "mine"), [job]))
+        list(_run_trainer(loaded.get("trainer", "mine"), [job]))
     blamed(caught, "trainer", "register_trainers", path, True)
 
 
@@ -226,7 +226,7 @@ def test_a_trainer_of_too_few_or_too_many_arms(tmp_path: Path, given: str, count
     loaded, path = plugins(tmp_path, "register_trainers", "mine", code)
     job = TrainingJob(Arm("gapft", 13), (), {}, {}, tmp_path)
     with pytest.raises(PluginError) as caught:
-        list(_trained(loaded.get("trainer", "mine"), [job] * count))
+        list(_run_trainer(loaded.get("trainer", "mine"), [job] * count))
     blamed(caught, "trainer", "register_trainers", path, True)
 
 
@@ -250,7 +250,7 @@ def test_an_executors_results(tmp_path: Path, results: str) -> None:
 def test_a_report_sections_text(tmp_path: Path, text: str) -> None:
     code = f"def made(results):\n    return {text}\n"
     loaded, path = plugins(tmp_path, "register_report_sections", "mine", code)
-    ((_, render),) = loaded.report_sections()
+    ((_, render),) = loaded.list_report_sections()
     with pytest.raises(PluginError) as caught:
         render({})
     blamed(caught, "report section", "register_report_sections", path, True)
@@ -273,7 +273,7 @@ def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
         tmp_path /= "next"
         tmp_path.mkdir()
         with pytest.raises(GapftError) as caught:
-            _open(loaded, "mine", run, Arm("gapft", 13), 1)  # type: ignore[arg-type]
+            _open_tracker(loaded, "mine", run, Arm("gapft", 13), 1)  # type: ignore[arg-type]
         blamed(caught, "tracker", "register_trackers", path, line)
 
     class Leaves:
@@ -284,7 +284,7 @@ def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
             raise SystemExit(3)
 
     tracking = Tracking({"mine": lambda step: Leaves()})
-    with tracking.opened(1):
+    with tracking.open_all(1):
         tracking.log(1, {})
     assert "could not log step 1 (SystemExit: 3)" in tracking.warnings[0]
 
@@ -383,7 +383,7 @@ def test_a_sealed_status_that_is_none_is_named_with_its_file(tmp_path: Path) -> 
     pq.write_table(pa.Table.from_pylist([row], schema=response_schema()), path)
     expected = re.escape(f"{path}") + ".*: invalid verdict 'maybe'; expected one of pass, fail"
     with pytest.raises(GapftError, match=expected):
-        columns(path, ("problem_id", "status"))
+        read_columns(path, ("problem_id", "status"))
     with pytest.raises(GapftError, match=expected):
         list(read_judged(path))
 
@@ -406,7 +406,7 @@ def test_a_run_stops_at_a_status_that_is_none_and_goes_on_once_the_verifier_is_m
     assert not (tmp_path / "run/pool/responses.parquet").exists()
     path.write_text(path.read_text().replace("maybe", "fail"))
     succeed("run", "demo", *words, *sets, cwd=tmp_path)
-    texts = columns(tmp_path / "run/pool/responses.parquet", ("text", "status"))
+    texts = read_columns(tmp_path / "run/pool/responses.parquet", ("text", "status"))
     assert texts["status"] == ["fail"] * 18
     generated = b"".join(stored.values())
     assert all(f'"{text}"'.encode() in generated for text in texts["text"] if text.isalnum())

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Arm, Budget, Evidence, Pool
+from gapft_harness.core.read_records import Arm, Budget, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, set_replay_aside
-from gapft_harness.stages.selection.choosing import fill, make_pool
+from gapft_harness.stages.selection.budgets import require_matched, require_similar_tokens, set_replay_aside
+from gapft_harness.stages.selection.choosing import fill_slots, group_by_state
 from tests.pools import pool
 
 BUDGET = Budget(4, 8, 32, 900, 100, 2)
@@ -20,7 +20,7 @@ MATCHED = ["gapft", "uniform", "replay", "diffuse", "concentrated"]
 
 
 def arm(of: Pool, condition: str, n: int, replay: int, seed: int = 13) -> list[Evidence]:
-    return fill(*load_plugins().selector(condition), of, n, replay, Arm(condition, seed))
+    return fill_slots(*load_plugins().selector(condition), of, n, replay, Arm(condition, seed))
 
 
 @given(st.integers(0, 12), st.integers(1, 6), st.sampled_from([13, 21, 42]))
@@ -46,7 +46,7 @@ def test_less_replay_is_a_prefix_and_order_of_the_pool_changes_nothing(
 ) -> None:
     source = pool(24, 3)
     less, more = sorted((less, more))
-    shuffled = make_pool([*(source.solved[i] for i in order), *source.recovered])
+    shuffled = group_by_state([*(source.solved[i] for i in order), *source.recovered])
     few, _ = set_replay_aside(source, less, 13)
     assert set_replay_aside(shuffled, more, 13)[0][:less] == few
 
@@ -84,15 +84,15 @@ def test_a_selector_may_not_take_what_was_set_aside() -> None:
 
 def test_unmatched_budgets_are_refused_by_name() -> None:
     a, b = Arm("a", 13), Arm("b", 13)
-    enforce_matched({a: BUDGET, b: replace(BUDGET, tokens=950)})
+    require_matched({a: BUDGET, b: replace(BUDGET, tokens=950)})
     for key in ("n", "exposures", "steps"):
         other = replace(BUDGET, **{key: 99})
         with pytest.raises(GapftError, match=f"arms a-seed13 and b-seed13 differ in {key}"):
-            enforce_matched({a: BUDGET, b: other})
+            require_matched({a: BUDGET, b: other})
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 300)), min_size=1, max_size=8),
+    st.list_methods(st.tuples(st.integers(1, 2), st.integers(1, 300)), min_size=1, max_size=8),
     st.floats(0, 0.99),
 )
 def test_tokens_may_differ_by_the_tolerance_within_a_seed(
@@ -106,11 +106,11 @@ def test_tokens_may_differ_by_the_tolerance_within_a_seed(
         abs(x - y) / max(x, y) <= tolerance for s, x in found for other, y in found if s == other
     )
     if fine:
-        enforce_tokens(budgets, tolerance)
+        require_similar_tokens(budgets, tolerance)
     else:
         with pytest.raises(UserError, match="differ too much in supervised tokens"):
-            enforce_tokens(budgets, tolerance)
-    enforce_tokens(budgets, None)
+            require_similar_tokens(budgets, tolerance)
+    require_similar_tokens(budgets, None)
 
 
 def test_the_two_arms_their_tokens_the_share_and_the_limit_are_named() -> None:
@@ -120,8 +120,8 @@ def test_the_two_arms_their_tokens_the_share_and_the_limit_are_named() -> None:
         UserError,
         match=r"arms b-seed13 and a-seed13 .*: 960 and 1000, 4.00% of the larger, .* is 2.00%",
     ):
-        enforce_tokens(budgets, 0.02)
-    enforce_tokens(budgets, 0.04)
+        require_similar_tokens(budgets, 0.02)
+    require_similar_tokens(budgets, 0.04)
 
 
 def test_the_papers_math_budgets_are_within_its_tolerance() -> None:
@@ -130,6 +130,6 @@ def test_the_papers_math_budgets_are_within_its_tolerance() -> None:
         Arm("diffuse", 13): replace(BUDGET, supervised_tokens=270_912),
         Arm("replay", 13): replace(BUDGET, supervised_tokens=269_980),
     }
-    enforce_tokens(budgets, 0.02)
+    require_similar_tokens(budgets, 0.02)
     with pytest.raises(UserError, match=r"0\.34%"):
-        enforce_tokens(budgets, 0.003)
+        require_similar_tokens(budgets, 0.003)

@@ -11,10 +11,10 @@ import torch
 
 from gapft_harness.core import cgroups, memory
 from gapft_harness.core.cgroups import (
-    free_in_cgroups,
-    threads_per_process,
-    usable_cores,
-    usable_memory,
+    read_cgroup_free_memory,
+    compute_threads_per_process,
+    count_usable_cores,
+    read_usable_memory,
 )
 from gapft_harness.recipe.sections import ExecutorChoice
 
@@ -50,11 +50,11 @@ def test_the_tightest_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
     group(top / "slurm", 64 * GB, 20 * GB)
     group(top / "slurm/job_7", 16 * GB, 10 * GB, inactive=3 * GB)
     group(top / "slurm/job_7/step_0", "max", 9 * GB)
-    assert free_in_cgroups(tmp_path) == 9 * GB
+    assert read_cgroup_free_memory(tmp_path) == 9 * GB
     group(top / "slurm", 64 * GB, 60 * GB)
-    assert free_in_cgroups(tmp_path) == 4 * GB
+    assert read_cgroup_free_memory(tmp_path) == 4 * GB
     group(top / "slurm", 64 * GB, 65 * GB)
-    assert free_in_cgroups(tmp_path) == 0
+    assert read_cgroup_free_memory(tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_tightest_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
 def test_a_container_sees_its_own_group_as_the_top(tmp_path: Path, own: str, shown: str) -> None:
     process(tmp_path, f"0::{own}\n", V2.format(shown=shown))
     group(tmp_path / "sys/fs/cgroup", 4 * GB, 1 * GB, inactive=GB // 2)
-    assert free_in_cgroups(tmp_path) == 7 * GB // 2
+    assert read_cgroup_free_memory(tmp_path) == 7 * GB // 2
 
 
 def test_version_1_has_a_hierarchy_of_its_own_for_memory(tmp_path: Path) -> None:
@@ -74,22 +74,22 @@ def test_version_1_has_a_hierarchy_of_its_own_for_memory(tmp_path: Path) -> None
     group(tmp_path / "sys/fs/cgroup/memory", 2**63 - 4096, 90 * GB, version=1)
     group(tmp_path / "sys/fs/cgroup/memory/kube", 8 * GB, 7 * GB, inactive=2 * GB, version=1)
     group(tmp_path / "sys/fs/cgroup/memory/kube/pod", 6 * GB, GB, version=1)
-    assert free_in_cgroups(tmp_path) == 3 * GB
+    assert read_cgroup_free_memory(tmp_path) == 3 * GB
 
 
 def test_without_limits_or_groups_there_is_none(tmp_path: Path) -> None:
-    assert free_in_cgroups(tmp_path) is None
+    assert read_cgroup_free_memory(tmp_path) is None
     process(tmp_path, "0::/user.slice\n", V2.format(shown="/"))
-    assert free_in_cgroups(tmp_path) is None
+    assert read_cgroup_free_memory(tmp_path) is None
     group(tmp_path / "sys/fs/cgroup/user.slice", "max", GB)
-    assert free_in_cgroups(tmp_path) is None
+    assert read_cgroup_free_memory(tmp_path) is None
 
 
 def test_the_memory_of_a_container_counts_whether_it_is_used_or_not(tmp_path: Path) -> None:
-    assert usable_memory(tmp_path) == psutil.virtual_memory().total
+    assert read_usable_memory(tmp_path) == psutil.virtual_memory().total
     process(tmp_path, "0::/\n", V2.format(shown="/"))
     group(tmp_path / "sys/fs/cgroup", GB, GB // 2)
-    assert usable_memory(tmp_path) == GB
+    assert read_usable_memory(tmp_path) == GB
 
 
 def cores() -> float:
@@ -97,16 +97,16 @@ def cores() -> float:
 
 
 def test_the_tightest_quota_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
-    assert usable_cores(tmp_path) == cores()
+    assert count_usable_cores(tmp_path) == cores()
     process(tmp_path, "0::/pods/one\n", V2.format(shown="/"))
     inner = tmp_path / "sys/fs/cgroup/pods/one"
     inner.mkdir(parents=True)
     (inner / "cpu.max").write_text("max 100000\n")
-    assert usable_cores(tmp_path) == cores()
+    assert count_usable_cores(tmp_path) == cores()
     (inner.parent / "cpu.max").write_text("50000 100000\n")
-    assert usable_cores(tmp_path) == 0.5
+    assert count_usable_cores(tmp_path) == 0.5
     (inner / "cpu.max").write_text("10000 50000\n")
-    assert usable_cores(tmp_path) == 0.2
+    assert count_usable_cores(tmp_path) == 0.2
 
 
 def test_version_1_has_a_quota_in_two_files(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_version_1_has_a_quota_in_two_files(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "cpu.cfs_period_us").write_text("100000\n")
     (folder / "cpu.cfs_quota_us").write_text("-1\n")
-    assert usable_cores(tmp_path) == cores()
+    assert count_usable_cores(tmp_path) == cores()
     (folder / "cpu.cfs_quota_us").write_text("75000\n")
-    assert usable_cores(tmp_path) == 0.75
+    assert count_usable_cores(tmp_path) == 0.75
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,21 @@ def test_threads_share_the_cores_among_processes(
     processes: int,
     threads: int,
 ) -> None:
-    monkeypatch.setattr(cgroups, "usable_cores", lambda: usable)
+    monkeypatch.setattr(cgroups, "count_usable_cores", lambda: usable)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if limit is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", limit)
-    assert threads_per_process(processes) == threads
-    assert ExecutorChoice(workers=processes).threads_each == threads
-    assert ExecutorChoice(workers=processes, threads=5).threads_each == 5
-    assert ExecutorChoice(workers=processes, address="auto").threads_each == 1
+    assert compute_threads_per_process(processes) == threads
+    assert ExecutorChoice(workers=processes).threads_per_worker == threads
+    assert ExecutorChoice(workers=processes, threads=5).threads_per_worker == 5
+    assert ExecutorChoice(workers=processes, address="auto").threads_per_worker == 1
 
 
 def test_a_training_is_held_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On this machine's own files; then with a limit that is lower than what the system has."""
     cpu = torch.device("cpu")
-    assert 0 < memory.free_memory(cpu) <= psutil.virtual_memory().total
+    assert 0 < memory.measure_free_memory(cpu) <= psutil.virtual_memory().total
     process(tmp_path, "0::/\n", V2.format(shown="/"))
     group(tmp_path / "sys/fs/cgroup", 1000, 400)
-    monkeypatch.setattr(memory, "free_in_cgroups", lambda: free_in_cgroups(tmp_path))
-    assert memory.free_memory(cpu) == 600
+    monkeypatch.setattr(memory, "read_cgroup_free_memory", lambda: read_cgroup_free_memory(tmp_path))
+    assert memory.measure_free_memory(cpu) == 600

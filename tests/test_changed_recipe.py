@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_stages_alone
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Arm
-from gapft_harness.recipe.conditions import named
+from gapft_harness.core.read_records import Arm
+from gapft_harness.recipe.conditions import build_condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import find_changes, grown, only
+from gapft_harness.run_directory.recipe_changes import find_changes, extend_recipe, restrict_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.search.stage import keep_searched
+from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import letters
 from tests.test_scale import PLUGIN, ScaledLetters
@@ -209,7 +209,7 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
     scaling = {"calibration": "validation"}
     run = done.change("search", experiments={"scaling": scaling}, seeds=[13, 21, 5])
     lines: list[str] = []
-    keep_searched(replace(done.context(run), say=lines.append))
+    store_searched_recipe(replace(done.context(run), say=lines.append))
     kept = RunDirectory.open(run.path).recipe
     assert kept.calibration == "validation"
     assert kept.seeds == (13, 21)
@@ -276,7 +276,7 @@ def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> Non
         for seed in (13, 21):
             arm = Arm(condition, seed)
             if scale := scales[arm.name]:
-                path = run.path / layout.decisions_at(arm, scale)
+                path = run.path / layout.scaled_decisions_path(arm, scale)
                 right.append(pq.read_table(path)["status"].to_pylist().count("pass") / 30)
             else:
                 right.append(found["source"]["pass_at_1"])
@@ -333,7 +333,7 @@ def test_what_is_trained_by_may_change_and_the_search_stays(
     before, adapters = done.sealed("pool", "audit"), done.sealed("adapters")
     searches = [line for line in done.calls() if line[0] is None]
     run = done.change(**keys)
-    assert [line.partition(" ")[0] for line in run.changes.of_selection] == [key]
+    assert [line.partition(" ")[0] for line in run.changes.selection_changes] == [key]
     after = done.sealed("pool", "audit")
     assert [after[name] for name in tables] == [before[name] for name in tables]
     assert [line for line in done.calls() if line[0] is None] == searches
@@ -351,7 +351,7 @@ def test_a_change_of_the_search_makes_all_of_a_run_anew_and_back(done: Changing)
     every = ("pool", "audit", "selections", "adapters", "decisions")
     before, calls = done.sealed(*every), len(done.calls())
     run = done.change(search={"k": 4, "chunk": 20})
-    assert run.changes.of_search == ("search.k 2 → 4",)
+    assert run.changes.search_changes == ("search.k 2 → 4",)
     assert len(done.calls()) > calls
     assert done.holds() == []
     history = [json.loads(line) for line in (run.path / layout.HISTORY).read_text().splitlines()]
@@ -451,7 +451,7 @@ def test_settings_that_fit_only_together_are_compared_each_with_their_own() -> N
         return check_recipe(content | {"conditions": {"a": {"training": own}}}, "test")
 
     changes = find_changes(Path("run"), made(128), made(512), {})
-    assert [line.partition(" ")[0] for line in changes.of_selection] == [
+    assert [line.partition(" ")[0] for line in changes.selection_changes] == [
         "training.max_length", "conditions.a.training.max_tokens",
     ]  # fmt: skip
 
@@ -529,8 +529,8 @@ def recipe(conditions: list[str], seeds: list[int]) -> Recipe:
     return check_recipe(content, "test")
 
 
-names = st.lists(st.sampled_from("abcd"), min_size=1, unique=True)
-numbers = st.lists(st.integers(0, 3), min_size=1, unique=True)
+names = st.list_methods(st.sampled_from("abcd"), min_size=1, unique=True)
+numbers = st.list_methods(st.integers(0, 3), min_size=1, unique=True)
 
 
 @given(names, numbers, names, numbers, st.data())
@@ -538,10 +538,10 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
     earlier: list[str], before: list[int], asked: list[str], seeds: list[int], data: st.DataObject
 ) -> None:
     every = [Arm(c, s) for c in "abcd" for s in range(4)]
-    trained = data.draw(st.lists(st.sampled_from(every), unique=True))
+    trained = data.draw(st.list_methods(st.sampled_from(every), unique=True))
     wanted = recipe(asked, seeds)
-    found = grown(
-        recipe(earlier, before), wanted, {arm: named(arm.condition, {}) for arm in trained}
+    found = extend_recipe(
+        recipe(earlier, before), wanted, {arm: build_condition(arm.condition, {}) for arm in trained}
     )
     assert set(asked) <= set(found.conditions)
     assert set(seeds) <= set(found.seeds)
@@ -551,10 +551,10 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
         assert any(Arm(name, s) not in trained for s in found.seeds), "it would fit"
     for seed in set(range(4)) - set(found.seeds):
         assert any(Arm(c, seed) not in trained for c in found.conditions), "it would fit"
-    assert grown(found, found, {arm: named(arm.condition, {}) for arm in trained}) == found
-    assert only(found, asked, seeds).model_dump() == wanted.model_dump() | {
-        "conditions": [*only(found, asked, seeds).conditions],
-        "seeds": only(found, asked, seeds).seeds,
+    assert extend_recipe(found, found, {arm: build_condition(arm.condition, {}) for arm in trained}) == found
+    assert restrict_recipe(found, asked, seeds).model_dump() == wanted.model_dump() | {
+        "conditions": [*restrict_recipe(found, asked, seeds).conditions],
+        "seeds": restrict_recipe(found, asked, seeds).seeds,
     }
 
 
@@ -625,7 +625,7 @@ def test_every_recipe_key_has_its_declared_effect() -> None:
             continue
         section = key.partition(".")[0]
         changes = find_changes(Path("run"), base, changed, {})
-        found = {SEARCH: bool(changes.of_search), SELECTION: bool(changes.of_selection)}
+        found = {SEARCH: bool(changes.search_changes), SELECTION: bool(changes.selection_changes)}
         wanted = EFFECTS.get(key, EFFECTS[section])
         assert found == {name: name == wanted for name in (SEARCH, SELECTION)}, (
             key,

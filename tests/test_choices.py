@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import load_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +26,7 @@ def sections() -> dict[str, list[list[str]]]:
 
 def recipes_of(section: str) -> list[str]:
     """The paper's recipes that a section speaks of."""
-    names = [name for name in bundled_recipes() if name.startswith("paper/")]
+    names = [name for name in list_bundled_recipes() if name.startswith("paper/")]
     code = [name for name in names if name.endswith("livecodebench")]
     math = [name for name in names if "math" in name]
     return {
@@ -44,7 +44,7 @@ def test_every_value_is_that_of_the_paper_recipes() -> None:
             for key, value in re.findall(r"`([a-z_]+\.[a-z_]+): (.+?)`", row[2]):
                 assert recipes_of(section), section
                 for name in recipes_of(section):
-                    recipe = load_recipe(bundled_recipes()[name]).model_dump(mode="json")
+                    recipe = load_recipe(list_bundled_recipes()[name]).model_dump(mode="json")
                     head, tail = key.split(".")
                     assert recipe[head][tail] == yaml.safe_load(value), (name, key)
                     compared += 1

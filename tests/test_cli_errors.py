@@ -17,7 +17,7 @@ from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import Setting, check_recipe, read_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.verdicts.places import runs_of
+from gapft_harness.verdicts.log_files import find_runs
 from tests.command import gapft
 
 #: What an import needs to know to make its run.
@@ -204,11 +204,11 @@ def test_what_goes_away_while_logs_are_looked_for_is_no_log(
         return really(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    [run] = runs_of(str(tmp_path))
+    [run] = find_runs(str(tmp_path))
     assert [log.path for log in run.logs] == [tmp_path / "b/samples_t.jsonl"]
     failing = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "a"))
     with pytest.raises(UserError, match="a: cannot be read: Permission denied"):
-        runs_of(str(tmp_path))
+        find_runs(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -309,4 +309,4 @@ def test_a_key_that_is_set_to_what_it_was_unset_is_no_other_recipe(
     assert RunDirectory.create_or_open(run.path, wanted).recipe == wanted
     assert not RunDirectory.create_or_open(run.path, wanted).changes
     changed = RunDirectory.create_or_open(run.path, recipe(Setting(key, other, "--set"))).changes
-    assert changed.of_search == (describe_change(key, default, other),)
+    assert changed.search_changes == (describe_change(key, default, other),)

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
-from gapft_harness.cli.options import Options, as_settings
+from gapft_harness.cli.options import Options, build_settings
 from gapft_harness.cli.runs import resolve_recipe
 from tests.command import gapft, succeed
 
@@ -75,7 +75,7 @@ def test_what_is_set_wins_over_every_option_that_means_it_too() -> None:
     overrides = [f"{key}={json.dumps(value)}" for key, value in sets.items()]
     choice = Options(
         *("demo", "gapft_demo", "pretrained=bundled:demo"),
-        *(as_settings("hf", 2, overrides), ["gapft"], [1, 2]),
+        *(build_settings("hf", 2, overrides), ["gapft"], [1, 2]),
     )
     found = resolve_recipe(choice).model_dump(mode="json")
     for key, value in sets.items():

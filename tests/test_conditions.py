@@ -11,7 +11,7 @@ import yaml
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import _load, load_plugins
+from gapft_harness.hooks.manager import _load_cached, load_plugins
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import Setting, check_recipe
 from gapft_harness.recipe.recipe import Recipe
@@ -175,7 +175,7 @@ def test_a_trained_conditions_selector_and_parameters_may_change(task: Chosen) -
         ("half", {"selector": "reverse"}, "conditions.half.selector"),
     ):
         run = task.change(conditions={**MIXED, key: other}, budget={"n": 6})
-        assert any(said in line for line in run.changes.of_selection), run.changes
+        assert any(said in line for line in run.changes.selection_changes), run.changes
         now = task.sealed("selections", "adapters")
         assert {name.split("/")[1] for name in now if now[name] != before[name]} <= {
             *(f"half-seed{seed}" for seed in (13, 21)),
@@ -203,7 +203,7 @@ def test_a_condition_that_left_the_recipe_comes_back_as_it_was_chosen(task: Chos
     run = task.change(
         conditions=["gapft", {"half": {"selector": "gapft"}}], seeds=[13], budget={"n": 6}
     )
-    assert any("half.selector inclusion → gapft" in line for line in run.changes.of_selection)
+    assert any("half.selector inclusion → gapft" in line for line in run.changes.selection_changes)
 
 
 def test_what_is_selected_and_not_trained_is_chosen_anew(task: Chosen) -> None:
@@ -237,6 +237,6 @@ def test_a_selector_that_changed_is_named_whatever_the_condition_is_called(task:
     task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6})
     mine = task.folder / "mine.py"
     mine.write_text(mine.read_text().replace("e not in first", "e not in first[:1]"))
-    _load.cache_clear()
+    _load_cached.cache_clear()
     with pytest.raises(UserError, match="plugin, selector inclusion: its file"):
         verify(task.folder / "r", task.plugins)

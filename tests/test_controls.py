@@ -14,24 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.permutation import paired_permutation
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.analysis.permutation import compare_by_permutation
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.core.read_records import SOURCE, Arm
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.controls.control import Step, by_seed, parts_by_state
+from gapft_harness.experiments.controls.control import ControlStep, compute_seed_differences, draw_parts_by_state
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe, load_recipe
-from gapft_harness.report.figures.contrasts import principal
-from gapft_harness.report.findings.whole import compute
+from gapft_harness.report.figures.draw_contrasts import select_principal
+from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.experiment import check_experiments, every_experiment
-from gapft_harness.stages.experiment.registered import asked
+from gapft_harness.stages.experiment import check_experiments, load_all_experiments
+from gapft_harness.stages.experiment.loading import load_experiments
 from tests.report.planted import inputs as synthetic_inputs
 from tests.test_changed_recipe import SELECTED, Changing, write
 from tests.test_groups import GROUPS
@@ -97,7 +97,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
 
 
 def examples(made: Changing, condition: str, seed: int = 13) -> Any:
-    return read_examples(made.folder / "r" / layout.selection(Arm(condition, seed)))
+    return read_examples(made.folder / "r" / layout.selection_path(Arm(condition, seed)))
 
 
 def content(made: Changing) -> str:
@@ -185,17 +185,17 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
 def test_contrasts_of_a_condition_that_is_another_are_not_among_the_first() -> None:
     made = synthetic_inputs(("gapft", "uniform", "replay"))
     training = {f"replay-seed{seed}": {"trained_as": f"gapft-seed{seed}"} for seed in made.seeds}
-    findings = compute(replace(made, training=training))
+    findings = compute_findings(replace(made, training=training))
     assert len(findings.contrasts) == 6
-    assert {(of.a, of.b) for of in principal(findings)} == {
+    assert {(of.a, of.b) for of in select_principal(findings)} == {
         ("gapft", "uniform"), ("gapft", SOURCE), ("uniform", SOURCE)
     }  # fmt: skip
 
 
 def test_the_bars_of_a_difference_are_its_parts_and_its_ticks_the_seeds() -> None:
-    findings = compute(synthetic_inputs())
-    steps = [Step("GapFT", "gapft"), Step("replay", "replay"), Step("all", "all_verified")]
-    panels = parts_by_state(findings, steps=steps).axes
+    findings = compute_findings(synthetic_inputs())
+    steps = [ControlStep("GapFT", "gapft"), ControlStep("replay", "replay"), ControlStep("all", "all_verified")]
+    panels = draw_parts_by_state(findings, steps=steps).axes
     for axes, step in zip(panels, steps[1:], strict=True):
         contrast = findings.contrast(step.condition, "gapft")
         bars = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
@@ -203,7 +203,7 @@ def test_the_bars_of_a_difference_are_its_parts_and_its_ticks_the_seeds() -> Non
         assert bars == pytest.approx([100 * float(of) for of in (terms.g, terms.s, terms.u)])
         assert sum(bars) == pytest.approx(100 * float(contrast.delta))
         ticks = [line.get_xdata() for line in axes.lines if line.get_marker() == "|"]
-        seeds = [100 * float(of) for of in by_seed(findings, contrast).values()]
+        seeds = [100 * float(of) for of in compute_seed_differences(findings, contrast).values()]
         assert ticks[0] == pytest.approx(seeds)
         assert [np.mean(of) for of in ticks[1:]] == pytest.approx(bars)
 
@@ -244,20 +244,20 @@ def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
     finished: Changing, tmp_path: Path
 ) -> None:
     forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
-    path = forged.folder / "r" / layout.selection(Arm("core_2", 13))
+    path = forged.folder / "r" / layout.selection_path(Arm("core_2", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
     lost = next(i for i, row in enumerate(rows) if row["state"] == "G")
     rows[lost] = rows[-1]
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    seal_again(forged.folder / "r", layout.selection(Arm("core_2", 13)))
+    seal_again(forged.folder / "r", layout.selection_path(Arm("core_2", 13)))
     assert any("arm core_2-seed13: 1 of " in line for line in forged.holds())
-    path = forged.folder / "r" / layout.selection(Arm("core_0", 13))
+    path = forged.folder / "r" / layout.selection_path(Arm("core_0", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
     rows[-1]["response_ids"] *= 20
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    seal_again(forged.folder / "r", layout.selection(Arm("core_0", 13)))
+    seal_again(forged.folder / "r", layout.selection_path(Arm("core_0", 13)))
     far = r"core_0-seed13 and core_2-seed13 process \d+ and \d+ .* token_tolerance is 1\.00%: the"
     assert any(re.search(far, line) for line in forged.holds())
     context = forged.context(RunDirectory.open(forged.folder / "r"))
@@ -267,7 +267,7 @@ def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
 
 def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:
     sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
-    text = describe(Options("controls/llama-reclor-core-added", overrides=sizes), None)
+    text = describe_dry_run(Options("controls/llama-reclor-core-added", overrides=sizes), None)
     said = next(line for line in text.splitlines() if line.startswith("select"))
     assert said.endswith("n = 913; N = 7304; J = 457")
     assert "core_8 (core_depth, n = 3046, J = 1523), core_gold (n = 3046, J = 1523)" in said
@@ -295,18 +295,18 @@ def test_the_permutation_tests_are_those_of_the_sealed_decisions(
     """Of every control (Table 4), two-sided, by the recipe's permutations."""
 
     def passed(condition: str) -> NDArray[np.bool_]:
-        paths = [finished.folder / "r" / layout.decisions(Arm(condition, s)) for s in (13, 21)]
+        paths = [finished.folder / "r" / layout.decisions_path(Arm(condition, s)) for s in (13, 21)]
         decided = [pq.read_table(path).sort_by("problem_id") for path in paths]
         return np.array([[s == "pass" for s in of["status"].to_pylist()] for of in decided])
 
-    problems = pq.read_table(finished.folder / "r" / layout.problems("audit"))
+    problems = pq.read_table(finished.folder / "r" / layout.problems_path("audit"))
     ids = np.array(sorted(problems["problem_id"].to_pylist()))
     results = finished.results()[control]["permutation_tests"]
     with (finished.folder / f"r/report/tables/{control}_test.csv").open() as file:
         rows = [*csv.DictReader(file)]
     assert [(row["condition"], row["against"]) for row in rows] == pairs
     for row, result in zip(rows, results, strict=True):
-        found = paired_permutation(
+        found = compare_by_permutation(
             passed(row["condition"]),
             passed(row["against"]),
             item_ids=ids,
@@ -352,12 +352,12 @@ def test_gold_targets_name_whose_they_are_and_a_forged_one_is_found(
     assert [e.origin for e in gold] == [e.problem_id for e in gapft]
     assert any(e.origin != e.problem_id for e in gold)
     forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
-    path = forged.folder / "r" / layout.selection(Arm("gold", 13))
+    path = forged.folder / "r" / layout.selection_path(Arm("gold", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
     rows[0] |= {"response_ids": [104, 105], "origin": rows[0]["problem_id"]}
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    seal_again(forged.folder / "r", layout.selection(Arm("gold", 13)))
+    seal_again(forged.folder / "r", layout.selection_path(Arm("gold", 13)))
     found = forged.holds()
     assert any("arms gapft-seed13 and gold-seed13 differ in 1 of 8 target" in f for f in found)
 
@@ -419,7 +419,7 @@ def test_a_recipe_that_is_no_such_control_is_refused_at_once(
         {**content, "conditions": conditions, "experiments": {experiment: {}}}, "test"
     )
     with pytest.raises(UserError, match=expected):
-        asked(recipe, load_plugins())
+        load_experiments(recipe, load_plugins())
 
 
 def test_a_replicate_is_no_step_of_a_control() -> None:
@@ -431,7 +431,7 @@ def test_a_replicate_is_no_step_of_a_control() -> None:
         recipe = check_recipe(
             {**content, "conditions": {"gapft": {}, **conditions}, "experiments": asked_for}, "test"
         )
-        found.append([each.conditions(recipe) for each in asked(recipe, load_plugins())])
+        found.append([each.conditions(recipe) for each in load_experiments(recipe, load_plugins())])
     assert found[0] == found[1]
     assert found[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
 
@@ -443,22 +443,22 @@ def test_an_unknown_setting_is_named() -> None:
         "test",
     )
     with pytest.raises(UserError, match=r"'experiments\.randomized_inclusion\.draws'"):
-        asked(recipe, load_plugins())
+        load_experiments(recipe, load_plugins())
 
 
 OF_LLAMA = {f"controls/llama-{task}": f"paper/llama-{task}" for task in ("logiqa", "reclor")}
 OF_OLDER = {f"{name}-core": of for name, of in OF_LLAMA.items()}
 OF_LLAMA["controls/llama-reclor-core-added"] = "paper/llama-reclor"
 BUNDLED = sorted(
-    name for name in bundled_recipes() if name.startswith("controls/") and name not in OF_OLDER
+    name for name in list_bundled_recipes() if name.startswith("controls/") and name not in OF_OLDER
 )
 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name: str) -> None:
     """From the paper's main comparison, or from the demo, but for a number of slots."""
-    recipe = load_recipe(bundled_recipes()[name])
-    other = load_recipe(bundled_recipes()[OF_LLAMA.get(name, "demo")])
+    recipe = load_recipe(list_bundled_recipes()[name])
+    other = load_recipe(list_bundled_recipes()[OF_LLAMA.get(name, "demo")])
     own = {"name", "description", "conditions", "experiments", "notes", "paper"}
     if "core" in name:
         own.add("seeds")  # those of the older protocol, and two of the diagnostic
@@ -471,14 +471,14 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
         left_out["training"] = {"grpo"}
     found, expected = (r.model_dump(mode="json", exclude=left_out) for r in (recipe, other))
     assert found == expected
-    asked(recipe, load_plugins())
+    load_experiments(recipe, load_plugins())
     check_names(recipe, load_plugins())
 
 
 @pytest.mark.parametrize("name", OF_OLDER)
 def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) -> None:
-    recipe = load_recipe(bundled_recipes()[name])
-    main = load_recipe(bundled_recipes()[OF_OLDER[name]])
+    recipe = load_recipe(list_bundled_recipes()[name])
+    main = load_recipe(list_bundled_recipes()[OF_OLDER[name]])
     own = {
         "name", "description", "conditions", "experiments", "seeds", "budget", "notes", "paper",
         "data", "training",
@@ -490,7 +490,7 @@ def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) 
     assert recipe.training == main.training.model_copy(update={"start_tokens": 1})
     assert (recipe.seeds, recipe.budget.n) == ((13, 21, 42), "verified")
     assert [of.params.get("k") for of in recipe.conditions.values()] == [0, 1, 8, None]
-    asked(recipe, load_plugins())
+    load_experiments(recipe, load_plugins())
     check_names(recipe, load_plugins())
 
 
@@ -499,12 +499,12 @@ def test_every_control_has_a_bundled_recipe() -> None:
     wanted |= {"shared_core", "related", "matched_diversity"}
     wanted |= {"stability", "scope", "redistribution", "online"}
     assert wanted == {
-        e for name in BUNDLED for e in load_recipe(bundled_recipes()[name]).experiments
+        e for name in BUNDLED for e in load_recipe(list_bundled_recipes()[name]).experiments
     }
 
 
 def test_runs_without_controls_hear_nothing_of_them(tmp_path: Path) -> None:
     made = write(tmp_path)
     made.change(*SELECTED, conditions=GROUPS, budget={"n": 4})
-    assert {"search_depth", "gold_labels"} <= {e.name for e in every_experiment(load_plugins())}
+    assert {"search_depth", "gold_labels"} <= {e.name for e in load_all_experiments(load_plugins())}
     assert made.holds() == []

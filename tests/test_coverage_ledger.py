@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.core.read_records import SOURCE, Arm
 from gapft_harness.experiments.coverage_ledger import (
     LedgerFindings,
     LedgerPart,
     LedgerRead,
-    ledger_file,
+    build_ledger_path,
 )
 from tests.command import gapft, succeed
 from tests.report.planted import inputs as planted
@@ -51,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(run: Path, arm: Arm) -> pa.Table:
-    return pq.read_table(run / ledger_file(arm))
+    return pq.read_table(run / build_ledger_path(arm))
 
 
 def counts(run: Path, arm: Arm) -> Any:
@@ -73,7 +73,7 @@ def test_a_finished_run_gets_samples_of_every_adapter_and_fresh_ones_of_the_sour
     )
     arms = [Arm(SOURCE, 0), *(Arm(of, seed) for of in ("gapft", "uniform") for seed in (13, 21))]
     assert before.items() <= now.items()
-    assert now.keys() - before.keys() == {ledger_file(arm) for arm in arms}
+    assert now.keys() - before.keys() == {build_ledger_path(arm) for arm in arms}
     for arm in arms:
         assert table(made / "run", arm)["index"].to_pylist() == [0, 1, 2] * 40
     searched = pq.read_table(made / "run/audit/responses.parquet")
@@ -110,10 +110,10 @@ def test_what_it_tells_is_pass_at_k_of_the_sealed_samples(made: Path) -> None:
 
 
 def forge(run: Path, arm: Arm, change: Callable[[pa.Table], pa.Table]) -> None:
-    path = run / ledger_file(arm)
+    path = run / build_ledger_path(arm)
     facts = pq.read_metadata(path).metadata
     pq.write_table(change(pq.read_table(path)).replace_schema_metadata(facts), path)
-    seal_again(run, ledger_file(arm))
+    seal_again(run, build_ledger_path(arm))
 
 
 def turned(given: pa.Table) -> pa.Table:
@@ -142,29 +142,29 @@ def test_verify_finds_what_is_forged(
     run = tmp_path / "run"
     shutil.copytree(made / "run", run)
     forge(run, arm, change)
-    found = [line for line in differences(made, run) if ledger_file(arm) in line]
+    found = [line for line in differences(made, run) if build_ledger_path(arm) in line]
     assert any(said in line for line in found), found
 
 
 def test_verify_finds_samples_of_another_model(made: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(made / "run", run)
-    other = ledger_file(Arm("uniform", 21))
+    other = build_ledger_path(Arm("uniform", 21))
     for arm in (ARM, Arm(SOURCE, 0)):
-        shutil.copy(run / other, run / ledger_file(arm))
-        seal_again(run, ledger_file(arm))
+        shutil.copy(run / other, run / build_ledger_path(arm))
+        seal_again(run, build_ledger_path(arm))
     said = differences(made, run)
-    assert f"{ledger_file(ARM)}: was decoded with the adapter of uniform-seed21" in said
+    assert f"{build_ledger_path(ARM)}: was decoded with the adapter of uniform-seed21" in said
     assert any("was decoded with an adapter, but is of the source" in line for line in said)
 
 
 def test_verify_says_what_is_missing(made: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(made / "run", run)
-    (run / ledger_file(ARM)).unlink()
-    change_manifest(run, lambda manifest: manifest["files"].pop(ledger_file(ARM)))
+    (run / build_ledger_path(ARM)).unlink()
+    change_manifest(run, lambda manifest: manifest["files"].pop(build_ledger_path(ARM)))
     done = gapft("verify", run, "--plugin", made / "plugin.py", cwd=made)
-    assert f"{ledger_file(ARM)} is not made" in " ".join(done.stdout.split())
+    assert f"{build_ledger_path(ARM)} is not made" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

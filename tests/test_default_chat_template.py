@@ -84,7 +84,7 @@ def test_each_backend_decides_by_what_renders_its_prompts(folder: Path) -> None:
 
     def decided(backend: str, folder_name: str, **more: str) -> bool:
         args = {"pretrained": str(folder / folder_name), **more}
-        return plugins.default_chat_template(SamplerSettings(backend, args))
+        return plugins.is_chat_template_default(SamplerSettings(backend, args))
 
     for backend in ("hf", "vllm", "sglang", "recorded", "sglang-generate"):
         assert decided(backend, "model")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.integrity.disjoint import Known, nearly, require_disjoint
+from gapft_harness.stages.integrity.disjoint import ProblemIndex, warn_of_near_duplicates, require_disjoint
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
@@ -28,7 +28,7 @@ KEYED = st.tuples(
 
 
 @settings(deadline=None)
-@given(st.lists(KEYED, max_size=6), st.lists(KEYED, max_size=6))
+@given(st.list_methods(KEYED, max_size=6), st.list_methods(KEYED, max_size=6))
 def test_two_splits_share_a_problem_from_either_side(
     one: list[tuple[str, str]], other: list[tuple[str, str]]
 ) -> None:
@@ -38,10 +38,10 @@ def test_two_splits_share_a_problem_from_either_side(
         return a[0][-12:] == b[0][-12:] or a[1].strip() == b[1].strip()
 
     shared = [a for a in sorted(one) if any(same(a, b) for b in other)]
-    found = Known(other).shared(one)
+    found = ProblemIndex(other).shared(one)
     assert [name for name, _ in found] == [name for name, _ in shared]
     assert all(any(b[0] == there for b in other) for _, there in found)
-    assert bool(found) == bool(Known(one).shared(other))
+    assert bool(found) == bool(ProblemIndex(one).shared(other))
     if not found:
         require_disjoint(one, other, "pool", "audit", "t")
         return
@@ -53,10 +53,10 @@ def test_two_splits_share_a_problem_from_either_side(
 def test_case_and_inner_white_space_are_told_and_no_more() -> None:
     pool = [("a", "Add  1 and 2"), ("b", "add 1 and 3"), ("c", "add 1")]
     audit = [("x", "add 1 and 2"), ("y", "Add 1\nand 3")]
-    assert nearly(pool, audit).startswith(
+    assert warn_of_near_duplicates(pool, audit).startswith(
         "2 pool problems differ from an audit problem only in case or white space, first: a (there"
     )
-    assert nearly(pool[2:], audit) == ""
+    assert warn_of_near_duplicates(pool[2:], audit) == ""
 
 
 RECIPE = (

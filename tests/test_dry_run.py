@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from torch import cuda
 
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.requirements import size_of
+from gapft_harness.cli.requirements import find_model_size
 from gapft_harness.cli.runs import resolve_recipe, run_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
-from gapft_harness.demo import policy_path
+from gapft_harness.demo import find_policy
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 from gapft_harness.run_directory.directory import SPLITS
 from tests.command import gapft
@@ -44,7 +44,7 @@ def select_line(*sets: str) -> str:
     chosen = Options(
         "demo", conditions=["diffuse", "concentrated"], overrides=[*code, *shape, *sets]
     )
-    lines = describe(chosen, None).splitlines()
+    lines = describe_dry_run(chosen, None).splitlines()
     return next(line for line in lines if line.startswith("select "))
 
 
@@ -74,7 +74,7 @@ def test_slots_exposures_and_steps(sets: list[str], expected: str) -> None:
 
 def test_steps_of_conditions_with_settings_of_their_own_are_lines_of_their_own() -> None:
     own = "conditions={gapft: null, few: {selector: gapft, n: 30, training: {%s}}}"
-    lines = describe(
+    lines = describe_dry_run(
         Options("demo", overrides=[own % "repetitions: 1", "budget.n=64", "budget.replay=2"]), None
     ).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("steps "))
@@ -102,7 +102,7 @@ def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> Non
 
 
 def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
-    said = takes(describe(Options("demo"), str(tmp_path / "r")))
+    said = takes(describe_dry_run(Options("demo"), str(tmp_path / "r")))
     assert said["problems"] == "pool 400, audit 1,000"
     assert said["responses"] == (
         "search: 12,600 = 1,400 problems x (1 greedy + 8 samples)\n"
@@ -121,25 +121,25 @@ def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
     paths = ([str(tmp_path / "tasks")], [str(tmp_path / "plugin.py")])
     recipe = str(run.path / "recipe.yaml")
     choice = Options(recipe, include_paths=paths[0], plugin_files=paths[1])
-    said = takes(describe(choice, str(run.path)))
+    said = takes(describe_dry_run(choice, str(run.path)))
     assert said["done"] == (
         "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
     )
     assert said["steps"] == "12 an adapter, of 1 adapters (n = 24)"
     by_itself = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
-    again = takes(describe(by_itself, str(run.path)))
+    again = takes(describe_dry_run(by_itself, str(run.path)))
     assert [again[key] for key in ("done", "steps")] == [said[key] for key in ("done", "steps")]
     with pytest.raises(UserError, match="nowhere: not a run directory"):
-        describe(by_itself, "nowhere")
+        describe_dry_run(by_itself, "nowhere")
     other = replace(choice, overrides=["search.k=3"])
-    changed = takes(describe(other, str(run.path)))["done"]
+    changed = takes(describe_dry_run(other, str(run.path)))["done"]
     assert "CANNOT CONTINUE" not in changed
     assert "search.k 2 → 3" in changed
 
 
 def missing_in(choice: Options, place: Path) -> str:
     """What a dry run ends with."""
-    return describe(choice, str(place)).partition("# missing here\n")[2]
+    return describe_dry_run(choice, str(place)).partition("# missing here\n")[2]
 
 
 def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
 
     task.write("pool", range(1, 25))
     assert str(run.path) not in missing_in(choice, run.path)
-    assert "data, pool: 24 problems" in takes(describe(choice, str(run.path)))["done"]
+    assert "data, pool: 24 problems" in takes(describe_dry_run(choice, str(run.path)))["done"]
 
 
 @pytest.mark.parametrize(
@@ -178,16 +178,16 @@ def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
 )
 def test_a_models_size_by_its_name(name: str, dtype: str, weights: float | None) -> None:
     sets = [f"model.args.pretrained={name}", f"training.dtype={dtype}"]
-    found = size_of(resolve_recipe(Options("demo", overrides=sets)), None)
+    found = find_model_size(resolve_recipe(Options("demo", overrides=sets)), None)
     assert (found and found.weights) == weights
 
 
 def test_a_config_that_transformers_refuses_is_told_in_a_line(tmp_path: Path) -> None:
-    shutil.copytree(policy_path(), tmp_path, dirs_exist_ok=True)
+    shutil.copytree(find_policy(), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"hidden_size": 64, "num_attention_heads": 7}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    missing = describe(Options("demo", model_args=f"pretrained={tmp_path}"), "r")
+    missing = describe_dry_run(Options("demo", model_args=f"pretrained={tmp_path}"), "r")
     assert re.search(
         rf"^model {tmp_path}: cannot be loaded for training: .*hidden size \(64\) is not a "
         r"multiple of the number of attention heads \(7\)",
@@ -202,7 +202,7 @@ FUSED = ["training.kernels=fused", "training.dtype=bfloat16"]
 @pytest.mark.skipif(cuda.is_available(), reason="fused kernels may be had here")
 def test_kernels_that_cannot_be_had_are_told_and_refused_before_the_search(tmp_path: Path) -> None:
     expected = "training.kernels: fused needs a CUDA device, but this training runs on cpu"
-    said = describe(Options("demo", overrides=FUSED), "r")
+    said = describe_dry_run(Options("demo", overrides=FUSED), "r")
     assert expected in said.partition("# missing here\n")[2]
     for run in (
         lambda: run_recipe(Options("demo", overrides=FUSED), str(tmp_path / "run")),
@@ -215,7 +215,7 @@ def test_kernels_that_cannot_be_had_are_told_and_refused_before_the_search(tmp_p
         assert not (tmp_path / "run").exists()
     # another executor trains where this machine does not know
     elsewhere = [*FUSED, "executor.name=ray", "executor.address=ray://elsewhere:1"]
-    assert "kernels: fused needs" not in describe(Options("demo", overrides=elsewhere), "r")
+    assert "kernels: fused needs" not in describe_dry_run(Options("demo", overrides=elsewhere), "r")
 
 
 @pytest.mark.parametrize("before", [None, "0"])
@@ -227,17 +227,17 @@ def test_a_dry_run_leaves_the_environment_as_it_was(
         if before is not None:
             monkeypatch.setenv(name, before)
     kept = dict(os.environ)
-    describe(Options("demo"), "r")
+    describe_dry_run(Options("demo"), "r")
     assert dict(os.environ) == kept
 
 
 def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(NoSuchTaskError, match="'gapft' is a group"):
-        describe(Options("demo", task="gapft"), None)
+        describe_dry_run(Options("demo", task="gapft"), None)
     with pytest.raises(NoSuchTaskError, match="folder not found"):
-        describe(Options("demo", include_paths=[str(tmp_path / "none")]), None)
+        describe_dry_run(Options("demo", include_paths=[str(tmp_path / "none")]), None)
     with pytest.raises(NoSuchTaskError, match="unknown task 'gapft_dmo'; did you mean") as caught:
-        describe(Options("demo", task="gapft_dmo"), None)
+        describe_dry_run(Options("demo", task="gapft_dmo"), None)
     assert caught.value.exit_status == 2
 
 
@@ -245,9 +245,9 @@ def test_workers_that_train_at_once_share_the_memory(monkeypatch: pytest.MonkeyP
     """Of the demo policy it is the libraries that count, 0.4 GB in each process."""
 
     def memory(free: float) -> str:
-        monkeypatch.setattr("gapft_harness.core.memory.free_memory", lambda device: int(free))
+        monkeypatch.setattr("gapft_harness.core.memory.measure_free_memory", lambda device: int(free))
         short = [*("training.max_length=64", "executor.workers=4")]
-        return takes(describe(Options("demo", overrides=short), "r"))["memory"]
+        return takes(describe_dry_run(Options("demo", overrides=short), "r"))["memory"]
 
     assert "of 4 workers" not in memory(100e9)
     assert "memory allows 2 of 4 workers" in memory(1.2e9)
@@ -256,7 +256,7 @@ def test_workers_that_train_at_once_share_the_memory(monkeypatch: pytest.MonkeyP
 
 def test_the_token_that_a_response_ends_with_is_named() -> None:
     of_each = ["conditions.uniform.training.supervise_eos=false"]
-    text = describe(Options("demo", overrides=of_each), "r").partition("# what it takes")[0]
+    text = describe_dry_run(Options("demo", overrides=of_each), "r").partition("# what it takes")[0]
     (supervised, none) = (line for line in text.splitlines() if "end token: " in line)
     assert "'</s>' (2)" in supervised
     assert "uniform" in none

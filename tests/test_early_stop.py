@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError
-from gapft_harness.core.records import GREEDY, Decoding, Problem, Verdict
+from gapft_harness.core.read_records import GREEDY, Decoding, Problem, Verdict
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -29,16 +29,16 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.generation.chunks import Phase
-from gapft_harness.stages.generation.episodes import Episodes, episodes_of
+from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.episodes import Episodes, build_episodes
 from gapft_harness.stages.generation.generation import (
     check_early_stop,
-    chunks_of,
-    search_phases,
+    divide_into_chunks,
+    build_search_phases,
 )
-from gapft_harness.stages.generation.parts import StoredResponses
+from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.stages.search.states import partition
+from gapft_harness.stages.search.states import write_split_states
 from tests.generated import chunks_in, contents, generated, stored
 
 K = 5
@@ -55,12 +55,12 @@ class Scripted:
         self.script = script
         self.asked: list[tuple[str, int]] = []
         self.calls = 0
-        self._left = fail_after
+        self._format_remaining = fail_after
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        if self.calls == self._left:
+        if self.calls == self._format_remaining:
             raise KeyboardInterrupt
         self.calls += 1
         self.asked += [(r.problem_id, index) for r in requests for index in r.indices]
@@ -113,8 +113,8 @@ def problems(script: Script, prompt: str = "ask") -> list[Problem]:
     return [Problem(f"p{i}", f"{prompt} {i}", "right") for i in range(len(script))]
 
 
-def phases(made_by: Recipe) -> list[Phase]:
-    return search_phases(ONE, made_by.search, made_by.search.stop == "first_pass")
+def phases(made_by: Recipe) -> list[DecodePhase]:
+    return build_search_phases(ONE, made_by.search, made_by.search.stop == "first_pass")
 
 
 def draw(
@@ -139,13 +139,13 @@ def searched(
     run = RunDirectory.create_or_open(folder, made_by)
     run.update_manifest(lambda manifest: manifest.update(task={"keep": "first"}))
     sampler, verifier = Scripted(script), Right()
-    episodes = episodes_of(verifier, attempts, "right")
+    episodes = build_episodes(verifier, attempts, "right")
     responses = draw(folder / "store", of, sampler, made_by, verifier, episodes)
     write_responses(
         run.path / "pool/responses.parquet", responses, of, verifier, extra={}, episodes=episodes
     )
     run.seal("pool/responses.parquet")
-    partition(str(run.path), "pool")
+    write_split_states(str(run.path), "pool")
     return run, sampler, verifier
 
 
@@ -154,7 +154,7 @@ def states(run: RunDirectory) -> dict[str, dict[str, Any]]:
     return {row["problem_id"]: row for row in rows}
 
 
-scripts = st.lists(st.lists(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6)
+scripts = st.list_methods(st.list_methods(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6)
 
 
 @given(script=scripts, size=st.integers(1, K + 1), twice=st.booleans())
@@ -203,7 +203,7 @@ def test_every_round_is_resumed_where_it_stopped(tmp_path: Path) -> None:
     sampler = Scripted(script)
     draw(tmp_path / "whole", of, sampler, recipe("first_pass", 2), Right())
     rounds = {"p0": 1, "p1": 0, "p2": 3}
-    needed = [max(rounds[problem.id] for problem in chunk) for chunk in chunks_of(of, 2)]
+    needed = [max(rounds[problem.id] for problem in chunk) for chunk in divide_into_chunks(of, 2)]
     assert sampler.calls == 2 + sum(needed), "greedily, then the rounds that somebody needed"
     for stop in range(sampler.calls):
         cut = tmp_path / f"cut{stop}"
@@ -268,7 +268,7 @@ def test_samples_may_be_missing_only_where_a_problem_is_solved(tmp_path: Path) -
     run.update_manifest(lambda manifest: manifest["files"].clear())
     run.seal("pool/responses.parquet")
     with pytest.raises(GapftError, match="samples 0 to 4, fewer if one of them passes, found"):
-        partition(str(run.path), "pool")
+        write_split_states(str(run.path), "pool")
 
 
 def test_rules_that_look_further_are_refused_and_say_why() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
+from gapft_harness.core.read_records import GREEDY, Decoding, Problem, Response, Verdict
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -24,17 +24,17 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.sandbox import Sandbox, probe
-from gapft_harness.stages.generation.chunks import Phase
-from gapft_harness.stages.generation.episodes import Episodes, episodes_of
-from gapft_harness.stages.generation.generation import chunks_of, greedy_phase
-from gapft_harness.stages.generation.parts import Responses, StoredResponses, read_part
+from gapft_harness.sandbox import Sandbox, probe_tiers
+from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.episodes import Episodes, build_episodes
+from gapft_harness.stages.generation.generation import divide_into_chunks, build_greedy_phase
+from gapft_harness.stages.generation.stored_files import Responses, StoredResponses, read_part
 from gapft_harness.stages.generation.sealing import write_responses
 from tests.generated import chunks_in, contents, generated, parts_in
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
-PHASES = [greedy_phase(ONE), Phase("samples", MANY, (0, 1, 2))]
+PHASES = [build_greedy_phase(ONE), DecodePhase("samples", MANY, (0, 1, 2))]
 
 #: What each episode's attempts are, by problem and index; "good" ends it.
 Script = dict[tuple[str, int], list[str]]
@@ -45,18 +45,18 @@ class Scripted:
 
     def __init__(self, script: Script, fail_after: int | None = None, deaf: bool = False) -> None:
         self.script = script
-        self.seen: list[Request] = []
+        self.requested: list[Request] = []
         self.calls = 0
-        self._left = fail_after
+        self._format_remaining = fail_after
         self._deaf = deaf
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        if self.calls == self._left:
+        if self.calls == self._format_remaining:
             raise KeyboardInterrupt
         self.calls += 1
-        self.seen += requests
+        self.requested += requests
         return [
             Generated(
                 tuple((r.prompt if self._deaf else r.text).encode()),
@@ -113,8 +113,8 @@ def by_index(responses: Responses, of: Sequence[Problem]) -> dict[tuple[str, int
     return {(e.problem_id, r.index): r for e in entries for r in e.responses}
 
 
-attempts_of_one = st.lists(st.sampled_from(["good", "bad", "ugly"]), min_size=3, max_size=3)
-scripts = st.lists(attempts_of_one, min_size=12, max_size=12).map(
+attempts_of_one = st.list_methods(st.sampled_from(["good", "bad", "ugly"]), min_size=3, max_size=3)
+scripts = st.list_methods(attempts_of_one, min_size=12, max_size=12).map(
     lambda rows: {
         (f"p{i // 4}", i % 4 - 1): [f"{word} {i}.{n}" for n, word in enumerate(row)]
         for i, row in enumerate(rows)
@@ -128,7 +128,7 @@ def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, l
     of = of_problems(3)
     with tempfile.TemporaryDirectory() as folder:
         verifier = Words()
-        responses = run(Path(folder), of, Scripted(script), episodes_of(verifier, limit, "words"))
+        responses = run(Path(folder), of, Scripted(script), build_episodes(verifier, limit, "words"))
         found = by_index(responses, of)
         prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in of])}
     assert set(found) == set(script)
@@ -151,24 +151,24 @@ def test_only_the_chunk_in_flight_is_repeated_and_of_the_others_no_feedback_is_a
     bad = {(p.id, i): [f"bad {p.id}{i}{n}" for n in range(3)] for p in of for i in range(-1, 3)}
     bad["p0", GREEDY][1] = bad["p2", 1][0] = "good"
     sampler = Scripted(bad)
-    run(tmp_path / "whole", of, sampler, episodes_of(Words(), 3, "words"))
+    run(tmp_path / "whole", of, sampler, build_episodes(Words(), 3, "words"))
     assert sampler.calls == 6, "two chunks of three attempts each"
     for stop in range(6):
         cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
-            run(cut, of, Scripted(bad, fail_after=stop), episodes_of(Words(), 3, "words"))
+            run(cut, of, Scripted(bad, fail_after=stop), build_episodes(Words(), 3, "words"))
         before = parts_in(cut)
         verifier, again = Words(), Scripted(bad)
-        run(cut, of, again, episodes_of(verifier, 3, "words"))
+        run(cut, of, again, build_episodes(verifier, 3, "words"))
         whole_chunks = stop // 3
         assert len(before) == 2 * whole_chunks, "a file a phase"
         assert again.calls == 6 - 3 * whole_chunks
-        done = {problem.id for members in chunks_of(of, 2)[:whole_chunks] for problem in members}
-        assert not done & {request.problem_id for request in again.seen}
+        done = {problem.id for members in divide_into_chunks(of, 2)[:whole_chunks] for problem in members}
+        assert not done & {request.problem_id for request in again.requested}
         assert not [text for text in verifier.told if text[4:6] in done]
         assert contents(cut) == contents(tmp_path / "whole")
     verifier, again = Words(), Scripted(bad)
-    run(tmp_path / "whole", of, again, episodes_of(verifier, 3, "words"))
+    run(tmp_path / "whole", of, again, build_episodes(verifier, 3, "words"))
     assert (again.calls, verifier.told) == (0, [])
 
 
@@ -178,7 +178,7 @@ def test_progress_counts_attempts_that_were_made_and_ends_complete(
     script: Script, limit: int, cut: int
 ) -> None:
     """What an episode that ended no longer needs leaves the total."""
-    of, episodes = of_problems(3), episodes_of(Words(), limit, "words")
+    of, episodes = of_problems(3), build_episodes(Words(), limit, "words")
     seen: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(KeyboardInterrupt):
@@ -197,7 +197,7 @@ def test_progress_counts_attempts_that_were_made_and_ends_complete(
 def test_an_attempt_that_nobody_needs_is_not_asked_for(tmp_path: Path) -> None:
     of = of_problems(2)
     script = {(p.id, index): ["good"] for p in of for index in range(-1, 3)}
-    sampler, episodes = Scripted(script), episodes_of(Words(), 3, "words")
+    sampler, episodes = Scripted(script), build_episodes(Words(), 3, "words")
     run(tmp_path, of, sampler, episodes)
     assert sampler.calls == 1
     assert not [c for c in chunks_in(tmp_path, of, PHASES, episodes=episodes) if c.missing()]
@@ -206,7 +206,7 @@ def test_an_attempt_that_nobody_needs_is_not_asked_for(tmp_path: Path) -> None:
 def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
     of = of_problems(1)
     script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
-    episodes = episodes_of(Words(), 3, "words")
+    episodes = build_episodes(Words(), 3, "words")
     run(tmp_path, of, Scripted(script), episodes)
     [chunk] = chunks_in(tmp_path, of, PHASES, episodes=episodes)
     lines = [line for phase in PHASES for line in read_part(chunk.path(phase))]
@@ -219,7 +219,7 @@ def test_a_sampler_that_does_not_listen_is_named(tmp_path: Path) -> None:
     of = of_problems(1)
     script = {("p0", index): ["bad", "bad"] for index in range(-1, 3)}
     with pytest.raises(PluginError, match=r"attempt 2 at problem p0 on the problem's prompt alone"):
-        run(tmp_path, of, Scripted(script, deaf=True), episodes_of(Words(), 2, "words"))
+        run(tmp_path, of, Scripted(script, deaf=True), build_episodes(Words(), 2, "words"))
     assert not parts_in(tmp_path), "nothing of it is stored"
 
 
@@ -247,8 +247,8 @@ class Short(Mute):
 
 def test_episodes_need_a_verifier_that_gives_feedback() -> None:
     with pytest.raises(UserError, match="episodes of 3 attempts need a verifier with feed"):
-        episodes_of(Mute(), 3, "mute")
-    assert episodes_of(Mute(), 1, "mute").attempts == 1
+        build_episodes(Mute(), 3, "mute")
+    assert build_episodes(Mute(), 1, "mute").attempts == 1
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_episodes_need_a_verifier_that_gives_feedback() -> None:
 )
 def test_wrong_feedback_is_the_verifiers_fault(verifier: Any, message: str) -> None:
     with pytest.raises(PluginError, match=message):
-        episodes_of(verifier, 2, "v").feedback(["a", "b"], [1, 2])
+        build_episodes(verifier, 2, "v").feedback(["a", "b"], [1, 2])
 
 
 # The real verifier
@@ -269,7 +269,7 @@ def test_wrong_feedback_is_the_verifiers_fault(verifier: Any, message: str) -> N
 
 @pytest.fixture(scope="module")
 def programs() -> Iterator[ProgramTests]:
-    tried = probe()
+    tried = probe_tiers()
     if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as made:
@@ -317,10 +317,10 @@ def test_no_hidden_test_is_ever_shown(programs: ProgramTests, tmp_path: Path) ->
         for i, program in enumerate(WRONG)
         for index in range(-1, 3)
     }
-    sampler, episodes = Scripted(script), episodes_of(programs, 3, "program_tests")
+    sampler, episodes = Scripted(script), build_episodes(programs, 3, "program_tests")
     responses = run(tmp_path / "store", of, sampler, episodes)
     write_responses(tmp_path / "r", responses, of, programs, extra={}, episodes=episodes)
-    later = [request for request in sampler.seen if request.attempts]
+    later = [request for request in sampler.requested if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
         told = request.attempts[-1].feedback
@@ -348,10 +348,10 @@ def test_hidden_tests_never_decide_whether_an_episode_goes_on(
             [{"input": f"{SECRET_IN}\n", "output": hidden}] if hidden else []
         )
         of = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
-        sampler, episodes = Scripted(script), episodes_of(programs, 3, "program_tests")
+        sampler, episodes = Scripted(script), build_episodes(programs, 3, "program_tests")
         responses = run(tmp_path / "store", of, sampler, episodes)
         write_responses(tmp_path / "r", responses, of, programs, extra={}, episodes=episodes)
-        seen.append(sampler.seen)
+        seen.append(sampler.requested)
         judged = next(read_judged(tmp_path / "r"))[1]
         verdicts.append([j.verdict.passed for j in judged])
         assert [len(j.response.attempts) for j in judged] == [0, 1, 2, 0]

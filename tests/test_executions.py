@@ -11,34 +11,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
+from gapft_harness.core.read_records import GREEDY, Attempt, Problem, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.generation.episodes import Episodes, episodes_of
-from gapft_harness.stages.generation.parts import Draft, generated_records
-from gapft_harness.stages.generation.sealing import Executions, majority, write_responses
+from gapft_harness.stages.generation.episodes import Episodes, build_episodes
+from gapft_harness.stages.generation.stored_files import DraftResponses, build_response_records
+from gapft_harness.stages.generation.sealing import RepeatedExecutions, find_majority, write_responses
 from tests.asking import request_for
 
 STATUSES = ("pass", "fail", "timeout", "error")
 
 
-@given(st.lists(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2))
+@given(st.list_methods(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2))
 def test_the_majority_of_v_decides_in_any_order(statuses: list[Any]) -> None:
-    label = majority([Verdict(status) for status in statuses])
+    label = find_majority([Verdict(status) for status in statuses])
     assert label.passed == (2 * statuses.count("pass") > len(statuses))
     assert label.status in statuses
     assert bool(label.reason) == (len(set(statuses)) > 1)
     if len(statuses) == 3:
-        labels = {majority([Verdict(s) for s in p]).passed for p in permutations(statuses)}
+        labels = {find_majority([Verdict(s) for s in p]).passed for p in permutations(statuses)}
         assert labels == {label.passed}
 
 
 def test_the_commonest_failure_labels_a_failure() -> None:
     executions = [Verdict("fail", "wrong"), Verdict("timeout", "slow"), Verdict("timeout", "slow")]
-    assert majority(executions) == Verdict("timeout", "slow; 0 of 3 executions passed")
+    assert find_majority(executions) == Verdict("timeout", "slow; 0 of 3 executions passed")
     executions[0] = Verdict("pass")
-    assert majority(executions) == Verdict("timeout", "slow; 1 of 3 executions passed")
+    assert find_majority(executions) == Verdict("timeout", "slow; 1 of 3 executions passed")
 
 
 class Flaky:
@@ -46,14 +46,14 @@ class Flaky:
 
     def __init__(self, verdicts: dict[str, str], told: dict[str, list[str | None]]) -> None:
         self._verdicts = {text: list(marks) for text, marks in verdicts.items()}
-        self._told = {text: list(answers) for text, answers in told.items()}
+        self._format_place = {text: list(answers) for text, answers in told.items()}
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         marks = [self._verdicts[text].pop(0) for text in responses]
         return [Verdict("pass") if mark == "+" else Verdict("fail", "wrong") for mark in marks]
 
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
-        return [self._told[text].pop(0) for text in responses]
+        return [self._format_place[text].pop(0) for text in responses]
 
 
 def episode(problem: str, *texts: str) -> Response:
@@ -73,13 +73,13 @@ def test_an_episode_is_replayed_attempt_by_attempt() -> None:
             "c1": [None, "no c1"],
         },
     )
-    runs = Executions(3)
+    runs = RepeatedExecutions(3)
     labels = runs.label(
         [episode("a", "a1", "a2"), episode("b", "b1"), episode("c", "c1")],
         ["g"] * 3,
         [v for text in ("a2", "b1", "c1") for v in verifier.verify([text], ["g"])],
         verifier,
-        episodes_of(verifier, 3, "flaky"),
+        build_episodes(verifier, 3, "flaky"),
     )
     assert [label.passed for label in labels] == [True, True, False]
     assert labels[1].reason == "2 of 3 executions passed"
@@ -94,7 +94,7 @@ def test_an_episode_is_replayed_attempt_by_attempt() -> None:
 
 def test_nothing_is_said_where_all_repeats() -> None:
     verifier = Flaky({"a1": "+++"}, {})
-    runs = Executions(3)
+    runs = RepeatedExecutions(3)
     single = Episodes(1, lambda texts, golds: [])
     runs.label([episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single)
     assert runs.warning() == ""
@@ -106,11 +106,11 @@ def test_greedy_responses_are_relabelled_and_samples_are_not(
     tmp_path: Path, executions: int
 ) -> None:
     of = [Problem(name, "?", "g") for name in ("p", "q")]
-    responses = Draft()
+    responses = DraftResponses()
     for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
         requests = [request_for(p.id, p.prompt, (index,)) for p in of]
         answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
-        responses.add(generated_records(requests, answers))
+        responses.add(build_response_records(requests, answers))
     verifier = Flaky({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
     write_responses(tmp_path / "r", responses, of, verifier, extra={}, executions=executions)
     found = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Problem, Verdict
+from gapft_harness.core.read_records import CONTEXT, STOP_STRING, Decoding, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
-from gapft_harness.stages.generation.generation import greedy_phase
+from gapft_harness.stages.generation.generation import build_greedy_phase
 from tests.generated import chunks_in, generated
 from tests.test_generation import SeededSampler
 
@@ -113,7 +113,7 @@ def test_of_any_other_verifier_white_space_is_no_answer() -> None:
 
 def test_it_is_said_once_and_right_after_the_first_chunk(tmp_path: Path) -> None:
     of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
-    phase = greedy_phase(LIMITED)
+    phase = build_greedy_phase(LIMITED)
     seen: list[tuple[int, str]] = []
 
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:

@@ -10,23 +10,23 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe, run_recipe, run_stages_alone
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.bundled import bundled_recipes
-from gapft_harness.recipe.conditions import as_mapping
+from gapft_harness.recipe.bundled import list_bundled_recipes
+from gapft_harness.recipe.conditions import convert_to_mapping
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.train.job import searched_pool
-from gapft_harness.stages.train.stored import TRAINED_AS, foresee_shared, groups_of
+from gapft_harness.stages.train.job import read_searched_pool
+from gapft_harness.stages.train.stored import TRAINED_AS, predict_shared, compute_groups
 from tests.recording_run import Here
 from tests.test_dry_run import takes
 
-RECIPES = sorted(name for name in bundled_recipes() if name.startswith(("paper/", "controls/")))
+RECIPES = sorted(name for name in list_bundled_recipes() if name.startswith(("paper/", "controls/")))
 #: Of the code recipes 64 with the replay, as many as they have update groups.
 SLOTS, REPLAY = 40, 24
 
@@ -34,8 +34,8 @@ SLOTS, REPLAY = 40, 24
 def reduced(name: str, **sections: Any) -> dict[str, Any]:
     """A bundled recipe's conditions, seeds and training, on the demo's model and few problems."""
     demo = resolve_recipe(Options("demo")).model_dump(mode="json", exclude_unset=True)
-    recipe = load_recipe(bundled_recipes()[name]).model_dump(mode="json", exclude_unset=True)
-    said = as_mapping(recipe["conditions"])
+    recipe = load_recipe(list_bundled_recipes()[name]).model_dump(mode="json", exclude_unset=True)
+    said = convert_to_mapping(recipe["conditions"])
     conditions: dict[str, Any] = {key: {"selector": key, **of} for key, of in said.items()}
     for condition in conditions.values():
         params = condition.setdefault("params", {})
@@ -69,7 +69,7 @@ class Foreseen:
     """What a dry run says of a recipe's file."""
 
     def __init__(self, recipe: Path) -> None:
-        text = describe(Options(str(recipe)), None)
+        text = describe_dry_run(Options(str(recipe)), None)
         self.adapters = int(re.findall(r"^train +(\d+) adapters", text, flags=re.M)[0])
         self.bounded = "conditions that select the same" in text
         taken = takes(text)
@@ -117,10 +117,10 @@ def test_adapters_updates_and_audits_are_those_of_the_run(searched: Path, name: 
     context = Context(run, Here(), [], [], SPLITS, None)
     run_stages(context, ["states", "select"], lambda stage: None)
     arms = context.arms()
-    keys = groups_of(run, arms, plugins, lambda: searched_pool(run, plugins, []))
+    keys = compute_groups(run, arms, plugins, lambda: read_searched_pool(run, plugins, []))
     once = {group.key: arm for arm, group in reversed(keys.items())}
     taken = {arm for arm in arms if arm not in once.values()}
-    expected = foresee_shared(recipe, plugins)
+    expected = predict_shared(recipe, plugins)
     assert {arm.condition for arm in taken} >= set(expected)
     trained = [arm for arm in arms if arm not in taken]
     if any(of.selector == "matched_strata" for of in recipe.conditions.values()):
@@ -147,7 +147,7 @@ def generated(run: Path) -> int:
     tables = [name for name in manifest["files"] if name.endswith(".parquet")]
     read = [name for name in tables if name.startswith(f"{layout.DECISIONS}/")]
     rows = sum(pq.read_metadata(run / name).num_rows for name in read if name not in same)
-    searches = [run / layout.responses(split) for split in SPLITS]
+    searches = [run / layout.responses_path(split) for split in SPLITS]
     online = sum(of.get("responses", 0) for of in manifest["training"].values())
     return rows + sum(pq.read_metadata(path).num_rows for path in searches) + online
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import GREEDY as GREEDY_INDEX
-from gapft_harness.core.records import Decoding, Problem, Verdict
-from gapft_harness.core.streams import SampleStreams, derive
+from gapft_harness.core.read_records import GREEDY as GREEDY_INDEX
+from gapft_harness.core.read_records import Decoding, Problem, Verdict
+from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -24,16 +24,16 @@ from gapft_harness.hooks.protocols import (
     Request,
     report_nothing,
 )
-from gapft_harness.stages.generation.chunks import Phase
-from gapft_harness.stages.generation.generation import chunks_of, greedy_phase
-from gapft_harness.stages.generation.parts import StoredResponses
+from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.generation import divide_into_chunks, build_greedy_phase
+from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.verdicts.copies import AlikeWatch
+from gapft_harness.verdicts.copies import CopyDetector
 from tests.generated import chunks_in, contents, generated, parts_in
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
-PHASES = [greedy_phase(GREEDY), Phase("samples", SAMPLED, (0, 1, 2))]
+PHASES = [build_greedy_phase(GREEDY), DecodePhase("samples", SAMPLED, (0, 1, 2))]
 
 
 class SeededSampler:
@@ -42,12 +42,12 @@ class SeededSampler:
     def __init__(self, fail_after: int | None = None) -> None:
         self.calls: list[list[str]] = []
         self.indices: set[int] = set()
-        self._left = fail_after
+        self._format_remaining = fail_after
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        if self._left is not None and len(self.calls) >= self._left:
+        if self._format_remaining is not None and len(self.calls) >= self._format_remaining:
             raise KeyboardInterrupt
         self.calls.append([request.problem_id for request in requests])
         self.indices.update(index for request in requests for index in request.indices)
@@ -74,7 +74,7 @@ class Odd:
 
 
 def problems(count: int) -> list[Problem]:
-    return [Problem(f"p{i}", "x" * (derive(i) % 7), "gold") for i in range(count)]
+    return [Problem(f"p{i}", "x" * (derive_key(i) % 7), "gold") for i in range(count)]
 
 
 def run(
@@ -143,7 +143,7 @@ def test_a_chunk_that_another_command_works_on_is_left_to_the_end(
 ) -> None:
     """And then made here only if the other one ended without it."""
     of = problems(10)
-    expected = [[problem.id for problem in members] for members in chunks_of(of, 4)]
+    expected = [[problem.id for problem in members] for members in divide_into_chunks(of, 4)]
     run(tmp_path / "other", SeededSampler(), of)
     chunks = chunks_in(tmp_path / "here", of, PHASES, 4)
     other = contextlib.ExitStack()
@@ -188,7 +188,7 @@ def test_an_interrupted_run_repeats_only_what_was_in_flight(tmp_path: Path, call
 
 
 @pytest.mark.parametrize("lost", PHASES, ids=lambda phase: phase.name)
-def test_a_chunk_with_one_phase_is_asked_for_the_other_alone(tmp_path: Path, lost: Phase) -> None:
+def test_a_chunk_with_one_phase_is_asked_for_the_other_alone(tmp_path: Path, lost: DecodePhase) -> None:
     """As after a kill between its two files."""
     of = problems(10)
     run(tmp_path, SeededSampler(), of)
@@ -220,7 +220,7 @@ def test_another_prompt_problem_list_or_model_has_files_of_its_own(
     """Those of the others stay as they are, and what is asked again is what changed."""
     of, model = problems(13), ""
     run(tmp_path, SeededSampler(), of)
-    before, known = contents(tmp_path), chunks_of(of, 4)
+    before, known = contents(tmp_path), divide_into_chunks(of, 4)
     place = of.index(known[1][2])
     if what == "prompt":
         of[place] = Problem(of[place].id, of[place].prompt + "!", of[place].gold)
@@ -234,7 +234,7 @@ def test_another_prompt_problem_list_or_model_has_files_of_its_own(
     responses = run(tmp_path, sampler, of, model=model)
     after = contents(tmp_path)
     assert before.items() < after.items()
-    changed = [members for members in chunks_of(of, 4) if members not in known]
+    changed = [members for members in divide_into_chunks(of, 4) if members not in known]
     assert sampler.calls == [[problem.id for problem in members] for members in changed] != []
     found = sealed(tmp_path, of, responses)
     assert found == sealed(tmp_path, of, run(tmp_path / "alone", SeededSampler(), of))
@@ -245,7 +245,7 @@ def test_a_chunk_of_unchanged_problems_is_taken_from_the_store(tmp_path: Path) -
     of = problems(12)
     run(tmp_path, SeededSampler(), of)
     names = (Problem(f"z{i}", "", "gold") for i in range(1000))
-    last = next(p for p in names if chunks_of([*of, p], 4)[:-1] == chunks_of(of, 4))
+    last = next(p for p in names if divide_into_chunks([*of, p], 4)[:-1] == divide_into_chunks(of, 4))
     sampler = SeededSampler()
     run(tmp_path, sampler, [*of, last])
     assert sampler.calls == [[last.id]]
@@ -268,11 +268,11 @@ def drawn(
 ) -> dict[tuple[str, int], str]:
     """Every response's text of a search that is divided so."""
     found = {}
-    phases = [Phase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
+    phases = [DecodePhase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
     for part in parts:
         for number in range(workers):
             responses = generated(
-                folder, part, [greedy_phase(GREEDY), *phases], SeededSampler(),
+                folder, part, [build_greedy_phase(GREEDY), *phases], SeededSampler(),
                 streams=SampleStreams(3, "search", "pool"), chunk=chunk, share=(number, workers),
             )  # fmt: skip
         for entry in responses.read([p.id for p in part]):
@@ -286,7 +286,7 @@ def drawn(
 def test_no_division_changes_a_sample(data: st.DataObject) -> None:
     """Parts, chunks, rounds and workers of any number: each sample has a stream of its own."""
     of, k = problems(9), 4
-    part = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
+    part = data.draw(st.list_methods(st.integers(0, 2), min_size=9, max_size=9))
     parts = [[p for p, s in zip(of, part, strict=True) if s == number] for number in range(3)]
     size, chunk = data.draw(st.integers(1, k)), data.draw(st.integers(1, 9))
     rounds = [range(start, min(start + size, k)) for start in range(0, k, size)]
@@ -305,7 +305,7 @@ def test_a_worker_generates_its_share_alone(tmp_path: Path) -> None:
         sampler = SeededSampler()
         run(tmp_path, sampler, of, share=(number, 3))
         asked.append(sampler.calls)
-    expected = [[problem.id for problem in members] for members in chunks_of(of, 4)]
+    expected = [[problem.id for problem in members] for members in divide_into_chunks(of, 4)]
     assert asked == [expected[number::3] for number in range(3)]
 
 
@@ -319,20 +319,20 @@ def test_a_stream_depends_on_each_of_its_names(place: int) -> None:
     seeds = []
     for seed, purpose, split, training, problem, attempt, index in (NAMED, other):
         streams = SampleStreams(seed, purpose, split, training)
-        seeds += streams.seeds_of(problem, attempt, (index,))
+        seeds += streams.derive_seeds(problem, attempt, (index,))
     assert seeds[0] != seeds[1]
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 @given(st.text(), st.integers(0, 2**63))
 def test_the_seeds_of_one_problem_differ_in_31_bits_too(problem: str, seed: int) -> None:
-    seeds = SampleStreams(seed, "search", "pool").seeds_of(problem, 1, range(64))
+    seeds = SampleStreams(seed, "search", "pool").derive_seeds(problem, 1, range(64))
     assert len({seed % 2**31 for seed in seeds}) == 64
-    assert SampleStreams(seed, "search", "pool").seeds_of(problem, 1, (GREEDY_INDEX,)) == (0,)
+    assert SampleStreams(seed, "search", "pool").derive_seeds(problem, 1, (GREEDY_INDEX,)) == (0,)
 
 
 def watched(samples: Sequence[Sequence[str]]) -> str:
-    watch = AlikeWatch()
+    watch = CopyDetector()
     for of_problem in samples:
         watch.see(of_problem)
     return watch.warning()

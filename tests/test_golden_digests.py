@@ -15,20 +15,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import Arm, Decoding, Problem
+from gapft_harness.core.read_records import Arm, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.manifest import FORMAT
 from gapft_harness.stages.generation import generation, verdicts
 from gapft_harness.stages.generation.chunks import Chunk
-from gapft_harness.stages.generation.parts import verdict_record
-from gapft_harness.stages.search.states import partition
-from gapft_harness.stages.selection.choosing import choose_set
+from gapft_harness.stages.generation.stored_files import build_verdict_record
+from gapft_harness.stages.search.states import write_split_states
+from gapft_harness.stages.selection.choosing import build_training_set
 from gapft_harness.stages.train import stored
 from gapft_harness.store.store import Store
-from gapft_harness.training.ledger import learning_rate, sequences_hash
-from gapft_harness.training.plan import plan, sequences
+from gapft_harness.training.ledger import compute_learning_rate, hash_sequences
+from gapft_harness.training.plan import plan_steps, build_sequences
 from gapft_harness.verification.judging import judge_unique
 from tests.pools import pool
 from tests.test_states import OUTCOMES, searched
@@ -54,7 +54,7 @@ def requests(folder: Path) -> Any:
     """Chunks with the names of their files, and the seed of each sample."""
     search = check_recipe(RECIPE, "test").search
     problems = [Problem(f"p{i}", "?" * (i % 3), "a", {}) for i in range(5)]
-    phases = generation.search_phases(Decoding(False, 12, ("\n",)), search, stop=False)
+    phases = generation.build_search_phases(Decoding(False, 12, ("\n",)), search, stop=False)
     groups = {of: Store(folder).group("generate", 1, {"phase": of.name}) for of in phases}
     streams = SampleStreams(7, "search", "pool")
     return [
@@ -62,14 +62,14 @@ def requests(folder: Path) -> Any:
             [problem.id for problem in chunk.members],
             [name for _, name in chunk.places.values()],
             [
-                streams.seeds_of(problem.id, attempt, phase.indices)
+                streams.derive_seeds(problem.id, attempt, phase.indices)
                 for problem in chunk.members
                 for phase in phases
                 for attempt in (1, 2)
             ],
         ]
-        for members in generation.chunks_of(problems, generation.chunk_size(search, phases))
-        for chunk in [Chunk.of(members, groups)]
+        for members in generation.divide_into_chunks(problems, generation.count_chunk_problems(search, phases))
+        for chunk in [Chunk.place_files(members, groups)]
     ]
 
 
@@ -82,7 +82,7 @@ def judged(folder: Path) -> Any:
     found = []
     for name, (responses, gold) in cases.items():
         pairs = judge_unique(load_plugins().verifier(name, {}), responses, [gold] * len(responses))
-        found.append(verdict_record("p", ((i, *pair) for i, pair in enumerate(pairs)), ("p",)))
+        found.append(build_verdict_record("p", ((i, *pair) for i, pair in enumerate(pairs)), ("p",)))
     return found
 
 
@@ -90,14 +90,14 @@ def states(folder: Path) -> Any:
     """The partition, with the response that is kept."""
     run = searched(folder / "run", "shortest", OUTCOMES)
     return [
-        partition(str(run.path), "pool"),
+        write_split_states(str(run.path), "pool"),
         pq.read_table(run.path / "pool/states.parquet").to_pylist(),
     ]
 
 
 def examples(condition: str) -> Any:
     select, entry = load_plugins().selector(condition)
-    return choose_set(select, entry, pool(9, 9), 5, 3, Arm(condition, 13)).examples
+    return build_training_set(select, entry, pool(9, 9), 5, 3, Arm(condition, 13)).examples
 
 
 def selected(folder: Path) -> Any:
@@ -109,11 +109,11 @@ def selected(folder: Path) -> Any:
 def trained(folder: Path) -> Any:
     """Sequences, their order, and the learning rates."""
     settings = check_recipe(RECIPE, "test").training
-    fitted = sequences(examples("uniform"), settings)
-    table = plan([of.slot for of in fitted], settings, 13)
+    fitted = build_sequences(examples("uniform"), settings)
+    table = plan_steps([of.slot for of in fitted], settings, 13)
     steps = len(table)
-    rates = [f"{learning_rate(settings, n + 1, steps):.9e}" for n in range(steps)]
-    return [sequences_hash(fitted), table, rates]
+    rates = [f"{compute_learning_rate(settings, n + 1, steps):.9e}" for n in range(steps)]
+    return [hash_sequences(fitted), table, rates]
 
 
 @pytest.mark.parametrize(

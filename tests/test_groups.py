@@ -10,20 +10,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Budget, Example, Pool
+from gapft_harness.core.read_records import Arm, Budget, Example, Pool
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.plugins.selectors.evidence_states import with_replacement
+from gapft_harness.plugins.selectors.evidence_states import draw_with_replacement
 from gapft_harness.recipe.called_plugins import check_names, find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
-from gapft_harness.stages.selection.budgets import in_groups
+from gapft_harness.stages.selection.budgets import group_by_budget
 from gapft_harness.stages.selection.choosing import (
-    fill,
-    make_pool,
-    slots_by_condition,
-    slots_of,
-    to_example,
+    fill_slots,
+    group_by_state,
+    count_condition_slots,
+    count_slots,
+    build_example,
 )
 from gapft_harness.training.plan import budget
 from tests.pools import pool
@@ -36,19 +36,19 @@ SLOTS = st.one_of(st.none(), st.integers(1, 9), st.sampled_from(["recovered", "v
 
 
 def selected(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list[Example]]:
-    slots = slots_by_condition(of, lambda _: source)
+    slots = count_condition_slots(of, lambda _: source)
     found: dict[Arm, list[Example]] = {}
     for condition in of.conditions:
         select, entry = find_selector(of, condition, load_plugins())
         for seed in seeds:
             arm = Arm(condition, seed)
-            chosen = fill(select, entry, source, slots[condition], of.budget.replay, arm)
-            found[arm] = [to_example(e) for e in chosen]
+            chosen = fill_slots(select, entry, source, slots[condition], of.budget.replay, arm)
+            found[arm] = [build_example(e) for e in chosen]
     return found
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(SELECTS[1:3]), SLOTS), min_size=1, max_size=5),
+    st.list_methods(st.tuples(st.sampled_from(SELECTS[1:3]), SLOTS), min_size=1, max_size=5),
     st.integers(0, 6),
     st.integers(1, 6),
     st.integers(0, 3),
@@ -74,7 +74,7 @@ def test_within_a_group_n_exposures_and_steps_are_equal(
     )
     training = Training(repetitions=repetitions, micro_batch=2, accumulation=1)
     training = training.model_copy(update={"update_groups": groups})
-    wanted = {name: slots_of(of.slots(name), source) for name in named}
+    wanted = {name: count_slots(of.slots(name), source) for name in named}
     without = [n for name, n in wanted.items() if named[name]["selector"] == "uniform"]
     if replay > solved or max(without, default=0) > solved + recovered - replay:
         with pytest.raises(UserError, match="too few"):
@@ -82,9 +82,9 @@ def test_within_a_group_n_exposures_and_steps_are_equal(
         return
     assume((groups or 0) <= repetitions * (min(wanted.values()) + replay))
     examples = selected(of, source, (13, 21))
-    slots = slots_by_condition(of, lambda _: source)
+    slots = count_condition_slots(of, lambda _: source)
     budgets: dict[Arm, Budget] = {arm: budget(chosen, training) for arm, chosen in examples.items()}
-    split = in_groups(budgets, slots, of, {})
+    split = group_by_budget(budgets, slots, of, {})
     assert sum(map(len, split)) == len(budgets)
     for group in split:
         sizes = {(b.n, b.exposures, b.steps) for b in group.values()}
@@ -99,7 +99,7 @@ def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
     source = pool(solved, recovered)
     of = recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
     wanted = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
-    assert slots_by_condition(of, lambda _: source) == wanted
+    assert count_condition_slots(of, lambda _: source) == wanted
 
 
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40), st.randoms())
@@ -108,9 +108,9 @@ def test_draws_with_replacement_are_prefixes_of_longer_ones_whatever_the_order(
 ) -> None:
     candidates = list(pool(size, 0).solved)
     rng = Stream(13, "select/x")
-    drawn = with_replacement(candidates, few + more, rng)
+    drawn = draw_with_replacement(candidates, few + more, rng)
     random.shuffle(candidates)
-    assert with_replacement(candidates, few, rng) == drawn[:few]
+    assert draw_with_replacement(candidates, few, rng) == drawn[:few]
     assert {e.problem_id for e in drawn} <= {e.problem_id for e in candidates}
 
 
@@ -120,7 +120,7 @@ def test_draws_with_replacement_are_uniform_and_independent_of_each_other() -> N
     counts = dict.fromkeys((e.problem_id for e in source), 0)
     pairs: dict[tuple[str, str], int] = {}
     for seed in range(4000):
-        a, b = with_replacement(source, 2, Stream(seed, "select/x"))
+        a, b = draw_with_replacement(source, 2, Stream(seed, "select/x"))
         counts[a.problem_id] += 1
         pair = (a.problem_id, b.problem_id)
         pairs[pair] = pairs.get(pair, 0) + 1
@@ -162,7 +162,7 @@ def test_a_reference_takes_no_n_and_none_recovered_is_told() -> None:
         check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
     of = recipe({"r": {"selector": "gapft", "n": "recovered"}})
     with pytest.raises(UserError, match=r"'conditions\.r\.n': n is recovered, and search rec"):
-        slots_by_condition(of, lambda _: make_pool(pool(3, 0).solved))
+        count_condition_slots(of, lambda _: group_by_state(pool(3, 0).solved))
 
 
 @pytest.fixture

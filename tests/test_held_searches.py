@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.loading import registrations
-from gapft_harness.hooks.manager import _load, load_plugins
+from gapft_harness.hooks.loading import collect_registrations
+from gapft_harness.hooks.manager import _load_cached, load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import FORMAT
-from gapft_harness.stages.integrity.rests_on import SECTION, searched_in
-from gapft_harness.stages.search.stage import search_stage
+from gapft_harness.stages.integrity.inputs import SECTION, list_search_folders
+from gapft_harness.stages.search.stage import run_search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import Here, Letters, letters
@@ -60,11 +60,11 @@ def test_a_task_edited_between_pool_and_audit_is_noticed_before_the_audit_is_sea
 def test_a_search_looks_where_the_first_one_looked_in_what_is_there_still(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     places = [str(tmp_path / name) for name in ("gone", "kept")]
-    assert searched_in(tmp_path) == []
+    assert list_search_folders(tmp_path) == []
     (tmp_path / "manifest.json").write_text(
         json.dumps({"format": FORMAT, SECTION: {"include_paths": places}})
     )
-    assert searched_in(tmp_path) == places[1:]
+    assert list_search_folders(tmp_path) == places[1:]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_gold_that_is_edited_between_two_jobs_of_a_search_is_noticed(task: Let
     run = task.run("r", splits=(), executor={"workers": 2}, search={"chunk": 1})
     edits = Between(task.folder / "tasks/pool.jsonl", '"answer": "a"', '"answer": "e"')
     with pytest.raises(UserError, match=r"data, pool: 8 problems"):
-        search_stage(replace(task.context(run, ("pool",)), executor=edits))
+        run_search_stage(replace(task.context(run, ("pool",)), executor=edits))
     assert not (run.path / "pool/responses.parquet").exists()
 
 
@@ -123,7 +123,7 @@ def test_a_part_of_a_plugin_goes_by_the_hash_of_its_file(tmp_path: Path) -> None
     file, seen = tmp_path / "mine.py", set()
     for text in (PLUGIN, PLUGIN.replace("limit=5", "limit=6"), f"{PLUGIN}# a remark\n"):
         file.write_text(text)
-        _load.cache_clear()
+        _load_cached.cache_clear()
         plugins = load_plugins([str(file)])
         codes = {plugins.code("selector", name) for name in ("plain", "partial", "lambda")}
         assert codes == {hashlib.sha256(file.read_bytes()).hexdigest()}
@@ -145,7 +145,7 @@ def test_what_a_package_defines_in_another_module_is_noticed(
         importlib.invalidate_caches()
         for name in ("picking", "picking.own"):
             sys.modules.pop(name, None)
-        registered = registrations("picking", importlib.import_module("picking"))
+        registered = collect_registrations("picking", importlib.import_module("picking"))
         return next(entry.code for entry in registered if entry.name == "plain")
 
     before = code()

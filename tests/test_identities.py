@@ -6,10 +6,10 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.identities import canonical, is_repeat, problem_ids, searched
+from gapft_harness.core.identities import canonical_json, is_repeat, assign_problem_ids, drop_unused_split
 
 # Few distinct values, so that equal ids and equal contents are common.
-documents = st.lists(
+documents = st.list_methods(
     st.fixed_dictionaries(
         {
             "id": st.integers(0, 3),
@@ -28,7 +28,7 @@ def test_a_validation_split_that_examples_come_from_belongs_to_what_is_searched(
         "validation_split": "validation", "test_split": "test", "num_fewshot": 3,
         "dataset_kwargs": {"data_files": files},
     }  # fmt: skip
-    assert searched(config) == config
+    assert drop_unused_split(config) == config
     for other in (
         {"num_fewshot": 0},
         {"num_fewshot": None},
@@ -36,7 +36,7 @@ def test_a_validation_split_that_examples_come_from_belongs_to_what_is_searched(
         {"fewshot_split": "train"},
         {"fewshot_config": {"split": "train"}},
     ):
-        found = searched({**config, **other})
+        found = drop_unused_split({**config, **other})
         assert "validation_split" not in found
         assert found["dataset_kwargs"] == {
             "data_files": {"test": "test.jsonl", "train": "train.jsonl"}
@@ -44,20 +44,20 @@ def test_a_validation_split_that_examples_come_from_belongs_to_what_is_searched(
 
 
 def ids(rows):
-    return problem_ids(rows, [str(row["id"]) for row in rows], ["text"])
+    return assign_problem_ids(rows, [str(row["id"]) for row in rows], ["text"])
 
 
 @given(documents)
 def test_ids_are_unique(rows):
     assert len(set(ids(rows))) == len(rows)
-    assert len(set(problem_ids(rows))) == len(rows)
+    assert len(set(assign_problem_ids(rows))) == len(rows)
 
 
 @given(documents, st.randoms(use_true_random=False))
 def test_ids_do_not_depend_on_the_order(rows, rng: random.Random):
     def pairs(records):
         named = zip(ids(records), records, strict=True)
-        return sorted((name, canonical(row)) for name, row in named)
+        return sorted((name, canonical_json(row)) for name, row in named)
 
     shuffled = rng.sample(rows, len(rows))
     assert pairs(shuffled) == pairs(rows)
@@ -77,11 +77,11 @@ def test_a_new_content_changes_no_other_id(rows, own_id):
 
 def test_an_id_holds_the_own_id_a_hash_and_an_occurrence_number():
     row = {"id": 218, "text": "same"}
-    first, second = problem_ids([row, row], ["218", "218"])
+    first, second = assign_problem_ids([row, row], ["218", "218"])
     assert first.startswith("218-")
     assert len(first) == len("218-") + 12
     assert second == f"{first}#2"
-    assert problem_ids([row]) == [first.removeprefix("218-")]
+    assert assign_problem_ids([row]) == [first.removeprefix("218-")]
 
 
 # Own ids that look like what is put after them.
@@ -90,10 +90,10 @@ own_ids = st.text(max_size=20) | st.from_regex(
 )
 
 
-@given(st.lists(st.tuples(own_ids, st.sampled_from("abc")), max_size=12))
+@given(st.list_methods(st.tuples(own_ids, st.sampled_from("abc")), max_size=12))
 def test_no_own_id_is_taken_for_a_repeat_or_hides_one(rows):
     documents = [{"own": own, "text": text} for own, text in rows]
-    named = problem_ids(documents, [own for own, _ in rows], ["text"])
+    named = assign_problem_ids(documents, [own for own, _ in rows], ["text"])
     assert len(set(named)) == len(named)
     for text in "abc":
         of_text = [name for name, row in zip(named, rows, strict=True) if row[1] == text]
@@ -102,6 +102,6 @@ def test_no_own_id_is_taken_for_a_repeat_or_hides_one(rows):
 
 def test_an_own_id_with_a_number_sign_is_no_repeat():
     row = {"text": "same"}
-    first, second = problem_ids([row, row], ["set#2", "set#2"])
+    first, second = assign_problem_ids([row, row], ["set#2", "set#2"])
     assert (is_repeat(first), is_repeat(second)) == (False, True)
     assert not is_repeat("0123456789ab#2-" + "0" * 12)

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Verdict
-from gapft_harness.hooks.manager import _load
-from gapft_harness.hooks.registered import Registered
+from gapft_harness.core.read_records import GREEDY, Verdict
+from gapft_harness.hooks.manager import _load_cached
+from gapft_harness.hooks.registration import Registration
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import Chunk
-from gapft_harness.stages.generation.episodes import episodes_of
-from gapft_harness.stages.generation.generation import search_phases
+from gapft_harness.stages.generation.episodes import build_episodes
+from gapft_harness.stages.generation.generation import build_search_phases
 from gapft_harness.stages.generation.made_from import describe_code
-from gapft_harness.stages.generation.parts import StoredResponses, part_of, read_head, read_part
+from gapft_harness.stages.generation.stored_files import StoredResponses, build_file, read_head, read_part
 from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts
-from gapft_harness.stages.search.stage import search as search_split
+from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
+from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.digests import Digests
 from tests.command import gapft
@@ -200,7 +200,7 @@ def test_what_verdicts_depend_on_judges_again_and_generates_nothing(
     task.search("first", verifier={"name": "counting", "params": params})
     task.judged()
     more = change(task)
-    _load.cache_clear()  # as in another process
+    _load_cached.cache_clear()  # as in another process
     second = task.search("second", verifier={"name": "counting", "params": {**params, **more}})
     assert len(task.judged()) == new
     assert not [call for call in task.log("second") if "id" in call], "nothing is generated"
@@ -268,7 +268,7 @@ def test_a_forged_file_of_verdicts_is_found_by_verify(task: Judged) -> None:
     records[0]["judged"] = [[GREEDY, "pass", "", records[0]["judged"][0][3]]]
     run = read_head(path).run
     path.chmod(0o644)
-    path.write_bytes(part_of(records, run))
+    path.write_bytes(build_file(records, run))
     second = task.search("second")
     task.judged()
     found = verify(second.path, task.plugins)
@@ -348,11 +348,11 @@ class Wavering(Right):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked: Counter[tuple[str, str]] = Counter()
+        self._command: Counter[tuple[str, str]] = Counter()
 
     def _is_second(self, kind: str, text: str, every: int) -> bool:
-        self._asked[kind, text] += 1
-        return self._asked[kind, text] == 2 and int(text.split()[1][1]) % every == 0
+        self._command[kind, text] += 1
+        return self._command[kind, text] == 2 and int(text.split()[1][1]) % every == 0
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         """See the class."""
@@ -370,14 +370,14 @@ class Wavering(Right):
 
 
 def verdicts_of(
-    folder: Path, chunks: Sequence[Chunk], responses: StoredResponses, step: Judge
+    folder: Path, chunks: Sequence[Chunk], responses: StoredResponses, step: ChunkJudge
 ) -> list[Chunk]:
     """Judge the responses to chunks, and give the places of their verdicts."""
     places = []
     for chunk in chunks:
         heads = {phase: read_head(chunk.path(phase)) for phase in chunk.places}
         places.append(place_verdicts(chunk, heads, {}, step.executions))
-    judge(places, responses, step, lambda done, total: None)
+    judge_chunks(places, responses, step, lambda done, total: None)
     return places
 
 
@@ -387,21 +387,21 @@ def test_a_table_is_the_same_from_stored_verdicts(
 ) -> None:
     script = [[i % 2 == 1, *(i * k % 7 == 3 for k in range(K))] for i in range(7)]
     of, made_by = problems(script, "twice"), recipe(stop)
-    phases = search_phases(ONE, made_by.search, stop == "first_pass")
+    phases = build_search_phases(ONE, made_by.search, stop == "first_pass")
     generating, direct, judging = Right(), Wavering(), Wavering()
-    episodes = episodes_of(generating, 2, "right")
+    episodes = build_episodes(generating, 2, "right")
     keys: dict[str, Any] = {"episodes": episodes, "verifier": generating}
     store = tmp_path / "store"
     responses = generated(store, of, phases, Scripted(script), **keys)
     facts = write_responses(
         tmp_path / "direct", responses, of, direct, extra={}, executions=executions,
-        episodes=episodes_of(direct, 2, "right"),
+        episodes=build_episodes(direct, 2, "right"),
     )  # fmt: skip
     if executions > 1:
         assert facts["executions"]["verdicts_differ"]
         assert facts["executions"]["feedback_differs"]
     chunks = chunks_in(store, of, phases, episodes=episodes)
-    step = Judge(judging, episodes_of(judging, 2, "right"), executions, "run")
+    step = ChunkJudge(judging, build_episodes(judging, 2, "right"), executions, "run")
     for chunk in verdicts_of(store, chunks, responses, step):
         for phase in phases:
             responses.add_verdicts(chunk.path(phase), "run")
@@ -419,7 +419,7 @@ def test_a_package_counts_with_all_its_files(tmp_path: Path) -> None:
     home, digests = tmp_path / "package", Digests(tmp_path)
     home.mkdir()
     (home / "rules.py").write_text("1")
-    entry = Registered("verifier", "v", "package", Right, home=str(home), code="of its module")
+    entry = Registration("verifier", "v", "package", Right, source_root=str(home), code_hash="of its module")
     seen = [describe_code(entry, digests)]
     (home / "rules.pyc").write_text("compiled")
     assert describe_code(entry, digests) == seen[0]

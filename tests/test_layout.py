@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.layout import Place, read
+from gapft_harness.run_directory.layout import RunFile, parse_path
 
 conditions = st.text("aseed-_.0123", min_size=1, max_size=12) | st.sampled_from(
     ["gapft", "a-seed1", "a-seed1.b", "deltaX", "x.y", "-seed2", "seed", "a-seed01"]
@@ -23,17 +23,17 @@ splits = st.sampled_from(["pool", "audit", "calibration", "audit/whole", "audit/
 counts = st.tuples(st.integers(0, 99), st.integers(0, 99))
 
 #: What is spelt, by the place that its path says it is.
-places: st.SearchStrategy[tuple[str, Place]] = st.one_of(
-    splits.map(lambda s: (layout.problems(s), Place("problems", s))),
-    splits.map(lambda s: (layout.responses(s), Place("responses", s))),
-    splits.map(lambda s: (layout.states(s), Place("states", s))),
-    st.builds(lambda s, w: (layout.states(s, w), Place("states", s, window=w)), splits, counts),
-    arms.map(lambda arm: (layout.selection(arm), Place("selections", arm=arm.original))),
-    arms.map(lambda arm: (layout.adapter(arm), Place("adapters", arm=arm.original))),
-    arms.map(lambda arm: (layout.of_arm("scaled", arm), Place("scaled", arm=arm))),
-    arms.map(lambda arm: (layout.decisions(arm), Place("decisions", arm=arm))),
+places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
+    splits.map(lambda s: (layout.problems_path(s), RunFile("problems", s))),
+    splits.map(lambda s: (layout.responses_path(s), RunFile("responses", s))),
+    splits.map(lambda s: (layout.states_path(s), RunFile("states", s))),
+    st.builds(lambda s, w: (layout.states_path(s, w), RunFile("states", s, window=w)), splits, counts),
+    arms.map(lambda arm: (layout.selection_path(arm), RunFile("selections", arm=arm.original))),
+    arms.map(lambda arm: (layout.adapter_path(arm), RunFile("adapters", arm=arm.original))),
+    arms.map(lambda arm: (layout.arm_path("scaled", arm), RunFile("scaled", arm=arm))),
+    arms.map(lambda arm: (layout.decisions_path(arm), RunFile("decisions", arm=arm))),
     st.builds(
-        lambda arm, of: (layout.decisions(arm, of), Place("decisions", arm=arm, of=of)),
+        lambda arm, of: (layout.decisions_path(arm, of), RunFile("decisions", arm=arm, experiment=of)),
         arms,
         experiments,
     ),
@@ -41,14 +41,14 @@ places: st.SearchStrategy[tuple[str, Place]] = st.one_of(
 
 
 @given(places)
-def test_what_is_spelt_is_read_back(place: tuple[str, Place]) -> None:
+def test_what_is_spelt_is_read_back(place: tuple[str, RunFile]) -> None:
     path, expected = place
-    assert read(path) == expected
+    assert parse_path(path) == expected
 
 
 @given(arms)
 def test_an_arm_is_read_from_its_name(arm: Arm) -> None:
-    assert layout.arm_of(arm.name) == arm
+    assert layout.parse_arm(arm.name) == arm
 
 
 @given(places, places)
@@ -59,21 +59,21 @@ def test_no_two_things_have_one_path(one: Any, other: Any) -> None:
 def test_what_has_which_path() -> None:
     arm = Arm("gapft", 13)
     assert arm.name == "gapft-seed13"
-    assert layout.problems("pool") == "pool/problems.parquet"
-    assert layout.responses("audit/other") == "audit/other/responses.parquet"
-    assert layout.states("audit") == "audit/states.parquet"
-    assert layout.selection(arm) == "selections/gapft-seed13.parquet"
-    assert layout.adapter(arm) == "adapters/gapft-seed13"
-    assert layout.decisions(arm) == "decisions/gapft-seed13.parquet"
-    assert layout.decisions(arm, "exposed") == "decisions/gapft-seed13.exposed.parquet"
-    assert layout.imported("pool") == "pool/.imported.partial"
+    assert layout.problems_path("pool") == "pool/problems.parquet"
+    assert layout.responses_path("audit/other") == "audit/other/responses.parquet"
+    assert layout.states_path("audit") == "audit/states.parquet"
+    assert layout.selection_path(arm) == "selections/gapft-seed13.parquet"
+    assert layout.adapter_path(arm) == "adapters/gapft-seed13"
+    assert layout.decisions_path(arm) == "decisions/gapft-seed13.parquet"
+    assert layout.decisions_path(arm, "exposed") == "decisions/gapft-seed13.exposed.parquet"
+    assert layout.import_folder("pool") == "pool/.imported.partial"
 
 
 def test_the_variant_of_an_arm_stands_behind_an_at() -> None:
     arm = Arm("gapft", 13, "whole")
-    assert layout.decisions(arm) == "decisions/gapft-seed13@whole.parquet"
-    assert read("decisions/gapft-seed13@whole.scale-0.5.parquet") == Place(
-        "decisions", arm=arm, of="scale-0.5"
+    assert layout.decisions_path(arm) == "decisions/gapft-seed13@whole.parquet"
+    assert parse_path("decisions/gapft-seed13@whole.scale-0.5.parquet") == RunFile(
+        "decisions", arm=arm, experiment="scale-0.5"
     )
 
 
@@ -87,7 +87,7 @@ def test_the_variant_of_an_arm_stands_behind_an_at() -> None:
     ],
 )  # fmt: skip
 def test_what_is_none_of_these_says_nothing(path: str) -> None:
-    assert read(path) is None
+    assert parse_path(path) is None
 
 
 def test_a_place_has_the_name_that_the_manifest_gives_it() -> None:
@@ -96,12 +96,12 @@ def test_a_place_has_the_name_that_the_manifest_gives_it() -> None:
         "decisions/gapft-seed13.parquet": "gapft-seed13",
         "decisions/gapft-seed13@whole.exposed.parquet": "gapft-seed13@whole.exposed",
     }.items():
-        place = read(path)
+        place = parse_path(path)
         assert place is not None
-        assert place.name == layout.name_of(path) == name
-        assert layout.judged(name) == path
+        assert place.name == layout.find_table_name(path) == name
+        assert layout.judged_table_path(name) == path
 
 
 def test_a_path_that_is_no_table_has_no_name() -> None:
     with pytest.raises(GapftError, match=r"^decisions/mine\.parquet: not a table "):
-        layout.name_of("decisions/mine.parquet")
+        layout.find_table_name("decisions/mine.parquet")

@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.experiments.diversity import (
     Strata,
 )
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
-from gapft_harness.stages.experiment.registered import asked
+from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
 from tests.test_changed_recipe import Changing, write
 from tests.verify.tampering import seal_again
@@ -53,8 +53,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
 
 def strata(made: Changing, condition: str, seed: int) -> Counter[str]:
     run = made.folder / "r"
-    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems("pool"))}
-    examples = read_examples(run / layout.selection(Arm(condition, seed)))
+    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))}
+    examples = read_examples(run / layout.selection_path(Arm(condition, seed)))
     return Counter(answers[name] for name in {e.problem_id for e in examples})
 
 
@@ -77,7 +77,7 @@ def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
     assert list(rows) == list(MATCHED)
     assert (rows["half"]["problems"], rows["half"]["exposures_each"]) == ("4", "2")
     whole, gapft = (
-        read_examples(finished.folder / "r" / layout.selection(Arm(name, 13)))
+        read_examples(finished.folder / "r" / layout.selection_path(Arm(name, 13)))
         for name in ("whole", "gapft")
     )
     assert whole == gapft
@@ -120,15 +120,15 @@ def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
 def test_a_sealed_set_of_other_strata_is_found(finished: Changing, tmp_path: Path) -> None:
     forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
     arm = Arm("solved", 13)
-    path = forged.folder / "r" / layout.selection(arm)
+    path = forged.folder / "r" / layout.selection_path(arm)
     table = pq.read_table(path)
     rows = table.to_pylist()
     run = forged.folder / "r"
-    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems("pool"))}
+    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))}
     ((first, _),) = strata(forged, "solved", 13).most_common(1)
     rows = [row for row in rows if answers[row["problem_id"]] == first]
     pq.write_table(type(table).from_pylist(rows, table.schema), path)
-    seal_again(run, layout.selection(arm))
+    seal_again(run, layout.selection_path(arm))
     assert any(f"problems of solved-seed13 have {len(rows)} of the" in f for f in forged.holds())
 
 
@@ -193,11 +193,11 @@ def test_a_recipe_that_is_no_such_control_is_refused_at_once(
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     said = {**KEYS, "experiments": {"matched_diversity": {}}, **keys}
     with pytest.raises(UserError, match=expected):
-        asked(check_recipe({**content, **said}, "test"), load_plugins())
+        load_experiments(check_recipe({**content, **said}, "test"), load_plugins())
 
 
 def test_the_papers_recipe_has_its_table_6() -> None:
-    recipe = load_recipe(bundled_recipes()["paper/qwen-math"])
+    recipe = load_recipe(list_bundled_recipes()["paper/qwen-math"])
     slots = {recipe.slots(name) for name in recipe.conditions}
     assert slots == {188}
     training = recipe.training
@@ -214,9 +214,9 @@ def test_the_papers_recipe_has_its_table_6() -> None:
     assert (recipe.budget.token_tolerance, recipe.evidence.keep) == (0.02, "first")
     assert (recipe.search.k, recipe.search.max_gen_toks) == (8, 1024)
     assert len(recipe.conditions) == 7
-    demo = load_recipe(bundled_recipes()["controls/math-diversity"]).conditions
+    demo = load_recipe(list_bundled_recipes()["controls/math-diversity"]).conditions
     for (name, own), (other, small) in zip(recipe.conditions.items(), demo.items(), strict=True):
         assert own.selector == small.selector
         assert name == other or name.startswith("distinct_")
         assert {**own.params, "by": 0} == {**small.params, "by": 0}
-    asked(recipe, load_plugins())
+    load_experiments(recipe, load_plugins())

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.records import Arm, Evidence, Pool, Response
+from gapft_harness.core.read_records import Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.registered import Registered, SelectorTraits
+from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.selection.choosing import choose, to_example
+from gapft_harness.stages.selection.choosing import run_selector, build_example
 from gapft_harness.stages.verify.run import verify
-from tests.pools import evidence, make_pool, pool
+from tests.pools import evidence, group_by_state, pool
 from tests.test_selection import LettersAndMore, task
 from tests.verify.tampering import change_rows
 
@@ -44,12 +44,12 @@ def register_selectors(register):
 """
 
 
-def mine(select: Any, **options: Any) -> Registered:
-    return Registered("selector", "mine", "mine.py", select, SelectorTraits(**options))
+def mine(select: Any, **options: Any) -> Registration:
+    return Registration("selector", "mine", "mine.py", select, SelectorTraits(**options))
 
 
 def chosen(select: Any, source: Pool, n: int, **options: Any) -> list[Evidence]:
-    return choose(select, mine(select, **options), source, n, Arm("mine", 13))
+    return run_selector(select, mine(select, **options), source, n, Arm("mine", 13))
 
 
 @given(st.integers(1, 8), st.integers(0, 8), st.integers(1, 8), st.data())
@@ -58,7 +58,7 @@ def test_a_lent_response_keeps_problem_prompt_and_says_its_origin(
 ) -> None:
     source = pool(solved, recovered, missed)
     everyone = [*source.verified, *source.missed]
-    taken = data.draw(st.lists(st.sampled_from(everyone), min_size=1, unique_by=id))
+    taken = data.draw(st.list_methods(st.sampled_from(everyone), min_size=1, unique_by=id))
     lenders = [data.draw(st.sampled_from(source.verified)) for _ in taken]
 
     def lending(p: Pool, n: int, rng: Stream) -> list[Evidence]:
@@ -66,7 +66,7 @@ def test_a_lent_response_keeps_problem_prompt_and_says_its_origin(
         return [replace(one, response=other.response) for one, other in pairs]
 
     found = chosen(lending, source, len(taken), responses="borrowed")
-    for example, one, other in zip(map(to_example, found), taken, lenders, strict=True):
+    for example, one, other in zip(map(build_example, found), taken, lenders, strict=True):
         assert other.response is not None
         assert (example.problem_id, example.state) == (one.problem_id, one.state)
         assert (example.origin, example.response_ids) == (
@@ -196,7 +196,7 @@ def test_a_selector_that_does_not_say_so_is_refused_and_a_forged_origin_told(
 
 
 def test_a_lent_response_ends_as_it_ended() -> None:
-    source = make_pool([evidence("a", "G"), evidence("b", "U")])
+    source = group_by_state([evidence("a", "G"), evidence("b", "U")])
     assert source.solved[0].response is not None
     cut = replace(source.solved[0].response, finish_reason="length")
-    assert to_example(replace(source.missed[0], response=cut)).ended is False
+    assert build_example(replace(source.missed[0], response=cut)).ended is False

@@ -14,23 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Budget, Example
+from gapft_harness.core.read_records import Arm, Budget, Example
 from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.called_plugins import find_selector
-from gapft_harness.recipe.conditions import Condition, own_settings
+from gapft_harness.recipe.conditions import Condition, find_own_settings
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_examples, read_states, write_examples
-from gapft_harness.stages.selection.budgets import in_groups
-from gapft_harness.stages.selection.choosing import Pools, fill, slots_of, to_example
-from gapft_harness.stages.selection.other_runs import OtherRuns
-from gapft_harness.stages.train.job import _check_folder
-from gapft_harness.stages.train.stored import groups_of, list_stale
+from gapft_harness.stages.selection.budgets import group_by_budget
+from gapft_harness.stages.selection.choosing import ConditionPools, fill_slots, count_slots, build_example
+from gapft_harness.stages.selection.other_runs import OtherRunSets
+from gapft_harness.stages.train.job import _complete_folder
+from gapft_harness.stages.train.stored import compute_groups, find_stale
 from gapft_harness.stages.verify.run import verify
 from tests.command import succeed
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
@@ -102,7 +102,7 @@ def facts(run: Path, name: str) -> dict[str, Any]:
 
 
 def chosen(run: Path, condition: str) -> list[Any]:
-    return read_examples(run / layout.selection(Arm(condition, 13)))
+    return read_examples(run / layout.selection_path(Arm(condition, 13)))
 
 
 def test_every_arm_is_trained_by_its_own_settings(folder: Path) -> None:
@@ -127,10 +127,10 @@ def test_a_smaller_k_is_a_window_of_the_one_search(folder: Path) -> None:
     assert search == {"problems.parquet", "responses.parquet", "states.parquet"}
     windows = {path.name for path in (run / "pool" / "states").iterdir()}
     assert windows == {"0-1.parquet", "0-2.parquet"}
-    whole = {of.problem_id: of for of in read_states(run / layout.states("pool"))}
+    whole = {of.problem_id: of for of in read_states(run / layout.states_path("pool"))}
     recovered = []
     for k, condition in ((1, "gapft_1"), (2, "uniform_2"), (4, "gapft")):
-        states = [*read_states(run / layout.states("pool", None if k == 4 else (0, k)))]
+        states = [*read_states(run / layout.states_path("pool", None if k == 4 else (0, k)))]
         for of in states:
             early = whole[of.problem_id]
             in_time = early.first_success is not None and early.first_success < k
@@ -149,7 +149,7 @@ def test_a_smaller_k_is_a_window_of_the_one_search(folder: Path) -> None:
 def test_evidence_of_a_window_has_no_response_behind_it(folder: Path) -> None:
     run, later = folder / "run", 0
     for k in (1, 2, 3, 4):
-        if not (run / layout.states("pool", (0, k))).exists():
+        if not (run / layout.states_path("pool", (0, k))).exists():
             continue
         for evidence in read_evidence(run, "pool", window=(0, k)):
             indices = [of.index for of in evidence.verified]
@@ -196,7 +196,7 @@ def test_the_pools_recovered_problems_by_k_are_reported(
     folder: Path, results: dict[str, Any]
 ) -> None:
     run = folder / "run"
-    states = [*read_states(run / layout.states("pool"))]
+    states = [*read_states(run / layout.states_path("pool"))]
     expected = {
         str(k): sum(of.state == "S" and (of.first_success or 0) < k for of in states)
         for k in range(1, 5)
@@ -260,7 +260,7 @@ def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_pat
 
     def unsealed(manifest: Any) -> None:
         for arm in arms:
-            del manifest["files"][layout.adapter(arm)]
+            del manifest["files"][layout.adapter_path(arm)]
 
     def own(name: str, training: dict[str, Any]) -> RunDirectory:
         content = run.recipe.model_dump(mode="json")
@@ -268,7 +268,7 @@ def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_pat
         return RunDirectory(run.path, check_recipe(content, "test"))
 
     def keys(of: RunDirectory) -> dict[Arm, Any]:
-        return groups_of(of, arms, plugins, lambda: pytest.fail("no trainer needs problems"))
+        return compute_groups(of, arms, plugins, lambda: pytest.fail("no trainer needs problems"))
 
     said = {arm: group.key for arm, group in keys(run).items()}
     again, gapft = Arm("again", 13), Arm("gapft", 13)
@@ -277,8 +277,8 @@ def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_pat
     change_manifest(run.path, unsealed)
     for name in ("fast", "online", "older"):
         now = own(name, {"rank": 4})
-        assert [*list_stale(now, keys(now))] == [Arm(name, 13)]
-    assert [*list_stale(run, keys(run))] == []
+        assert [*find_stale(now, keys(now))] == [Arm(name, 13)]
+    assert [*find_stale(run, keys(run))] == []
 
 
 def with_condition(run: RunDirectory, name: str, of: Condition) -> RunDirectory:
@@ -290,9 +290,9 @@ def selected(run: RunDirectory, name: str, folder: Path, replay: int) -> list[Ex
     """What a condition's arm is given, before anything is sealed of it."""
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     selector, entry = find_selector(run.recipe, name, plugins)
-    pool, arm = Pools(run).of(name), Arm(name, 13)
-    n = slots_of(run.recipe.slots(name), pool)
-    return [to_example(e) for e in fill(selector, entry, pool, n, replay, arm)]
+    pool, arm = ConditionPools(run).of(name), Arm(name, 13)
+    n = count_slots(run.recipe.slots(name), pool)
+    return [build_example(e) for e in fill_slots(selector, entry, pool, n, replay, arm)]
 
 
 def test_conditions_of_other_windows_replay_the_same_problems(folder: Path) -> None:
@@ -314,15 +314,15 @@ def test_a_set_of_a_smaller_k_can_be_taken_by_another_run(folder: Path, tmp_path
     assert any(e.state == "G" and e.first_success is None for e in examples)
     plain = dict(zip(("n", "repetitions", "exposures", "tokens"), range(4), strict=True))
     budget = Budget(**plain, supervised_tokens=4, steps=5)
-    write_examples(source.path / layout.selection(Arm("early", 13)), examples, budget)
-    early.seal(layout.selection(Arm("early", 13)))
+    write_examples(source.path / layout.selection_path(Arm("early", 13)), examples, budget)
+    early.seal(layout.selection_path(Arm("early", 13)))
     said = {"condition": early.recipe.conditions["early"].said("early")}
     early.update_manifest(lambda manifest: manifest["budgets"].update({"early-seed13": said}))
     params = {"run": str(source.path), "condition": "early"}
     theirs = Condition(selector="training_set", params=params)
     run = with_condition(RunDirectory.open(folder / "run"), "theirs", theirs)
-    found = OtherRuns(run, load_plugins()).read(Arm("theirs", 13))
-    assert [*map(to_example, found.evidence)] == examples
+    found = OtherRunSets(run, load_plugins()).read(Arm("theirs", 13))
+    assert [*map(build_example, found.evidence)] == examples
     assert found.facts["k"] == 1
 
 
@@ -330,7 +330,7 @@ def test_a_card_says_what_its_own_adapter_was_trained_by(folder: Path, tmp_path:
     plugins = (str(folder / "plugin.py"), str(folder / "online.py"))
     run = RunDirectory.open(folder / "run")
     write_adapters(run, tmp_path, ("gapft", "fast"), plugin_files=plugins)
-    rates = {name: run.recipe.training_of(name).learning_rate for name in ("gapft", "fast")}
+    rates = {name: run.recipe.resolve_training(name).learning_rate for name in ("gapft", "fast")}
     assert rates["fast"] == 0.001 != rates["gapft"]
     for name, rate in rates.items():
         card = (tmp_path / f"{name}-seed13" / "README.md").read_text()
@@ -341,20 +341,20 @@ def test_what_a_trainer_says_of_its_settings_is_not_replaced(folder: Path, tmp_p
     """By another trainer too: one that trained otherwise and says so is not made to agree."""
     run = RunDirectory.open(folder / "run")
     arm, out = Arm("online", 13), tmp_path / "adapter"
-    shutil.copytree(run.path / layout.adapter(arm), out)
-    settings = run.recipe.training_of("online").model_dump(mode="json")
+    shutil.copytree(run.path / layout.adapter_path(arm), out)
+    settings = run.recipe.resolve_training("online").model_dump(mode="json")
     job = TrainingJob(arm, chosen(run.path, "online"), settings, {}, out)
     entry = load_plugins([str(folder / "online.py")]).get("trainer", "online")
     said = {"settings": settings | {"learning_rate": 1.0}, "sequences_sha256": "of others"}
     for facts, written in (({}, said), (said, {})):
         (out / "training.json").write_text(json.dumps({"steps": 1, **written}))
         given = dict(facts)
-        _check_folder(entry, job, given, 1)
+        _complete_folder(entry, job, given, 1)
         told = json.loads((out / "training.json").read_text())
         for key, value in said.items():
             assert told[key] == given[key] == value
     (out / "training.json").unlink()
-    _check_folder(entry, job, given := {}, 1)
+    _complete_folder(entry, job, given := {}, 1)
     assert given["settings"] == settings, "one that says nothing is known by what it was given"
 
 
@@ -388,14 +388,14 @@ def test_what_cannot_be_is_refused_by_key(condition: dict[str, Any], told: str) 
 
 def test_a_reference_takes_no_n_and_controls_take_no_settings() -> None:
     from gapft_harness.recipe.called_plugins import check_names
-    from gapft_harness.stages.experiment import asked
+    from gapft_harness.stages.experiment import load_experiments
 
     with pytest.raises(UserError, match=r"conditions\.r\.n': selector 'all_verified'"):
         check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
     depth = {"selector": "search_depth", "params": {"k": 1}}
     of = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
     with pytest.raises(UserError, match=r"'whole' and 'depth' .*: k not set → 4"):
-        asked(recipe(of, experiments={"search_depth": {}}), load_plugins())
+        load_experiments(recipe(of, experiments={"search_depth": {}}), load_plugins())
 
 
 own = st.fixed_dictionaries(
@@ -409,21 +409,21 @@ own = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(own, min_size=1, max_size=5), st.data())
+@given(st.list_methods(own, min_size=1, max_size=5), st.data())
 def test_conditions_of_one_group_have_the_same_settings(
     given_: list[dict[str, Any]], data: Any
 ) -> None:
     of = recipe({f"c{i}": said for i, said in enumerate(given_)})
     slots = {name: data.draw(st.integers(1, 2)) for name in of.conditions}
-    settled = {name: (slots[name], of.k(name), of.training_of(name)) for name in of.conditions}
-    groups = in_groups({Arm(name, 13): None for name in of.conditions}, slots, of, {})
+    settled = {name: (slots[name], of.k(name), of.resolve_training(name)) for name in of.conditions}
+    groups = group_by_budget({Arm(name, 13): None for name in of.conditions}, slots, of, {})
     for group in groups:
         assert len({settled[arm.condition] for arm in group}) == 1
     assert len(groups) == len(set(settled.values())), "and those that have them are of one group"
-    said = own_settings(of.model_dump(mode="json"))
+    said = find_own_settings(of.model_dump(mode="json"))
     assert not any(value == of.search.k for of_one in said.values() for value in [of_one.get("k")])
 
 
 def test_the_states_of_a_window_are_made_once(folder: Path) -> None:
-    table = pq.read_table(folder / "run" / layout.states("pool", (0, 2)))
+    table = pq.read_table(folder / "run" / layout.states_path("pool", (0, 2)))
     assert set(table["samples"].to_pylist()) == {2}

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
-from gapft_harness.recipe.bundled import bundled_recipes
+from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
-from gapft_harness.report.findings.whole import compute
-from gapft_harness.report.reading.paper import Figure, printed, searched, told
-from gapft_harness.report.sections.paper import figures
+from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.reading.published import PublishedValue, list_published, measure_search, describe_differences
+from gapft_harness.report.sections.paper import collect_figures
 from gapft_harness.run_directory import layout
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
@@ -37,8 +37,8 @@ def sealed(path: Path, verdicts: dict[str, str], split: str = "pool") -> None:
     ]
     names = ("problem_id", "index", "status")
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
-    (path / layout.responses(split)).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path / layout.responses(split))
+    (path / layout.responses_path(split)).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path / layout.responses_path(split))
 
 
 def recipe(paper: dict[str, dict[str, float]], **more: Any) -> dict[str, Any]:
@@ -60,47 +60,47 @@ def test_every_figure_of_a_search_is_what_was_counted_by_hand(tmp_path: Path) ->
         "pool.verified@4": 5,
     }  # fmt: skip
     sealed(tmp_path, VERDICTS)
-    found = searched(tmp_path, recipe({"Table 1": counts}), "pool")
-    assert {f"pool.{of.what}": of.here for of in found} == counts
+    found = measure_search(tmp_path, recipe({"Table 1": counts}), "pool")
+    assert {f"pool.{of.what}": of.measured for of in found} == counts
     assert all(of.apart == 0 for of in found)
     sealed(tmp_path, VERDICTS, "audit")
     # of a, c and d two of four samples pass, of e one: Pass@1 7/24, Pass@2 (3 * 5/6 + 1/2) / 6
     rates = {"audit.greedy": 33.3, "audit.pass@1": 29.2, "audit.pass@2": 50.0}
-    found = searched(tmp_path, recipe({"Table 12": rates}), "audit")
-    assert [round(of.here or 0, 3) for of in found] == [33.333, 29.167, 50.0]
-    assert [of.shown(of.here or 0) for of in found] == ["33.3%", "29.2%", "50.0%"]
+    found = measure_search(tmp_path, recipe({"Table 12": rates}), "audit")
+    assert [round(of.measured or 0, 3) for of in found] == [33.333, 29.167, 50.0]
+    assert [of.shown(of.measured or 0) for of in found] == ["33.3%", "29.2%", "50.0%"]
 
 
 def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) -> None:
     sealed(tmp_path, VERDICTS)
     paper = {"Table 1": {"pool.recovered@8": 3, "pool.solved": 2}}
-    assert [of.here for of in searched(tmp_path, recipe(paper), "pool")] == [None, 2]
+    assert [of.measured for of in measure_search(tmp_path, recipe(paper), "pool")] == [None, 2]
     limited = recipe(paper, data={"pool_limit": 6})
-    found = searched(tmp_path, limited, "pool")
-    assert [of.here for of in found] == [None, None]
+    found = measure_search(tmp_path, limited, "pool")
+    assert [of.measured for of in found] == [None, None]
     assert all(
-        "not comparable" in said.text and "data.pool_limit" in said.text for said in told(found)
+        "not comparable" in said.text and "data.pool_limit" in said.text for said in describe_differences(found)
     )
     calibrated = recipe(paper, experiments={"scaling": {"calibration": 3}})
-    assert [of.here for of in searched(tmp_path, calibrated, "pool")] == [None, None]
+    assert [of.measured for of in measure_search(tmp_path, calibrated, "pool")] == [None, None]
     elsewhere = recipe(paper, experiments={"scaling": {"calibration": "validation"}})
-    assert [of.here for of in searched(tmp_path, elsewhere, "pool")] == [None, 2]
+    assert [of.measured for of in measure_search(tmp_path, elsewhere, "pool")] == [None, 2]
 
 
 def test_what_chance_does_not_explain_is_off() -> None:
     """3,190 of 12,356: one standard error is 48.6 problems."""
-    near = Figure("Table 1", "pool", "recovered@8", 3190, 3286, 12_356)
-    far = Figure("Table 1", "pool", "recovered@8", 3190, 3289, 12_356)
+    near = PublishedValue("Table 1", "pool", "recovered@8", 3190, 3286, 12_356)
+    far = PublishedValue("Table 1", "pool", "recovered@8", 3190, 3289, 12_356)
     assert (near.is_far, far.is_far) == (False, True)
     assert round(far.apart or 0, 2) == 2.04
-    assert [said.line for said in told([near])] == [
+    assert [said.line for said in describe_differences([near])] == [
         "pool: recovered within 8 samples: 3,286 in this run, 3,190 in the paper (Table 1)"
     ]
-    said = [of.line for of in told([far, near])]
+    said = [of.line for of in describe_differences([far, near])]
     assert said[0].endswith("3,190 in the paper (Table 1); OFF by 2.0 standard errors")
     assert said[-1].startswith("warning: the source differs from the paper's source")
-    assert Figure("Table 11", "gapft", "kappa_S", 54.7).label == "gapft: κ_S"
-    zero = Figure("Table 1", "pool", "recovered@8", 0, 0, 100)
+    assert PublishedValue("Table 11", "gapft", "kappa_S", 54.7).label == "gapft: κ_S"
+    zero = PublishedValue("Table 1", "pool", "recovered@8", 0, 0, 100)
     assert zero.apart == 0
 
 
@@ -138,8 +138,8 @@ def test_the_recipes_print_what_the_paper_prints() -> None:
     )  # fmt: skip
     early = {"llama-logiqa": (831, 2324), "llama-reclor": (241, 653)}
     for name, row in rows.items():
-        read = load_recipe(bundled_recipes()[f"paper/{name}"]).model_dump(mode="json")
-        found = {f"{of.of}.{of.what}": of.printed for of in printed(read)}
+        read = load_recipe(list_bundled_recipes()[f"paper/{name}"]).model_dump(mode="json")
+        found = {f"{of.of}.{of.what}": of.printed for of in list_published(read)}
         assert tuple(found[key] for key in names) == row, name
         if name in early:
             assert (found["pool.recovered@1"], found["pool.recovered@4"]) == early[name]
@@ -159,9 +159,9 @@ def test_the_recipes_print_what_the_paper_prints() -> None:
 
 
 def test_conditions_that_figures_are_of_are_conditions_of_the_recipe() -> None:
-    for name, file in bundled_recipes().items():
+    for name, file in list_bundled_recipes().items():
         read = load_recipe(file)
-        for figure in printed(read.model_dump(mode="json")):
+        for figure in list_published(read.model_dump(mode="json")):
             if figure.of not in ("pool", "audit"):
                 assert {*figure.conditions} <= {"source", *read.conditions}, (name, figure.of)
 
@@ -174,8 +174,8 @@ def test_budgets_and_differences_are_those_of_the_report() -> None:
     }  # fmt: skip
     inputs = planted.inputs()
     inputs = replace(inputs, recipe={**inputs.recipe, "paper": {"Table 1": paper}})
-    findings = compute(inputs)
-    here = {f"{of.of}.{of.what}": of.here for of in figures(inputs, findings)}
+    findings = compute_findings(inputs)
+    here = {f"{of.of}.{of.what}": of.measured for of in collect_figures(inputs, findings)}
     assert list(here) == list(paper)
     budgets = findings.conditions["gapft"].budgets
     for key in ("n", "exposures", "tokens", "supervised_tokens", "steps"):
@@ -191,8 +191,8 @@ def test_budgets_and_differences_are_those_of_the_report() -> None:
 
 def figures_of(recipe: str) -> dict[str, float]:
     """The printed figures of a bundled recipe by their names."""
-    read = load_recipe(bundled_recipes()[recipe]).model_dump(mode="json")
-    return {f"{figure.of}.{figure.what}": figure.printed for figure in printed(read)}
+    read = load_recipe(list_bundled_recipes()[recipe]).model_dump(mode="json")
+    return {f"{figure.of}.{figure.what}": figure.printed for figure in list_published(read)}
 
 
 def test_the_rows_of_math_and_of_the_diagnostic_are_printed() -> None:
@@ -219,7 +219,7 @@ def test_the_rows_of_math_and_of_the_diagnostic_are_printed() -> None:
     assert (diagnostic["gapft.steps"], diagnostic["core_8.steps"]) == (457, 1523)
 
 
-@pytest.mark.parametrize("recipe", [*bundled_recipes()])
+@pytest.mark.parametrize("recipe", [*list_bundled_recipes()])
 def test_printed_differences_agree_with_what_they_are_of(recipe: str) -> None:
     """A difference is that of two printed Pass@1, and of its parts, to what rounding hides."""
     found = figures_of(recipe)
@@ -259,7 +259,7 @@ def test_the_online_control_has_the_papers_updates_beside_its_own() -> None:
     for condition in ("gapft", "grpo_all", "grpo_masked"):
         assert found[f"{condition}.steps"] == -(-n // 2) == 1625
     for own in (3249, 100):
-        text = describe(
+        text = describe_dry_run(
             Options("paper/online-llama-logiqa", overrides=[f"budget.n={own}"]), "nowhere"
         )
         assert text.count(f"J = {-(-own // 2)}") >= 2, own
@@ -268,8 +268,8 @@ def test_the_online_control_has_the_papers_updates_beside_its_own() -> None:
 def test_no_recipe_prints_what_its_own_problems_cannot_give() -> None:
     """The paper's counts of a pool are of the whole training split, 4,638 problems of ReClor."""
     pools: dict[str, set[float]] = {}
-    for name, file in bundled_recipes().items():
-        figures = printed(load_recipe(file).model_dump(mode="json"))
+    for name, file in list_bundled_recipes().items():
+        figures = list_published(load_recipe(file).model_dump(mode="json"))
         assert [figure.label for figure in figures if figure.why] == [], name
         pools[name] = {figure.printed for figure in figures if figure.of == "pool"}
     assert {655, 916, 3049} <= pools["paper/older-llama-reclor-pool"]

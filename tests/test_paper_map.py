@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.reference import paper_map
-from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
+from gapft_harness.cli.reference import build_paper_page
+from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.reading import load_recipe
-from gapft_harness.report.findings.whole import compute
-from gapft_harness.report.reading.paper import Figure, printed
-from gapft_harness.report.results import results
+from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.reading.published import PublishedValue, list_published
+from gapft_harness.report.results import build_results
 from tests.report import planted
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
@@ -47,28 +47,28 @@ def commands(kind: str) -> set[str]:
 @pytest.mark.parametrize("command", sorted(commands("run") - {name for name, *_ in BUDGETS}))
 def test_a_documented_run_resolves(command: str) -> None:
     name, *options = shlex.split(command)
-    assert name in bundled_recipes()
+    assert name in list_bundled_recipes()
     assert set(options[::2]) <= {"--set"}
-    assert "# stages" in describe(Options(name, overrides=options[1::2]), None)
+    assert "# stages" in describe_dry_run(Options(name, overrides=options[1::2]), None)
 
 
 def test_documented_studies_are_bundled() -> None:
     assert commands("study")
-    assert commands("study") <= set(bundled_studies())
+    assert commands("study") <= set(list_bundled_studies())
 
 
 @pytest.mark.parametrize(("name", "slots", "exposures", "steps"), BUDGETS)
 def test_a_dry_run_prints_the_papers_budget(
     name: str, slots: int, exposures: int, steps: int
 ) -> None:
-    text = describe(Options(name, overrides=[f"budget.n={slots}"]), None)
+    text = describe_dry_run(Options(name, overrides=[f"budget.n={slots}"]), None)
     assert f"; n = {slots}; N = {exposures}; J = {steps}\n" in text
 
 
 def mapped() -> dict[str, dict[str, list[str]]]:
     """By table or figure, then by recipe, the other cells of its row."""
     found: dict[str, dict[str, list[str]]] = {}
-    for section in paper_map().split("\n## ")[1:]:
+    for section in build_paper_page().split("\n## ")[1:]:
         place, _, text = section.partition("\n")
         rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:3] == "| `"]
         found[place] = {row[0].strip("`"): row[1:] for row in rows}
@@ -81,13 +81,13 @@ def test_every_table_and_figure_of_the_paper_is_mapped() -> None:
     assert expected | {"Appendix A", "Appendix B", "Appendix C"} == set(places)
     assert {place for place, rows in places.items() if not rows} == {"Figure 1", "Table 9"}
     named = {recipe for rows in places.values() for recipe in rows}
-    assert {name for name in bundled_recipes() if name.startswith("paper/")} <= named
+    assert {name for name in list_bundled_recipes() if name.startswith("paper/")} <= named
 
 
 def test_the_map_names_what_recipes_print_and_the_commands_run() -> None:
     places = mapped()
-    for name, file in bundled_recipes().items():
-        for figure in printed(load_recipe(file).model_dump(mode="json")):
+    for name, file in list_bundled_recipes().items():
+        for figure in list_published(load_recipe(file).model_dump(mode="json")):
             keys, values, _ = places[figure.where][name]
             assert f"`{figure.result}`" in keys
             assert f"{figure.of}.{figure.what} {figure.shown(figure.printed)}" in values
@@ -112,9 +112,9 @@ def test_the_map_names_what_recipes_print_and_the_commands_run() -> None:
 )  # fmt: skip
 def test_the_keys_of_the_map_are_in_results(name: str) -> None:
     inputs = replace(planted.inputs(), pool_recovered=(3,))
-    content = results(inputs, compute(inputs))
+    content = build_results(inputs, compute_findings(inputs))
     of, _, what = name.rpartition(".")
-    for key in Figure("Table 1", of, what, 1.0).result.split("."):
+    for key in PublishedValue("Table 1", of, what, 1.0).result.split("."):
         if key == "*":
             content = content[0] if isinstance(content, list) else next(iter(content.values()))
         else:

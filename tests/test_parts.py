@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import GREEDY, Attempt, Verdict
+from gapft_harness.core.read_records import GREEDY, Attempt, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
-from gapft_harness.stages.generation.parts import (
-    Draft,
-    Entry,
-    Head,
+from gapft_harness.stages.generation.stored_files import (
+    DraftResponses,
+    ProblemResponses,
+    FileHead,
     Record,
     StoredResponses,
-    generated_records,
-    judged_records,
-    only,
-    part_of,
+    build_response_records,
+    build_verdict_records,
+    select_responses,
+    build_file,
     read_head,
     read_part,
-    verdict_record,
+    build_verdict_record,
 )
 from tests.asking import request_for
 
@@ -41,15 +41,15 @@ def answer(*texts: str) -> Generated:
 def records_of(problems: Sequence[str], indices: Sequence[int], *texts: str) -> list[Record]:
     """The lines of one call: each problem gets the same responses."""
     requests = [request_for(name, "?", indices) for name in problems]
-    return list(generated_records(requests, [answer(*texts)] * len(problems)))
+    return list(build_response_records(requests, [answer(*texts)] * len(problems)))
 
 
 SAMPLES = [
     *records_of("ab", (0, 1), "p", "ü\n"),
-    *judged_records({"a": {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}}),
-    verdict_record("b", [(0, Verdict("timeout", "busy"), "p"), (1, Verdict("pass"), None)], ["x"]),
+    *build_verdict_records({"a": {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}}),
+    build_verdict_record("b", [(0, Verdict("timeout", "busy"), "p"), (1, Verdict("pass"), None)], ["x"]),
 ]
-PART = part_of(SAMPLES, RUN)
+PART = build_file(SAMPLES, RUN)
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def stored(*contents: bytes) -> Iterator[list[Path]]:
         yield paths
 
 
-def entries(paths: Sequence[Path]) -> list[Entry]:
+def entries(paths: Sequence[Path]) -> list[ProblemResponses]:
     responses = StoredResponses()
     for path in paths:
         responses.add(path)
@@ -69,8 +69,8 @@ def entries(paths: Sequence[Path]) -> list[Entry]:
 
 
 def test_responses_of_several_files_are_merged_in_order_of_index() -> None:
-    greedy = part_of(records_of("ab", (GREEDY,), "x"))
-    late = part_of(records_of("b", (2,), "q"))
+    greedy = build_file(records_of("ab", (GREEDY,), "x"))
+    late = build_file(records_of("b", (2,), "q"))
     with stored(late, PART, greedy) as paths:
         a, b = entries(paths)
     assert [(r.index, r.text) for r in a.responses] == [(GREEDY, "x"), (0, "p"), (1, "ü\n")]
@@ -87,7 +87,7 @@ def test_responses_of_several_files_are_merged_in_order_of_index() -> None:
 
 def test_what_decided_about_samples_stands_before_a_later_verdict() -> None:
     judged = [(GREEDY, Verdict("pass"), "p"), (0, Verdict("fail", "later"), None)]
-    with stored(part_of([verdict_record("a", judged)]), PART) as (late, part):
+    with stored(build_file([build_verdict_record("a", judged)]), PART) as (late, part):
         for order in ([late, part], [part, late]):
             entry = entries(order)[0]
             assert entry.verdicts[GREEDY] == Verdict("fail", "why")
@@ -97,8 +97,8 @@ def test_what_decided_about_samples_stands_before_a_later_verdict() -> None:
 
 def test_no_verdict_of_another_run_is_dropped_with_its_executions() -> None:
     rows = [(GREEDY, Verdict("error", "?"), "p"), (0, Verdict("fail", "no"), "q")]
-    content = part_of([verdict_record("a", rows, ["verdicts_differ"])], RUN)
-    with stored(part_of(SAMPLES[:2]), content) as (samples, verdicts):
+    content = build_file([build_verdict_record("a", rows, ["verdicts_differ"])], RUN)
+    with stored(build_file(SAMPLES[:2]), content) as (samples, verdicts):
         for run, answers, differing in (
             (RUN, {GREEDY: "p", 0: "q"}, ("verdicts_differ",)),
             ("/runs/other", {0: "q"}, None),
@@ -114,25 +114,25 @@ def test_no_verdict_of_another_run_is_dropped_with_its_executions() -> None:
 def test_the_attempts_of_an_episode_are_one_response_in_memory_and_from_a_file() -> None:
     first = records_of("a", (0, 1), "bad", "good")
     so_far = [Attempt("bad", (4, 5), "stop", "no")]
-    again = generated_records([request_for("a", "?", (0,), so_far)], [answer("better")])
-    draft = Draft()
+    again = build_response_records([request_for("a", "?", (0,), so_far)], [answer("better")])
+    draft = DraftResponses()
     draft.add([*first, *again])
     [entry] = draft.read(["a"])
     assert [(r.text, [*r.attempts]) for r in entry.responses] == [("better", so_far), ("good", [])]
-    with stored(part_of([*first, *again])) as paths:
+    with stored(build_file([*first, *again])) as paths:
         assert entries(paths)[0] == entry
         assert read_head(paths[0]).responses == 3, "attempts are counted one by one"
 
 
 def test_a_file_says_for_which_run_it_was_made_and_how_much_it_holds() -> None:
-    with stored(PART, part_of([])) as (path, empty):
+    with stored(PART, build_file([])) as (path, empty):
         head = StoredResponses().add(path)
         assert head == read_head(path)
         assert (head.run, head.responses) == (RUN, 4)
         assert [problem_id for problem_id, _ in head.places] == ["a", "b", "a", "b"]
         assert read_part(path) == [_as_json(record) for record in SAMPLES]
         nothing = StoredResponses().add(empty)
-        assert nothing == Head("", 0, nothing.sha256, ())
+        assert nothing == FileHead("", 0, nothing.sha256, ())
         assert read_part(empty) == []
 
 
@@ -203,16 +203,16 @@ def test_a_file_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> N
 @pytest.mark.parametrize("given_texts", [[], ["one"], ["one", "two", "three"]])
 def test_a_sampler_that_gives_another_number_of_responses_is_caught(given_texts: list[str]) -> None:
     with pytest.raises(GapftError, match="problem a, expected 2"):
-        generated_records([request_for("a", "?", (0, 1))], [answer(*given_texts)])
+        build_response_records([request_for("a", "?", (0, 1))], [answer(*given_texts)])
 
 
-calls = st.lists(
+calls = st.list_methods(
     st.tuples(st.sampled_from("abc"), st.sets(st.integers(GREEDY, 6), min_size=1).map(sorted)),
     max_size=6,
 )
 
 
-@given(calls, st.lists(st.sampled_from([0, 1, 2]), min_size=8, max_size=8))
+@given(calls, st.list_methods(st.sampled_from([0, 1, 2]), min_size=8, max_size=8))
 def test_lines_are_split_by_index_without_losing_one(
     of: list[tuple[str, list[int]]], phase_of: list[int]
 ) -> None:
@@ -223,7 +223,7 @@ def test_lines_are_split_by_index_without_losing_one(
         for record in records_of([name], indices, *(f"{name}{index}" for index in indices))
     ]
     parts = [
-        only(records, [i for i in range(GREEDY, 7) if phase_of[i + 1] == part]) for part in range(3)
+        select_responses(records, [i for i in range(GREEDY, 7) if phase_of[i + 1] == part]) for part in range(3)
     ]
     for number, part in enumerate(parts):
         assert all(record["responses"] for record in part)
@@ -237,4 +237,4 @@ def test_lines_are_split_by_index_without_losing_one(
         )
 
     assert flat([record for part in parts for record in part]) == flat(records)
-    assert only(records, range(GREEDY, 7)) == records
+    assert select_responses(records, range(GREEDY, 7)) == records

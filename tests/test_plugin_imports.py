@@ -100,7 +100,7 @@ def edited(path: Path) -> None:
 def test_the_hash_of_a_part_follows_what_it_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:
-    from gapft_harness.hooks.loading import find_plugins, registrations
+    from gapft_harness.hooks.loading import find_plugins, collect_registrations
 
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "words_of_it.py").write_text("A = 1\n")
@@ -113,7 +113,7 @@ def test_the_hash_of_a_part_follows_what_it_imports(
 
     def code() -> str:
         *_, (name, load) = find_plugins([str(file)])
-        [entry] = registrations(name, load())
+        [entry] = collect_registrations(name, load())
         return entry.code
 
     before = code()

@@ -16,17 +16,17 @@ import pytest
 import yaml
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Adapter, Arm
+from gapft_harness.core.read_records import Adapter, Arm
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.sandbox import probe
+from gapft_harness.sandbox import probe_tiers
 from gapft_harness.stages.audit import decode_arm
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.search.stage import search as search_split
-from gapft_harness.stages.selection.choosing import to_example
+from gapft_harness.stages.search.stage import search_split as search_split
+from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Here
 from tests.tiny_models import byte_llama
@@ -90,7 +90,7 @@ def responses() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tried = probe()
+    tried = probe_tiers()
     if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     made = tmp_path_factory.mktemp("times")
@@ -263,8 +263,8 @@ def test_training_follows_the_conversation_or_the_problem_alone(
 
 def test_a_solved_problem_brings_its_conversation_too(run: RunDirectory) -> None:
     evidence = {e.problem_id.partition("-")[0]: e for e in read_evidence(run.path, "pool")}
-    assert _text(to_example(evidence["2"]).prompt_ids) == "Read a number and print 2 times it.\n"
-    assert "failed public test 1 of 1" in _text(to_example(evidence["3"]).prompt_ids)
+    assert _text(build_example(evidence["2"]).prompt_ids) == "Read a number and print 2 times it.\n"
+    assert "failed public test 1 of 1" in _text(build_example(evidence["3"]).prompt_ids)
 
 
 def _text(ids: Sequence[int]) -> str:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import Verdict
-from gapft_harness.verification.reasons import OTHER, Reasons, is_telling, kind_of, ranked
+from gapft_harness.core.read_records import Verdict
+from gapft_harness.verification.reasons import OTHER, Reasons, needs_explanation, classify_reason, rank_kinds
 from tests.command import succeed
 
 STATUSES = st.sampled_from(["pass", "fail", "timeout", "error"])
@@ -25,20 +25,20 @@ def seen(verdicts: list[Verdict]) -> Reasons:
     return reasons
 
 
-@given(st.lists(VERDICTS))
+@given(st.list_methods(VERDICTS))
 def test_every_verdict_that_is_no_pass_is_counted_once_under_its_kind(
     verdicts: list[Verdict],
 ) -> None:
     reasons = seen(verdicts)
     assert reasons.statuses == Counter(v.status for v in verdicts)
-    assert reasons.kinds == Counter(kind_of(v) for v in verdicts if not v.passed)
-    counts = [count for _, count in ranked(reasons.kinds)]
+    assert reasons.kinds == Counter(classify_reason(v) for v in verdicts if not v.passed)
+    counts = [count for _, count in rank_kinds(reasons.kinds)]
     assert counts == sorted(counts, reverse=True)
 
 
 @given(st.text(), st.text())
 def test_a_kind_is_one_short_line_whatever_a_model_wrote(text: str, more: str) -> None:
-    _, kind = kind_of(Verdict("fail", f"{text} said {more}"))
+    _, kind = classify_reason(Verdict("fail", f"{text} said {more}"))
     assert 0 < len(kind) <= 121
     assert kind.isprintable()
 
@@ -69,7 +69,7 @@ def test_it_is_told_where_nothing_passes_or_much_is_not_judged(
     reasons = seen([Verdict(s, "no box") for s, n in counts.items() for _ in range(n)])  # type: ignore[arg-type]
     assert warned in reasons.warning()
     assert bool(reasons.warning()) == bool(warned)
-    assert is_telling(counts) == telling
+    assert needs_explanation(counts) == telling
 
 
 HOSTILE = '''

@@ -13,11 +13,11 @@ from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.bundled import bundled_recipes
-from gapft_harness.recipe.faults import keys_of
+from gapft_harness.recipe.bundled import list_bundled_recipes
+from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.experiment import asked
+from gapft_harness.stages.experiment import load_experiments
 
 MINIMAL: dict[str, Any] = {
     "name": "r",
@@ -116,7 +116,7 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
         load_recipe(path, ["search.k"])
 
 
-@pytest.mark.parametrize("key", [k for k, info in keys_of(Recipe) if "tuple" in str(info)])
+@pytest.mark.parametrize("key", [k for k, info in iterate_keys(Recipe) if "tuple" in str(info)])
 def test_a_list_valued_key_shows_a_list_that_it_would_take(key: str) -> None:
     with pytest.raises(UserError, match=r"expected a list, e\.g\. ") as caught:
         check_recipe(deepcopy(MINIMAL), "x", [Setting(key, 13, f"--set {key}=13")])
@@ -213,7 +213,7 @@ def test_identity_is_what_the_search_was_made_by() -> None:
         "conditions", "seeds", "budget", "executor", "trackers", "description",
         "notes", "statistics", "evidence", "training", "audits", "paper",
     }  # fmt: skip
-    assert set(recipe.trained_by()) == {"evidence", "training", "budget"}
+    assert set(recipe.build_training_identity()) == {"evidence", "training", "budget"}
     assert check_recipe(recipe.identity(), "again").identity() == recipe.identity()
 
 
@@ -284,9 +284,9 @@ def test_what_can_change_a_sample_is(backend: str, args: dict[str, Any]) -> None
     assert model(backend, **args).identity() != model(backend).identity()
 
 
-@pytest.mark.parametrize("name", sorted(bundled_recipes()))
+@pytest.mark.parametrize("name", sorted(list_bundled_recipes()))
 def test_every_bundled_recipe_is_valid_and_says_what_it_is(name: str) -> None:
-    recipe = load_recipe(bundled_recipes()[name])
+    recipe = load_recipe(list_bundled_recipes()[name])
     assert recipe.description
 
 
@@ -303,7 +303,7 @@ def test_every_bundled_recipe_is_valid_and_says_what_it_is(name: str) -> None:
 )
 def test_the_papers_recipes_have_the_papers_settings(name: str, rule: str) -> None:
     """Table 4: everything but the model, the task and the verifier's rule is one protocol."""
-    recipe = load_recipe(bundled_recipes()[name])
+    recipe = load_recipe(list_bundled_recipes()[name])
     plain = check_recipe(MINIMAL, "x")
     assert recipe.verifier.params == {"rule": rule}
     assert recipe.training == plain.training
@@ -322,7 +322,7 @@ def test_the_papers_recipes_have_the_papers_settings(name: str, rule: str) -> No
 )
 def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str) -> None:
     """Table 7. What it does not name keeps this harness's default."""
-    recipe = load_recipe(bundled_recipes()[name])
+    recipe = load_recipe(list_bundled_recipes()[name])
     plain = check_recipe(MINIMAL, "x")
     assert (recipe.data.task, recipe.model.args["pretrained"]) == ("gapft_livecodebench", model)
     assert recipe.search == plain.search.model_copy(
@@ -361,7 +361,7 @@ def test_an_allocation_needs_two_conditions_with_an_even_number_of_problems() ->
     def asked_of(n: int | str, concentrated: str = "uniform") -> list[str]:
         allocation = {"diffuse": "gapft", "concentrated": concentrated}
         more = {"budget": {"n": n}, "experiments": {"allocation": allocation}}
-        return [each.name for each in asked(check_recipe({**MINIMAL, **more}, "x"), load_plugins())]
+        return [each.name for each in load_experiments(check_recipe({**MINIMAL, **more}, "x"), load_plugins())]
 
     for n in (48, "recovered"):
         assert asked_of(n) == ["allocation"]

@@ -165,7 +165,7 @@ def test_selection_enforces_the_matched_budget(
     def short(selector: Any, entry: Any, pool: Any, n: int, arm: Any) -> Any:
         return list(pool.recovered[: n - (entry.name == "uniform")])
 
-    monkeypatch.setattr(choosing, "choose", short)
+    monkeypatch.setattr(choosing, "run_selector", short)
     both = ("pool", "audit")
     with pytest.raises(GapftError, match="arms gapft-seed13 and uniform-seed13 differ in n"):
         task.run("r", ["states", "select"], both, search=K, conditions=["gapft", "uniform"])

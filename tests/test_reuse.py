@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY
-from gapft_harness.hooks.manager import _load
+from gapft_harness.core.read_records import GREEDY
+from gapft_harness.hooks.manager import _load_cached
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 from tests.recording_run import Letters, letters
@@ -93,7 +93,7 @@ def edit(file: str, old: str, new: str) -> Change:
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
-        _load.cache_clear()  # as in another process
+        _load_cached.cache_clear()  # as in another process
         return {}
 
     return change

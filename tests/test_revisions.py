@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
 from tests.command import gapft, succeed
@@ -84,7 +84,7 @@ def test_a_pinned_revision_is_searched_trained_audited_and_recorded(hub: Hub) ->
     succeed(*command, cwd=hub.folder, env=hub.env)
     source = hub.manifest()["source"]
     assert (source["revision"], source["weights_sha256"]) == (COMMITS[1], hub.weights(1))
-    adapter = hub.folder / "run" / layout.adapter(Arm("gapft", 13))
+    adapter = hub.folder / "run" / layout.adapter_path(Arm("gapft", 13))
     facts = json.loads((adapter / "training.json").read_text())
     assert (facts["base_revision"], facts["base_sha256"]) == (COMMITS[1], hub.weights(1))
     assert (

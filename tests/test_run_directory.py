@@ -22,7 +22,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import directory
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.lock import hold
+from gapft_harness.run_directory.lock import hold_run_lock
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -47,8 +47,8 @@ def test_what_a_recipe_changes_is_told_and_nothing_is_written(tmp_path: Path) ->
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
     changed = recipe(search={"k": 4}, training={"rank": 2}, statistics={"seed": 3})
     changes = RunDirectory.create_or_open(tmp_path / "run", changed).changes
-    assert changes.of_search == ("search.k 8 → 4",)
-    assert [line.partition(" ")[0] for line in changes.of_selection] == ["training.rank"]
+    assert changes.search_changes == ("search.k 8 → 4",)
+    assert [line.partition(" ")[0] for line in changes.selection_changes] == ["training.rank"]
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 
 
@@ -66,7 +66,7 @@ def test_a_stages_day_is_that_on_which_it_last_sealed_something(
     run = RunDirectory.create_or_open(tmp_path / "run", recipe())
     told = []
     for table in ("first", None, "second"):
-        with run.timed("search"):
+        with run.record_stage_time("search"):
             if table:
                 (run.path / table).write_text(table)
                 run.seal(table)
@@ -97,7 +97,7 @@ def test_jobs_are_told_at_once_how_to_run_and_how_to_ask_the_model(tmp_path: Pat
     wanted = served("new", executor={"threads": 2}, conditions=["gapft"])
     run = RunDirectory.create_or_open(tmp_path / "run", wanted)
     assert RunDirectory.open(tmp_path / "run").recipe == served("old")
-    run.tell_jobs()
+    run.write_execution_settings()
     now = served("new", executor={"threads": 2})
     assert RunDirectory.open(tmp_path / "run").recipe == now, "conditions wait for the commit"
     assert run.manifest()["recipe"] == now.model_dump(mode="json"), "as gapft verify compares them"
@@ -199,7 +199,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return sha256(path)
 
     monkeypatch.setattr(files, "sha256", counted)
-    monkeypatch.setattr(files, "SETTLED_NS", -(10**18))
+    monkeypatch.setattr(files, "RECENT_CHANGE_NS", -(10**18))
     return found
 
 
@@ -254,7 +254,7 @@ def test_what_was_just_written_is_hashed_at_every_call(
     file = tmp_path / "x"
     for text in ("one", "two", "six"):
         file.write_text(text)
-        assert files.sha256_once(file) == text
+        assert files.sha256_cached(file) == text
     assert file.resolve() not in files._HASHED
 
 
@@ -299,11 +299,11 @@ def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> No
     assert holder.stdout is not None
     assert holder.stdin is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(UserError, match=f"in use by process {holder.pid}"), hold(tmp_path / "run"):
+    with pytest.raises(UserError, match=f"in use by process {holder.pid}"), hold_run_lock(tmp_path / "run"):
         pass
     holder.kill()
     holder.wait()
-    with hold(tmp_path / "run"):
+    with hold_run_lock(tmp_path / "run"):
         pass
 
 

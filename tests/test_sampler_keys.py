@@ -18,7 +18,7 @@ from gapft_harness.core.identities import content_hash
 from gapft_harness.core.numerics import decides_results, describe_environment
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
-from gapft_harness.hooks.registered import SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.stages.generation import made_from
 from gapft_harness.stages.generation.made_from import describe_libraries, describe_sampler
 from tests.tiny_models import byte_llama
@@ -63,7 +63,7 @@ def accepted(backend: str) -> list[str]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_argument_has_its_declared_effect(model: Path, backend: str) -> None:
-    free = load_plugins().get("sampler", backend).declared(SamplerTraits).operational
+    free = load_plugins().get("sampler", backend).require_traits(SamplerTraits).operational
     assert set(free) == NO_EFFECT[backend]
     names = accepted(backend)
     assert len(names) > 10
@@ -90,7 +90,7 @@ def test_settings_beside_the_arguments_count_and_threads_do_not(model: Path, bac
 values = st.recursive(
     st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(codec="ascii"), max_size=5)
     | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3)
+    lambda inner: st.list_methods(inner, max_size=3)
     | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
@@ -223,6 +223,6 @@ def test_hidden_gpus_and_builds_of_a_library_count(
     assert len(set(found)) == 4
     builds: list[Callable[[str], str]] = [lambda name: "2.9.1+cpu", lambda name: "2.9.1+cu128"]
     for build in builds:
-        monkeypatch.setattr(made_from, "installed", build)
+        monkeypatch.setattr(made_from, "find_version", build)
         found.append(describe_libraries(("torch",))["torch"])
     assert found[-2:] == ["2.9+cpu", "2.9+cu128"]

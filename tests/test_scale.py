@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.analysis.scaling import SCALES, upper_bound
+from gapft_harness.analysis.scaling import SCALES, compute_upper_bound
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.records import Arm
-from gapft_harness.experiments.scaling.job import calibration_file
-from gapft_harness.experiments.scaling.pooled import _named, pool_scaling
+from gapft_harness.core.read_records import Arm
+from gapft_harness.experiments.scaling.job import build_calibration_path
+from gapft_harness.experiments.scaling.pooled import _name_environments, pool_scaling
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.experiment import experiments_of
-from gapft_harness.stages.pipeline import run_stages, stages_of
+from gapft_harness.stages.experiment import find_experiments
+from gapft_harness.stages.pipeline import run_stages, list_stages
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Letters, letters
@@ -263,7 +263,7 @@ def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any
         lost = [sum(not planted["right"](arm.name, s, i) for i in held) for s in SCALES]
         assert [of["regressed"] for of in content["scales"]] == lost
         assert [of["upper_bound"] for of in content["scales"]] == [
-            upper_bound(count, len(held), 0.05 / 4) for count in lost
+            compute_upper_bound(count, len(held), 0.05 / 4) for count in lost
         ]
 
 
@@ -284,7 +284,7 @@ def test_what_is_decoded_anew_and_what_is_there_already(
     assert decoded == wanted
     for _, name, scale in wanted:
         arm = next(arm for arm in arms() if arm.name == name)
-        rows = pq.read_table(run.sealed(layout.decisions_at(arm, scale))).to_pylist()
+        rows = pq.read_table(run.sealed(layout.scaled_decisions_path(arm, scale))).to_pylist()
         assert {r["problem_id"]: r["status"] == "pass" for r in rows} == {
             i: planted["right"](name, scale, i) for i in audited
         }
@@ -361,7 +361,7 @@ def holds(task: ScaledLetters, run: RunDirectory) -> list[str]:
 
 def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> None:
     run = task.scale("changed", STAGES[:5], conditions=["gapft"])
-    change(run, calibration_file(Arm("gapft", 13), 0.5), fail_all)
+    change(run, build_calibration_path(Arm("gapft", 13), 0.5), fail_all)
     text = "\n".join(holds(task, run))
     weights = "scaled/gapft-seed13/adapter_model.safetensors"
     assert f"{weights}: differs from what its step computes" in text
@@ -372,9 +372,9 @@ def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> Non
 def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> None:
     run = task.scale("lacking", STAGES[:5], conditions=["gapft"])
     assert holds(task, run) == []
-    silent, audited = calibration_file(Arm("gapft", 13), 1.0), "decisions/gapft-seed13.scale-0.75"
+    silent, audited = build_calibration_path(Arm("gapft", 13), 1.0), "decisions/gapft-seed13.scale-0.75"
     change(run, silent, lambda table: table, adapter=None)
-    other = calibration_file(Arm("gapft", 21), 0.25)
+    other = build_calibration_path(Arm("gapft", 21), 0.25)
     change(run, other, lambda table: table, adapter={"arm": "gapft-seed21", "weights_sha256": "0"})
     (run.path / f"{audited}.parquet").unlink()
     lost = holds(task, run)
@@ -480,7 +480,7 @@ def test_tolerance_and_level_are_the_recipes(task: ScaledLetters) -> None:
     settings = {"calibration": CALIBRATION, "tolerance": 0.7, "level": 0.2}
     run = task.scale("lenient", STAGES[:5], experiments={"scaling": settings})
     assert chosen(run, Arm("gapft", 21))["scale"] == 1
-    assert chosen(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == upper_bound(
+    assert chosen(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == compute_upper_bound(
         0, chosen(run, Arm("gapft", 21))["solved"], 0.05
     )
     more = settings | {"calibration": CALIBRATION + 1}
@@ -519,7 +519,7 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
         search={"k": 2},
         statistics={"replicates": 20},
     )
-    assert "experiments" not in stages_of(experiments_of(task.context(run, SPLITS)))
+    assert "experiments" not in list_stages(find_experiments(task.context(run, SPLITS)))
     assert len(ids(run, "pool")) == CALIBRATION + 40
     assert sorted(p.name for p in (run.path / "decisions").iterdir()) == ["gapft-seed13.parquet"]
     assert not (run.path / "scaled").exists()
@@ -550,10 +550,10 @@ def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> 
 
 
 def test_an_environment_pooled_alone_is_what_its_report_says(run: RunDirectory) -> None:
-    from gapft_harness.experiments.scaling.report import content
+    from gapft_harness.experiments.scaling.report import build_content
 
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
-    pooled = json.loads(json.dumps(content(pool_scaling([str(run.path)], ["gapft"]).found)))
+    pooled = json.loads(json.dumps(build_content(pool_scaling([str(run.path)], ["gapft"]).found)))
     assert pooled["environments"].items() <= results["environments"].items()
     assert all(of in results["checkpoints"] for of in pooled["checkpoints"])
     assert pooled["mean"] is results["mean"] is None
@@ -566,7 +566,7 @@ def test_several_runs_are_environments_in_any_order(
     places = [str(run.path), str(other.path)]
     pooled = pool_scaling(places, ["gapft"])
     again = pool_scaling(places[::-1], ["gapft"])
-    assert pooled.document.markdown() == again.document.markdown()
+    assert pooled.document.to_markdown() == again.document.to_markdown()
     mean = pooled.found.mean
     assert mean is not None
     assert mean.environments == ("other/gapft", "scaled/gapft")
@@ -580,7 +580,7 @@ def test_several_runs_are_environments_in_any_order(
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "scaling.csv", "scaling.json", "scaling.md", "scaling_bounds.csv",
     ]  # fmt: skip
-    assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.document.markdown()
+    assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.document.to_markdown()
 
 
 def test_conditions_of_one_budget_are_no_two_environments(run: RunDirectory) -> None:
@@ -596,9 +596,9 @@ def test_runs_of_one_name_are_numbered_by_what_they_hold(run: RunDirectory) -> N
     a = replace(one, place="/x/a", checkpoints=frozenset({("1", "2")}))
     b = replace(one, place="y/b", checkpoints=frozenset({("3", "4")}))
     for runs in ([a, b], [b, a], [replace(a, place="z"), b]):
-        names = {of.checkpoints: of.scaled.name for of in _named(runs)}
+        names = {of.checkpoints: of.scaled_run.name for of in _name_environments(runs)}
         assert names == {a.checkpoints: "scaled 1", b.checkpoints: "scaled 2"}
-    assert [of.scaled.name for of in _named([a])] == ["scaled"]
+    assert [of.scaled_run.name for of in _name_environments([a])] == ["scaled"]
 
 
 def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Adapter, Arm
+from gapft_harness.core.read_records import Adapter, Arm
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.audit import decode_arm
 from gapft_harness.stages.search import stage
-from gapft_harness.stages.search.stage import search, search_stage
+from gapft_harness.stages.search.stage import search_split, run_search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import Here, Letters, letters
@@ -82,9 +82,9 @@ def test_an_audit_is_not_searched_beside_a_pool_that_was_torn(task: Letters) -> 
     whole = pool.read_text()
     pool.write_text("torn")
     with pytest.raises(UserError, match=r"pool\.jsonl, line 1"):
-        search_stage(task.context(run))
+        run_search_stage(task.context(run))
     pool.write_text(whole)
-    search_stage(task.context(run))
+    run_search_stage(task.context(run))
     assert "audit/responses.parquet" in run.manifest()["files"]
 
 
@@ -95,10 +95,10 @@ def test_what_some_jobs_of_a_search_generated_is_kept_though_a_later_one_is_refu
     run = task.run("r", splits=(), **keys)
     refusing = Failing("search pool, 3 of 3")
     with pytest.raises(UserError, match="search pool, 3 of 3 is refused"):
-        search_stage(replace(task.context(run), executor=refusing))
+        run_search_stage(replace(task.context(run), executor=refusing))
     before = asked(task)
     assert before
-    search_stage(task.context(run))
+    run_search_stage(task.context(run))
     assert set(asked(task)[len(before) :]).isdisjoint(before)
     whole = task.run("r", splits=("pool", "audit"), at="elsewhere/whole", **keys)
     assert list(run.manifest()["files"].items()) == list(whole.manifest()["files"].items())
@@ -110,10 +110,10 @@ def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
     """Two workers end in any order; the manifest's is that of the splits."""
     run = task.run("r", splits=())
     with pytest.raises(UserError, match="search pool is refused"):
-        search_stage(replace(task.context(run), executor=Failing("search pool", backwards=True)))
+        run_search_stage(replace(task.context(run), executor=Failing("search pool", backwards=True)))
     audited = asked(task)
     assert audited
-    search_stage(task.context(run))
+    run_search_stage(task.context(run))
     assert set(asked(task)[len(audited) :]).isdisjoint(audited)
     assert [name.partition("/")[0] for name in run.manifest()["files"]] == ["pool"] * 2 + [
         "audit"
@@ -123,10 +123,10 @@ def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
 def test_tables_that_are_not_seen_are_an_error(
     task: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(stage, "_VISIBLE_TIMEOUT_S", 0.0)
     run = task.run("r", splits=())
     with pytest.raises(GapftError, match=r"r/pool: its search has finished, .* not visible"):
-        search_stage(replace(task.context(run), executor=Elsewhere()))
+        run_search_stage(replace(task.context(run), executor=Elsewhere()))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])
@@ -134,7 +134,7 @@ def test_a_finished_table_that_was_damaged_is_named(task: Letters, content: byte
     run = task.run("r")
     (run.path / "pool" / "responses.parquet").write_bytes(content)
     with pytest.raises(UserError, match=r"pool/responses\.parquet: is damaged \(Arrow"):
-        search_stage(task.context(run))
+        run_search_stage(task.context(run))
     assert len(asked(task)) == 5, "and nothing is searched"
 
 
@@ -154,7 +154,7 @@ def test_a_job_is_heard_of_before_its_model_is_loaded(task: Letters) -> None:
         seen.append((done, total, loaded() - before))
 
     before = loaded()
-    search(str(run.path), "audit", *given, heard)
+    search_split(str(run.path), "audit", *given, heard)
     assert seen[:2] == [(0, 0, 0), (0, 4 * (1 + 8), 1)]
     adapter = task.folder / "adapter"
     adapter.mkdir()

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import Arm, Evidence, Pool, Response
+from gapft_harness.core.read_records import Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.registered import Registered, SelectorTraits
+from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.selection.choosing import choose, make_pool
+from gapft_harness.stages.selection.choosing import run_selector, group_by_state
 from tests.pools import evidence, pool
 from tests.recording_run import Letters, letters
 
@@ -27,11 +27,11 @@ CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
 
 
 def run(condition: str, of: Pool, n: int, seed: int = 13) -> list[Evidence]:
-    return choose(*load_plugins().selector(condition), of, n, Arm(condition, seed))
+    return run_selector(*load_plugins().selector(condition), of, n, Arm(condition, seed))
 
 
-def mine(select: Any, **options: Any) -> Registered:
-    return Registered("selector", "mine", "mine.py", select, SelectorTraits(**options))
+def mine(select: Any, **options: Any) -> Registration:
+    return Registration("selector", "mine", "mine.py", select, SelectorTraits(**options))
 
 
 @given(st.integers(0, 40), st.integers(1, 40), st.sampled_from([13, 21, 73]))
@@ -69,7 +69,7 @@ def test_a_smaller_draw_is_a_prefix_and_order_of_the_pool_changes_nothing(
 ) -> None:
     source = pool(solved, recovered)
     shuffled = data.draw(st.permutations([*source.solved, *source.recovered]))
-    again = make_pool(shuffled)
+    again = group_by_state(shuffled)
     n = data.draw(st.integers(1, solved + recovered))
     rng = Stream(13, "select/uniform")
     whole = Pool.draw(source.verified, solved + recovered, rng)
@@ -118,7 +118,7 @@ def test_a_uniform_draw_is_uniform() -> None:
 def test_a_selector_that_breaks_its_contract_is_named(select: Any, expected: str) -> None:
     source = pool(6, 4, missed=6)
     with pytest.raises(PluginError, match=expected) as caught:
-        choose(select, mine(select), source, 4, Arm("mine", 13))
+        run_selector(select, mine(select), source, 4, Arm("mine", 13))
     assert "selector 'mine' (plugin mine.py, hook register_selectors)" in str(caught.value)
 
 
@@ -131,14 +131,14 @@ def forged(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
 @pytest.mark.parametrize("responses", ["kept", "verified", "borrowed"])
 def test_an_unverified_response_is_refused(responses: str) -> None:
     with pytest.raises(PluginError, match="verified"):
-        choose(forged, mine(forged, responses=responses), pool(6, 4), 4, Arm("mine", 13))
+        run_selector(forged, mine(forged, responses=responses), pool(6, 4), 4, Arm("mine", 13))
 
 
 def test_declared_repeats_are_allowed() -> None:
     def repeat(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
         return [p.recovered[0]] * n
 
-    assert len(choose(repeat, mine(repeat, repeats=True), pool(6, 4), 4, Arm("mine", 13))) == 4
+    assert len(run_selector(repeat, mine(repeat, repeats=True), pool(6, 4), 4, Arm("mine", 13))) == 4
 
 
 def test_a_plugin_sees_a_generator_that_repeats() -> None:
@@ -146,10 +146,10 @@ def test_a_plugin_sees_a_generator_that_repeats() -> None:
         return [p.recovered[i] for i in r.generator().permutation(len(p.recovered))[:n]]
 
     source = pool(3, 30)
-    first = choose(shuffled, mine(shuffled), source, 9, Arm("mine", 13))
+    first = run_selector(shuffled, mine(shuffled), source, 9, Arm("mine", 13))
     random.seed(0)
-    assert choose(shuffled, mine(shuffled), source, 9, Arm("mine", 13)) == first
-    assert choose(shuffled, mine(shuffled), source, 9, Arm("mine", 21)) != first
+    assert run_selector(shuffled, mine(shuffled), source, 9, Arm("mine", 13)) == first
+    assert run_selector(shuffled, mine(shuffled), source, 9, Arm("mine", 21)) != first
 
 
 #: Problems whose right answer is a or e are solved in one decode, and a selector that takes the

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import content_digest
-from gapft_harness.core.records import Problem
-from gapft_harness.core.streams import derive
+from gapft_harness.core.identities import extract_content_hash
+from gapft_harness.core.read_records import Problem
+from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.stages.experiment import asked
-from gapft_harness.stages.integrity.disjoint import keyed, require_disjoint
-from gapft_harness.stages.search.splits import divide, hash_order, read_split, read_splits
+from gapft_harness.stages.experiment import load_experiments
+from gapft_harness.stages.integrity.disjoint import key_by_prompt, require_disjoint
+from gapft_harness.stages.search.splits import divide_pool, sort_by_hash, read_split, read_splits
 
 TASK = """
 task: letters
@@ -42,7 +42,7 @@ metadata: {version: 1, gapft: {verifier: option_letter, id: "{{id}}", content: [
 
 
 def problems(count: int) -> list[Problem]:
-    return [Problem(f"p{i}-{derive(i) % 16**12:012x}", f"question {i}", "A") for i in range(count)]
+    return [Problem(f"p{i}-{derive_key(i) % 16**12:012x}", f"question {i}", "A") for i in range(count)]
 
 
 def recipe(calibration: object = None, **data: object) -> Recipe:
@@ -89,12 +89,12 @@ def test_a_division_parts_the_split_and_order_says_nothing(
 ) -> None:
     made = problems(count)
     taken = data.draw(st.integers(1, count - 1))
-    found = divide(made, taken)
+    found = divide_pool(made, taken)
     assert len(found.calibration) == taken
     assert ids(found.pool) | ids(found.calibration) == ids(made)
     assert ids(found.pool).isdisjoint(ids(found.calibration))
     rng.shuffle(made)
-    assert ids(divide(made, taken).calibration) == ids(found.calibration)
+    assert ids(divide_pool(made, taken).calibration) == ids(found.calibration)
 
 
 @settings(deadline=None, max_examples=50)
@@ -105,40 +105,40 @@ def test_a_limited_pool_stays_as_it_is_where_there_are_problems_enough(
     made = problems(count)
     taken = data.draw(st.integers(1, count - 1))
     limit = data.draw(st.integers(1, count - taken))
-    kept = hash_order(divide(made, taken).pool)[:limit]
-    assert kept == hash_order(made)[:limit]
+    kept = sort_by_hash(divide_pool(made, taken).pool)[:limit]
+    assert kept == sort_by_hash(made)[:limit]
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=8, max_size=25))
+@given(st.list_methods(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=8, max_size=25))
 def test_problems_of_the_content_that_is_taken_leave_the_pool(
     contents: list[tuple[int, int]],
 ) -> None:
     """Some repeat another's content hash, some its prompt."""
     made = [
-        Problem(f"{i}-{derive(digest) % 16**12:012x}", f"prompt {prompt}", "A")
+        Problem(f"{i}-{derive_key(digest) % 16**12:012x}", f"prompt {prompt}", "A")
         for i, (digest, prompt) in enumerate(contents)
     ]
-    taken = hash_order(made)[-1]
+    taken = sort_by_hash(made)[-1]
     left = [
         problem
         for problem in made
-        if problem.prompt != taken.prompt and content_digest(problem.id) != content_digest(taken.id)
+        if problem.prompt != taken.prompt and extract_content_hash(problem.id) != extract_content_hash(taken.id)
     ]
     if not left:
         return
-    found = divide(made, 1)
+    found = divide_pool(made, 1)
     assert (found.calibration, found.pool) == ([taken], left)
     gone = len(made) - 1 - len(left)
     assert found.dropped.startswith(f"pool: {gone} problem" if gone else "")
     assert bool(found.dropped) == bool(gone)
-    require_disjoint(keyed(found.calibration), keyed(found.pool), "calibration", "pool", "t")
+    require_disjoint(key_by_prompt(found.calibration), key_by_prompt(found.pool), "calibration", "pool", "t")
 
 
 @settings(deadline=None, max_examples=50)
 @given(
     st.integers(8, 40),
-    st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9),
+    st.list_methods(st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9),
     st.integers(1, 12),
 )
 def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(
@@ -152,13 +152,13 @@ def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(
     free = [problem for row, problem in enumerate(made) if row not in by_row]
     if taken > len(free) or taken == count:
         with pytest.raises(UserError, match=rf"calibration.*asks for {taken} of"):
-            divide(made, taken, audit)
+            divide_pool(made, taken, audit)
         return
-    found = divide(made, taken, audit)
-    assert found.calibration == hash_order(free)[-taken:]
+    found = divide_pool(made, taken, audit)
+    assert found.calibration == sort_by_hash(free)[-taken:]
     assert found.pool == [problem for problem in made if problem not in found.calibration]
     assert found.dropped == ""
-    require_disjoint(keyed(found.calibration), keyed(audit), "calibration", "audit", "t")
+    require_disjoint(key_by_prompt(found.calibration), key_by_prompt(audit), "calibration", "audit", "t")
 
 
 def _alike(problem: Problem, how: str) -> Problem:
@@ -173,15 +173,15 @@ def _alike(problem: Problem, how: str) -> Problem:
 
 def test_too_few_that_the_audit_has_not_are_refused_with_how_many_there_are() -> None:
     made = problems(5)
-    assert len(divide(made, 3, made[:2]).calibration) == 3
+    assert len(divide_pool(made, 3, made[:2]).calibration) == 3
     with pytest.raises(UserError, match=r"5, but 2 of these are also in the audit; .* at most 3"):
-        divide(made, 4, made[:2])
+        divide_pool(made, 4, made[:2])
 
 
 def test_nothing_left_for_the_pool_is_refused() -> None:
     for count in (5, 6):
         with pytest.raises(UserError, match=rf"takes {count} problems .* has 5, .* none"):
-            divide(problems(5), count)
+            divide_pool(problems(5), count)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,10 @@ def test_nothing_left_for_the_pool_is_refused() -> None:
     ],
 )
 def test_a_shared_problem_is_named(other: Problem) -> None:
-    calibration = keyed([Problem("a-0123456789ab", "the prompt", "A"), *problems(3)])
+    calibration = key_by_prompt([Problem("a-0123456789ab", "the prompt", "A"), *problems(3)])
     with pytest.raises(UserError, match=r"1 of 4 calibration problems .* audit.*first: a-0123"):
-        require_disjoint(calibration, keyed([*problems(9)[5:], other]), "calibration", "audit", "t")
-    require_disjoint(calibration, keyed(problems(9)[5:]), "calibration", "audit", "t")
+        require_disjoint(calibration, key_by_prompt([*problems(9)[5:], other]), "calibration", "audit", "t")
+    require_disjoint(calibration, key_by_prompt(problems(9)[5:]), "calibration", "audit", "t")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_shared_problem_is_named(other: Problem) -> None:
     ],
 )
 def test_the_content_hash_of_an_id(problem_id: str, digest: str | None) -> None:
-    assert content_digest(problem_id) == digest
+    assert extract_content_hash(problem_id) == digest
 
 
 def test_without_the_section_the_pool_is_the_training_split(folder: Path) -> None:
@@ -264,14 +264,14 @@ def test_the_validation_split(folder: Path) -> None:
 @pytest.mark.parametrize("split", ["pool", "audit", "calibration"])
 def test_a_training_split_that_overlaps_the_audit_can_calibrate(folder: Path, split: str) -> None:
     whole = read(folder, recipe(), "pool")
-    shared = [problem.prompt for problem in hash_order(whole)[-6:]]
+    shared = [problem.prompt for problem in sort_by_hash(whole)[-6:]]
     write(folder, "test", ["test 0", *shared])
     wanted = recipe(7, drop_shared=True)
     found = {problem.prompt for problem in read(folder, wanted, split)}
     expected = {
-        "pool": {p.prompt for p in hash_order(whole)[:-13]},
+        "pool": {p.prompt for p in sort_by_hash(whole)[:-13]},
         "audit": {"test 0", *shared},
-        "calibration": {p.prompt for p in hash_order(whole)[-13:-6]},
+        "calibration": {p.prompt for p in sort_by_hash(whole)[-13:-6]},
     }
     assert found == expected[split]
 
@@ -385,7 +385,7 @@ def test_a_task_without_a_split_to_spare(folder: Path, line: str, why: str) -> N
 def test_sections_that_do_not_hold(section: dict[str, object], why: str) -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     with pytest.raises(UserError, match=why):
-        asked(check_recipe(content | {"experiments": {"scaling": section}}, "test"), load_plugins())
+        load_experiments(check_recipe(content | {"experiments": {"scaling": section}}, "test"), load_plugins())
 
 
 def test_recorded_responses_are_of_no_scale() -> None:

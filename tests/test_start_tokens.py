@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Decoding
+from gapft_harness.core.read_records import GREEDY, Decoding
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, started
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, replace_start_ids
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model
 from gapft_harness.stages.verify.run import verify
-from gapft_harness.training.plan import training_prompt
+from gapft_harness.training.plan import build_training_prompt
 from tests.asking import generate_all, request_for
 from tests.command import gapft, succeed
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
@@ -201,15 +201,15 @@ def test_the_training_prompt_alone_may_have_another_number(
     assert "key 'training': start_tokens is 1" in " ".join(refused.stderr.split())
 
 
-@given(st.lists(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
+@given(st.list_methods(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
 def test_a_training_prompt_is_the_same_text_behind_its_start_tokens(
     text: list[int], seen: int, wanted: int
 ) -> None:
     settings = Training(start_tokens=wanted)
-    found = training_prompt([BOS] * seen + text, settings)
+    found = build_training_prompt([BOS] * seen + text, settings)
     assert found == (*[BOS] * wanted, *text)
-    assert training_prompt(found, settings) == found
-    assert training_prompt(found, Training()) == found
+    assert build_training_prompt(found, settings) == found
+    assert build_training_prompt(found, Training()) == found
 
 
 def test_verify_finds_prompts_with_another_number(
@@ -275,10 +275,10 @@ def test_one_is_what_lm_eval_makes_of_a_text_and_two_is_one_more(folder: Path, c
     assert [a.generations for a in answers[2]] != [a.generations for a in answers[1]]
 
 
-@given(st.lists(st.integers(0, 5)), st.none() | st.integers(1, 2))
+@given(st.list_methods(st.integers(0, 5)), st.none() | st.integers(1, 2))
 def test_start_tokens_stand_in_place_of_a_prompts_own(ids: list[int], count: int | None) -> None:
     start = None if count is None else [BOS] * count
-    found = started(ids, start)
+    found = replace_start_ids(ids, start)
     if count is None:
         assert found == ids
         return

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.core.records import GREEDY, state_of
+from gapft_harness.core.read_records import GREEDY, state_of
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
-from gapft_harness.stages.search.states import partition
+from gapft_harness.stages.search.states import write_split_states
 
-problems = st.lists(
-    st.tuples(st.booleans(), st.lists(st.booleans(), min_size=8, max_size=8)), max_size=30
+problems = st.list_methods(
+    st.tuples(st.booleans(), st.list_methods(st.booleans(), min_size=8, max_size=8)), max_size=30
 )
 
 
@@ -108,7 +108,7 @@ def test_a_partition_holds_states_counts_and_the_sample_its_rule_keeps(
     keep: str, column: int, tmp_path: Path
 ) -> None:
     run = searched(tmp_path / "run", keep, OUTCOMES)
-    assert partition(str(run.path), "pool") == {"states": {"G": 2, "S": 3, "U": 1}}
+    assert write_split_states(str(run.path), "pool") == {"states": {"G": 2, "S": 3, "U": 1}}
     rows = pq.read_table(run.path / "pool/states.parquet").to_pylist()
     assert [row["problem_id"] for row in rows] == sorted(OUTCOMES)
     for row in rows:
@@ -128,7 +128,7 @@ def test_a_rule_that_keeps_a_failed_sample_is_named(tmp_path: Path) -> None:
     )
     run = searched(tmp_path / "run", "made_up", OUTCOMES)
     with pytest.raises(PluginError, match=r"'made_up' .* returned a response to problem early "):
-        partition(str(run.path), "pool", [str(plugin)])
+        write_split_states(str(run.path), "pool", [str(plugin)])
     assert not (run.path / "pool/states.parquet").exists()
 
 
@@ -136,4 +136,4 @@ def test_a_sample_that_is_missing_is_an_error_and_no_failure(tmp_path: Path) -> 
     cut = {**OUTCOMES, "late": (False, [(False, 1)] * 3)}
     run = searched(tmp_path / "run", "first", cut)
     with pytest.raises(GapftError, match=r"problem late: .*samples 0 to 3, found"):
-        partition(str(run.path), "pool")
+        write_split_states(str(run.path), "pool")

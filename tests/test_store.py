@@ -18,10 +18,10 @@ from gapft_harness.core import files
 from gapft_harness.core.errors import UserError
 from gapft_harness.store import digests
 from gapft_harness.store.digests import Digests
-from gapft_harness.store.store import FORMAT, PLACE, Group, Store
+from gapft_harness.store.store import FORMAT, STORE_VARIABLE, StoreGroup, Store
 
 
-def group_in(folder: Path) -> Group:
+def group_in(folder: Path) -> StoreGroup:
     group = Store(folder).group("generate", 1, {"model": "a"})
     group.open({"source": {"weights_sha256": "abc"}})
     return group
@@ -64,7 +64,7 @@ def test_a_commit_that_fails_leaves_nothing(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(UserError, match=PLACE):
+    with pytest.raises(UserError, match=STORE_VARIABLE):
         group.commit("a.jsonl", b"first")
     assert names(group.folder) == {"made_from.json"}
 
@@ -154,7 +154,7 @@ def test_who_takes_a_claim_right_after_another_keeps_it(
     """The first one's lock file is not taken away from under the second one."""
     group = group_in(tmp_path)
     second = FileLock(group.folder / ".a.jsonl.lock")
-    release = FileLock.release
+    release = FileLock.unpin
 
     def release_and_acquire(lock: FileLock, force: bool = False) -> None:
         release(lock, force)
@@ -167,7 +167,7 @@ def test_who_takes_a_claim_right_after_another_keeps_it(
             assert held
     with group.claim("a.jsonl", wait=False) as held:
         assert not held
-    second.release()
+    second.unpin()
 
 
 #: A process on a file system without locks: it refuses them before the store is imported.
@@ -209,7 +209,7 @@ def test_another_error_of_a_lock_is_no_lack_of_locks(
 ) -> None:
     group = group_in(tmp_path)
     monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(errno.EIO))
-    with pytest.raises(UserError, match=PLACE), group.claim("a.jsonl", wait=True):
+    with pytest.raises(UserError, match=STORE_VARIABLE), group.claim("a.jsonl", wait=True):
         pass
 
 
@@ -245,12 +245,12 @@ def test_a_store_that_was_written_is_opened_again(tmp_path: Path) -> None:
     ids=["open", "commit", "claim"],
 )
 def test_a_place_that_cannot_be_written_is_named_with_its_setting(
-    tmp_path: Path, use: Callable[[Group], object]
+    tmp_path: Path, use: Callable[[StoreGroup], object]
 ) -> None:
     """A file stands in the folder's place, where no rights help."""
     (tmp_path / "file").write_text("")
     group = Store(tmp_path / "file").group("generate", 1, {})
-    with pytest.raises(UserError, match=PLACE):
+    with pytest.raises(UserError, match=STORE_VARIABLE):
         use(group)
 
 
@@ -258,19 +258,19 @@ def test_a_place_that_cannot_be_written_is_named_with_its_setting(
 def test_a_store_inside_a_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
 ) -> None:
-    monkeypatch.setenv(PLACE, str(tmp_path / "run" / inside))
-    with pytest.raises(UserError, match=PLACE):
-        Store.beside(tmp_path / "run")
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "run" / inside))
+    with pytest.raises(UserError, match=STORE_VARIABLE):
+        Store.for_run(tmp_path / "run")
 
 
 def test_the_store_is_beside_its_runs_or_where_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(PLACE, raising=False)
-    assert Store.beside(tmp_path / "run").root == Store.beside(tmp_path / "other").root
-    assert Store.beside(tmp_path / "run").root.parent == tmp_path
-    monkeypatch.setenv(PLACE, str(tmp_path / "run-store"))
-    assert Store.beside(tmp_path / "run").root == tmp_path / "run-store"
+    monkeypatch.delenv(STORE_VARIABLE, raising=False)
+    assert Store.for_run(tmp_path / "run").root == Store.for_run(tmp_path / "other").root
+    assert Store.for_run(tmp_path / "run").root.parent == tmp_path
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "run-store"))
+    assert Store.for_run(tmp_path / "run").root == tmp_path / "run-store"
 
 
 @pytest.mark.parametrize("edited", ["model", "step", "facts", "source", "no key", "no JSON"])
@@ -301,7 +301,7 @@ def test_a_large_file_is_hashed_again_only_if_it_may_have_changed(
     of = Digests(tmp_path / "store").of
     assert of(weights) == of(weights) == expected
     assert len(hashed) == 2, "it was written just now"
-    monkeypatch.setattr(digests, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(digests, "RECENT_CHANGE_NS", -(10**12))
     assert of(weights) == of(weights) == Digests(tmp_path / "store").of(weights) == expected
     assert len(hashed) == 3
     weights.write_bytes(b"b" * (1 << 20))

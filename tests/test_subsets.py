@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.integrity.subsets import changed_subsets
+from gapft_harness.stages.integrity.subsets import compare_subsets
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import result
@@ -235,7 +235,7 @@ def test_the_audit_of_a_subset_is_compared_where_its_ids_are_not_here(
     path.write_text(path.read_text().replace('"of": "audit"', '"of": "other"'))
     seal_again(run, "audit/some/items.json")
     files = json.loads((run / "manifest.json").read_text())["files"]
-    lines, _, unchecked = changed_subsets(RunDirectory.open(run), files)
+    lines, _, unchecked = compare_subsets(RunDirectory.open(run), files)
     assert lines == ["audits.some.of other → audit; give a subset of another audit another name"]
     assert unchecked == [
         f"not checked, because it is not on this machine: {gone(run)} (audits.some)"

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import (
+from gapft_harness.core.read_records import (
     GREEDY,
     STATUSES,
     Attempt,
@@ -21,13 +21,13 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
 from gapft_harness.run_directory.tables import (
-    Judged,
+    JudgedResponse,
     ProblemState,
     read_examples,
     read_judged,
     read_problems,
     read_states,
-    response_row,
+    build_response_row,
     response_schema,
     write_examples,
     write_problems,
@@ -35,10 +35,10 @@ from gapft_harness.run_directory.tables import (
 )
 
 words = st.text(max_size=5)
-ids = st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
+ids = st.list_methods(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
 attempts = st.builds(Attempt, words, ids, st.sampled_from(["stop", "length"]), words)
 judged = st.builds(
-    Judged,
+    JudgedResponse,
     st.builds(
         Response,
         problem_id=words,
@@ -48,7 +48,7 @@ judged = st.builds(
         finish_reason=words,
         seed=st.integers(0, 2**31),
         tokens_from=words,
-        attempts=st.lists(attempts, max_size=2).map(tuple),
+        attempts=st.list_methods(attempts, max_size=2).map(tuple),
         context_ids=ids,
     ),
     st.builds(Verdict, st.sampled_from(STATUSES), words),
@@ -56,12 +56,12 @@ judged = st.builds(
 )
 
 
-def rows(found: list[Judged]) -> list[Values]:
-    return [response_row(each.response, each.verdict, each.answer) for each in found]
+def rows(found: list[JudgedResponse]) -> list[Values]:
+    return [build_response_row(each.response, each.verdict, each.answer) for each in found]
 
 
-@given(st.lists(judged, max_size=6))
-def test_responses_come_back_as_they_were(tmp_path_factory: Any, found: list[Judged]) -> None:
+@given(st.list_methods(judged, max_size=6))
+def test_responses_come_back_as_they_were(tmp_path_factory: Any, found: list[JudgedResponse]) -> None:
     path = tmp_path_factory.mktemp("table") / "responses.parquet"
     found = sorted(found, key=lambda each: each.response.problem_id)
     write_batches(path, response_schema(), [rows(found)], lambda: {"verdicts": len(found)})
@@ -77,7 +77,7 @@ def test_batches_become_row_groups_and_only_one_is_asked_for_at_a_time(tmp_path:
     def batches() -> Any:
         for number in range(3):
             asked.append(number)
-            yield rows([Judged(Response(f"p{number}", 0, "", (), "stop", 0), Verdict("pass"))])
+            yield rows([JudgedResponse(Response(f"p{number}", 0, "", (), "stop", 0), Verdict("pass"))])
 
     write_batches(path, response_schema(), batches(), lambda: {"batches": [*asked]})
     assert pq.ParquetFile(path).num_row_groups == 3

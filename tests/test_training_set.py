@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_recipe, run_stages_alone
 from gapft_harness.core.errors import PluginError, UserError
@@ -25,8 +25,8 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import View
-from gapft_harness.stages.experiment.comparable import find_own_settings
-from gapft_harness.stages.selection.choosing import NotEvidence, as_evidence, to_example
+from gapft_harness.stages.experiment.comparable import find_setting_differences
+from gapft_harness.stages.selection.choosing import NotEvidence, find_evidence, build_example
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
@@ -183,18 +183,18 @@ def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
     assert "early (K = 2 of 4)" in report
     assert "verified" in succeed("verify", "wide", "--plugin", "plugin.py", cwd=made).stdout
     view = View(RunDirectory.open(made / "wide"), load_plugins(), ())
-    assert [*find_own_settings(view, "mine", ["theirs", "uniform"])] == []
-    [fault] = find_own_settings(view, "mine", ["uniform", "early"])
+    assert [*find_setting_differences(view, "mine", ["theirs", "uniform"])] == []
+    [fault] = find_setting_differences(view, "mine", ["uniform", "early"])
     assert "k not set → 2" in fault
 
 
 def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -> None:
-    text = describe(options("taking"), "new")
+    text = describe_dry_run(options("taking"), "new")
     assert "theirs (training_set), uniform" in text
     assert f"run: {work / 'source'}" in text
     assert "nothing: this recipe can run" in text
     Path("source").rename("away")
-    text = describe(options("taking"), "new")
+    text = describe_dry_run(options("taking"), "new")
     assert f"key 'conditions.theirs.params': {work / 'source'}: not a run directory" in text
     assert not Path("new").exists()
 
@@ -549,9 +549,9 @@ def test_what_a_pool_gives_has_no_fault_and_any_change_of_it_has(
 ) -> None:
     source = pool(solved, recovered)
     known = {e.problem_id: e for e in (*source.verified, *source.missed)}
-    example = to_example(data.draw(st.sampled_from(source.verified)))
-    assert to_example(as_evidence(example, known)) == example
+    example = build_example(data.draw(st.sampled_from(source.verified)))
+    assert build_example(find_evidence(example, known)) == example
     column = data.draw(st.sampled_from(sorted(CHANGES)))
     changed = not example.ended if column == "ended" else CHANGES[column]
     with pytest.raises(NotEvidence):
-        as_evidence(replace(example, **{column: changed}), known)
+        find_evidence(replace(example, **{column: changed}), known)

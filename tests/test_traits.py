@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks.manager import examine_plugins, load_plugins
-from gapft_harness.hooks.registered import (
+from gapft_harness.hooks.registration import (
     KINDS,
     SamplerTraits,
     SelectorTraits,
@@ -66,11 +66,11 @@ def test_a_wrong_declaration_names_plugin_and_what_was_expected(
 def test_what_is_declared_is_what_is_read(tmp_path: Path) -> None:
     file = plugin(tmp_path, "selector", "budget='own', repeats=True")
     entry = load_plugins([file]).get("selector", "mine")
-    assert entry.declared(SelectorTraits) == SelectorTraits("own", repeats=True)
-    assert entry.declared(SelectorTraits).own_budget
-    assert load_plugins().get("verifier", "boxed_math").declared(VerifierTraits).rejudge
+    assert entry.require_traits(SelectorTraits) == SelectorTraits("own", repeats=True)
+    assert entry.require_traits(SelectorTraits).has_own_budget
+    assert load_plugins().get("verifier", "boxed_math").require_traits(VerifierTraits).rejudge
     with pytest.raises(TypeError, match="declares no VerifierTraits"):
-        entry.declared(VerifierTraits)
+        entry.require_traits(VerifierTraits)
 
 
 def recipe(**args: Any) -> Recipe:
@@ -95,7 +95,7 @@ def test_a_plugins_sampler_says_which_arguments_bind_no_run(tmp_path: Path) -> N
 def test_the_dry_run_asks_a_plugins_sampler(tmp_path: Path, check: str, expected: str) -> None:
     file = plugin(tmp_path, "sampler", f"check={check}")
     chosen = Options("demo", plugin_files=[file], overrides=["model.backend=mine"])
-    missing = describe(chosen, str(tmp_path / "run")).partition("# missing here\n")[2]
+    missing = describe_dry_run(chosen, str(tmp_path / "run")).partition("# missing here\n")[2]
     assert expected in missing
 
 
@@ -113,5 +113,5 @@ def test_the_hash_of_a_plugins_code_names_declared_functions(tmp_path: Path) -> 
 
 def test_engines_that_keep_a_gpus_memory_run_in_processes_of_their_own() -> None:
     samplers = [entry for entry in load_plugins().all() if entry.kind == "sampler"]
-    own = {entry.name for entry in samplers if entry.declared(SamplerTraits).own_process}
+    own = {entry.name for entry in samplers if entry.require_traits(SamplerTraits).own_process}
     assert own == {"vllm", "sglang"}

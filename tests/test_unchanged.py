@@ -16,10 +16,10 @@ import pytest
 import gapft_harness
 from gapft_harness.cli import unchanged
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.outcome import Outcome, Scope
+from gapft_harness.cli.build_outcome import Outcome, Scope
 from gapft_harness.cli.summary import run_and_print
-from gapft_harness.cli.unchanged import Asked, Watched, run_asked
-from gapft_harness.store.store import PLACE
+from gapft_harness.cli.unchanged import RecordedCommand, Watched, describe_run_command
+from gapft_harness.store.store import STORE_VARIABLE
 from tests.command import COMMON, gapft, succeed
 from tests.training.letters import prepare
 
@@ -41,7 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tasks" / "letters_code.py").write_text(_CODE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.delenv(PLACE, raising=False)
+        patch.delenv(STORE_VARIABLE, raising=False)
         choice = _choice()
         run_and_print(choice, RUN, _asked(choice))
         time.sleep(2.1)  # until the file system's clock tells the run's folder from a later change
@@ -56,10 +56,10 @@ def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     copy = tmp_path / "copy"
     shutil.copytree(finished, copy)
     monkeypatch.chdir(copy)
-    monkeypatch.delenv(PLACE, raising=False)
-    monkeypatch.setattr(unchanged, "SETTLED_NS", 0)
-    of_shell = (*unchanged._OF_SHELL, "PYTEST_CURRENT_TEST")  # differs between setup and call
-    monkeypatch.setattr(unchanged, "_OF_SHELL", of_shell)
+    monkeypatch.delenv(STORE_VARIABLE, raising=False)
+    monkeypatch.setattr(unchanged, "RECENT_CHANGE_NS", 0)
+    of_shell = (*unchanged._SHELL_VARIABLES, "PYTEST_CURRENT_TEST")  # differs between setup and call
+    monkeypatch.setattr(unchanged, "_SHELL_VARIABLES", of_shell)
     moved = {
         kind: {path.replace(str(finished), str(copy)) for path in record[kind]}
         for kind in ("files", "folders")
@@ -74,17 +74,17 @@ def _choice() -> Options:
     return Options("recipe.yaml", plugin_files=["plugin.py"], include_paths=["tasks"])
 
 
-def _asked(choice: Options) -> Asked:
-    return run_asked("run", choice, choice.recipe, RUN)
+def _asked(choice: Options) -> RecordedCommand:
+    return describe_run_command("run", choice, choice.recipe, RUN)
 
 
 def _record(files: set[str], folders: set[str]) -> None:
     watched = Watched(files, folders)
-    _asked(_choice()).keep(watched, watched.look(), "printed")
+    _asked(_choice()).keep(watched, watched.read_status(), "printed")
 
 
 def _recall() -> str | None:
-    return _asked(_choice()).recall()
+    return _asked(_choice()).recall_output()
 
 
 def _again() -> None:
@@ -180,9 +180,9 @@ def test_other_options_and_another_folder_have_no_record(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = Options("recipe.yaml", plugin_files=["plugin.py"], overrides=["search.k=5"])
-    assert _asked(more).recall() is None
+    assert _asked(more).recall_output() is None
     monkeypatch.chdir(folder / "tasks")
-    assert run_asked("run", _choice(), "recipe.yaml", folder / RUN).recall() is None
+    assert describe_run_command("run", _choice(), "recipe.yaml", folder / RUN).recall_output() is None
 
 
 def test_an_installed_package_and_its_entry_points_are_watched(
@@ -193,7 +193,7 @@ def test_an_installed_package_and_its_entry_points_are_watched(
     points = site / "one-1.dist-info" / "entry_points.txt"
     points.write_text("[gapft_harness]\n")
     monkeypatch.syspath_prepend(site)
-    monkeypatch.setattr(unchanged, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(unchanged, "RECENT_CHANGE_NS", -(10**12))
     _again()
     _edit(points)
     assert _recall() is None
@@ -217,13 +217,13 @@ def test_an_edit_of_this_package_is_a_change(
 def test_a_change_within_a_tick_of_the_clock_is_seen_by_the_hash(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, look = folder / "tasks" / "pool.jsonl", unchanged._look
+    data, look = folder / "tasks" / "pool.jsonl", unchanged._read_status
 
     def stopped(path: str) -> list[int] | None:
         found = look(path)
         return found and [*found[:-1], 10**19 if path.endswith("pool.jsonl") else 0]
 
-    monkeypatch.setattr(unchanged, "_look", stopped)
+    monkeypatch.setattr(unchanged, "_read_status", stopped)
     _again()
     _edit(data)
     assert _recall() is None
@@ -233,7 +233,7 @@ def test_a_folder_that_changed_just_now_is_not_recorded(folder: Path) -> None:
     record = _asked(_choice()).record
     record.unlink()
     watched = Watched({str(folder)}, set())
-    looks = watched.look()
+    looks = watched.read_status()
     looks[str(folder)][-1] = time.time_ns() + 10**12
     _asked(_choice()).keep(watched, looks, "printed")
     assert not record.exists()

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import Verdict
-from gapft_harness.verification.judging import check_golds, once_each, verify_unique
+from gapft_harness.core.read_records import Verdict
+from gapft_harness.verification.judging import check_golds, judge_once_each, verify_unique
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    lambda inner: st.list_methods(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-pairs = st.lists(st.tuples(st.text(max_size=2), json_values | st.sampled_from(["a", "b"])))
+pairs = st.list_methods(st.tuples(st.text(max_size=2), json_values | st.sampled_from(["a", "b"])))
 
 
 class Recording:
@@ -144,7 +144,7 @@ def test_as_many_golds_as_responses():
 
 
 def test_without_responses_nothing_is_asked():
-    assert once_each(lambda texts, golds: pytest.fail("asked"), [], []) == []
+    assert judge_once_each(lambda texts, golds: pytest.fail("asked"), [], []) == []
 
 
 def test_a_gold_that_serves_many_responses_is_spelled_once():
@@ -156,6 +156,6 @@ def test_a_gold_that_serves_many_responses_is_spelled_once():
             return "large"
 
     gold = {"tests": Large()}
-    judged = once_each(lambda texts, golds: [Verdict("pass")] * len(texts), ["a", "b"], [gold] * 2)
+    judged = judge_once_each(lambda texts, golds: [Verdict("pass")] * len(texts), ["a", "b"], [gold] * 2)
     assert [v.status for v in judged] == ["pass", "pass"]
     assert Large.spelled == 1

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
-from gapft_harness.hooks.registered import Registered, SelectorTraits
+from gapft_harness.core.read_records import GREEDY, Arm, Evidence, Response, Verdict
+from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.evidence import VerifiedResponses, read_evidence
 from gapft_harness.run_directory.parquet import write_batches
-from gapft_harness.run_directory.tables import read_examples, response_row, response_schema
-from gapft_harness.stages.selection.choosing import choose, make_pool
+from gapft_harness.run_directory.tables import read_examples, build_response_row, response_schema
+from gapft_harness.stages.selection.choosing import run_selector, group_by_state
 from gapft_harness.stages.verify.run import verify
 from tests.pools import evidence
 from tests.test_selection import LettersAndMore, task
@@ -57,7 +57,7 @@ def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int 
     """A table of greedy responses and samples, so many problems a row group."""
     verdicts = (Verdict("fail"), Verdict("pass"))
     rows = {
-        name: [response_row(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)]
+        name: [build_response_row(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)]
         for name, of in sorted(passed.items())
     }
     names = list(rows)
@@ -70,7 +70,7 @@ def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int 
 @given(
     st.dictionaries(
         st.text("ab~é", min_size=1, max_size=3),
-        st.lists(st.booleans(), min_size=1, max_size=4),
+        st.list_methods(st.booleans(), min_size=1, max_size=4),
         max_size=12,
     ),
     st.integers(1, 5),
@@ -126,15 +126,15 @@ def test_each_response_of_an_episode_follows_its_own_conversation(
     tmp_path: Path, conversation: bool
 ) -> None:
     passing = [response("a", 0), response("a", 1, context=(5, 6))]
-    rows = [response_row(each, Verdict("pass")) for each in passing]
+    rows = [build_response_row(each, Verdict("pass")) for each in passing]
     write_batches(tmp_path / "r.parquet", response_schema(), [rows])
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
     found = replace(evidence("a", "S"), prompt_ids=(5, 6), read_verified=read).each_verified()
     assert [e.prompt_ids for e in found] == [(1, 2), (5, 6) if conversation else (1, 2)]
 
 
-def mine(**options: Any) -> Registered:
-    return Registered("selector", "mine", "mine.py", lambda: None, SelectorTraits(**options))
+def mine(**options: Any) -> Registration:
+    return Registration("selector", "mine", "mine.py", lambda: None, SelectorTraits(**options))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_another_response_than_the_kept_one_must_be_declared(
         return [other]
 
     def chosen() -> list[Evidence]:
-        return choose(select, mine(**options), make_pool([a, b]), 1, Arm("mine", 13))
+        return run_selector(select, mine(**options), group_by_state([a, b]), 1, Arm("mine", 13))
 
     if expected:
         with pytest.raises(PluginError, match=expected):

@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Response, Verdict
+from gapft_harness.core.read_records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import Judged, ProblemState, read_states
-from gapft_harness.stages.search.states import Window, partition, state_row, states_in
+from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_states
+from gapft_harness.stages.search.states import Window, write_split_states, compute_state, compute_states
 from tests.test_states import OUTCOMES, searched
 
 K = 8
 outcomes = st.tuples(
-    st.booleans(), st.lists(st.tuples(st.booleans(), st.integers(1, 4)), min_size=K, max_size=K)
+    st.booleans(), st.list_methods(st.tuples(st.booleans(), st.integers(1, 4)), min_size=K, max_size=K)
 )
 rules = st.sampled_from(["shortest", "first"])
 
 
-def judged(greedy: bool, samples: list[tuple[bool, int]]) -> list[Judged]:
+def judged(greedy: bool, samples: list[tuple[bool, int]]) -> list[JudgedResponse]:
     """A problem's responses; a sample is whether it passed, and its tokens."""
     return [
-        Judged(
+        JudgedResponse(
             Response("p", index, "", tuple(range(tokens)), "stop", 0),
             Verdict("pass" if passed else "fail"),
         )
@@ -36,7 +36,7 @@ def judged(greedy: bool, samples: list[tuple[bool, int]]) -> list[Judged]:
 
 
 def state(of: Any, rule: str, window: Window | None, *, stop: bool = False) -> ProblemState:
-    return state_row("p", judged(*of), K, stop, load_plugins().get("response rule", rule), window)
+    return compute_state("p", judged(*of), K, stop, load_plugins().get("response rule", rule), window)
 
 
 @given(outcomes, rules)
@@ -50,7 +50,7 @@ def test_a_window_is_a_search_of_its_samples_alone(
 ) -> None:
     k = data.draw(st.integers(1, K - offset))
     found = state(of, rule, Window(offset, k))
-    alone = state_row(
+    alone = compute_state(
         "p",
         judged(of[0], of[1][offset : offset + k]),
         k,
@@ -123,12 +123,12 @@ def test_samples_that_an_early_stop_left_out_are_refused_by_name() -> None:
 
 def test_the_states_of_a_window_have_a_table_of_their_own(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", "shortest", OUTCOMES)
-    partition(str(run.path), "pool")
-    whole = (run.path / layout.states("pool")).read_bytes()
-    counts = partition(str(run.path), "pool", window=Window(2, 2))
+    write_split_states(str(run.path), "pool")
+    whole = (run.path / layout.states_path("pool")).read_bytes()
+    counts = write_split_states(str(run.path), "pool", window=Window(2, 2))
     assert counts == {"states": {"G": 2, "S": 3, "U": 1}}
     found = [*read_states(run.path / "pool/states/2-2.parquet")]
-    assert found == [*states_in(run, "pool", Window(2, 2))]
+    assert found == [*compute_states(run, "pool", Window(2, 2))]
     kept = {of.problem_id: (of.state, of.first_success, of.kept_index) for of in found}
     assert kept == {
         "early": ("S", 2, 2),
@@ -138,14 +138,14 @@ def test_the_states_of_a_window_have_a_table_of_their_own(tmp_path: Path) -> Non
         "solved once": ("G", None, GREEDY),
         "missed": ("U", None, None),
     }
-    assert (run.path / layout.states("pool")).read_bytes() == whole
-    assert [*states_in(run, "pool")] == [*states_in(run, "pool", Window(0, 4))]
+    assert (run.path / layout.states_path("pool")).read_bytes() == whole
+    assert [*compute_states(run, "pool")] == [*compute_states(run, "pool", Window(0, 4))]
 
 
 def test_a_window_beyond_the_samples_is_refused(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", "first", OUTCOMES)
     with pytest.raises(UserError, match=r"samples 3–6 are not available: the search drew 4 "):
-        partition(str(run.path), "pool", window=Window(2, 4))
+        write_split_states(str(run.path), "pool", window=Window(2, 4))
     assert not (run.path / "pool/states/2-4.parquet").exists()
 
 

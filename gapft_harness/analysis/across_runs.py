@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import Replicates, item_weights, replicate, seed_weights
+from gapft_harness.analysis.bootstrap import Replicates, draw_item_weights, draw_replicates, draw_seed_weights
 from gapft_harness.core.streams import Stream
 
 
@@ -35,7 +35,7 @@ class Environment:
     differences: dict[str, NDArray[np.int64]]
 
 
-def replicate_means(
+def draw_mean_replicates(
     environments: Sequence[Environment], *, replicates: int, stream: Stream
 ) -> dict[str, NDArray[np.float64]]:
     """Draw bootstrap replicates of the equal-weight mean over environments of every difference.
@@ -55,62 +55,62 @@ def replicate_means(
     Raises:
         ValueError: there is no environment, names or ids repeat, or shapes do not match.
     """
-    _check(environments)
-    ordered = sorted(environments, key=lambda of: of.name)
+    _check_environments(environments)
+    ordered = sorted(environments, key=lambda environment: environment.name)
     count = len(ordered)
     names = sorted(ordered[0].differences)
     drawn = stream.child("environments").generator().integers(count, size=(replicates, count))
     sums = np.zeros((len(names), replicates))
-    for place, of in enumerate(ordered):
+    for place, environment in enumerate(ordered):
         rows = np.nonzero(drawn == place)[0]
         if len(rows):
-            means = _resampled(of, names, len(rows), stream.child(of.name))
+            means = _resample_means(environment, names, len(rows), stream.child(environment.name))
             for number in range(len(names)):
                 np.add.at(sums[number], rows, means[number])
     return {name: sums[number] / count for number, name in enumerate(names)}
 
 
-def _resampled(
-    of: Environment, names: Sequence[str], size: int, stream: Stream
+def _resample_means(
+    environment: Environment, names: Sequence[str], size: int, stream: Stream
 ) -> NDArray[np.float64]:
     """Resample an environment's means over seeds and items, shape (comparisons, size)."""
-    by_seed, by_id = np.argsort(of.seeds), np.argsort(of.item_ids)
+    by_seed, by_id = np.argsort(environment.seeds), np.argsort(environment.item_ids)
     seeds, items = len(by_seed), len(by_id)
-    outcomes = np.vstack([of.differences[name][by_seed][:, by_id] for name in names])
-    weights = seed_weights(seeds, size, stream)
+    outcomes = np.vstack([environment.differences[name][by_seed][:, by_id] for name in names])
+    weights = draw_seed_weights(seeds, size, stream)
     generator = stream.child("items").generator()
     # All values are integers far below 2^53, so the sums are exact in any order.
     sums = np.concatenate(
-        [drawn @ outcomes.T.astype(np.float64) for drawn in item_weights(items, size, generator)]
+        [drawn @ outcomes.T.astype(np.float64) for drawn in draw_item_weights(items, size, generator)]
     )
     by_arm = sums.reshape(size, len(names), seeds)
     means: NDArray[np.float64] = np.einsum("bds,bs->db", by_arm, weights) / (seeds * items)
     return means
 
 
-def _check(environments: Sequence[Environment]) -> None:
+def _check_environments(environments: Sequence[Environment]) -> None:
     if not environments:
         raise ValueError("expected at least one environment")
-    names = [of.name for of in environments]
+    names = [environment.name for environment in environments]
     if len(set(names)) != len(names):
         raise ValueError(f"environments must have distinct names, found {sorted(names)}")
     compared = environments[0].differences.keys()
-    for of in environments:
-        shape = len(of.seeds), len(of.item_ids)
-        if of.differences.keys() != compared or any(
-            values.shape != shape for values in of.differences.values()
+    for environment in environments:
+        shape = len(environment.seeds), len(environment.item_ids)
+        if environment.differences.keys() != compared or any(
+            values.shape != shape for values in environment.differences.values()
         ):
             raise ValueError(
-                f"environment {of.name}: expected differences of shape {shape} for "
+                f"environment {environment.name}: expected differences of shape {shape} for "
                 f"{sorted(compared)}"
             )
         if (
             0 in shape
-            or len(np.unique(of.seeds)) != shape[0]
-            or len(np.unique(of.item_ids)) != shape[1]
+            or len(np.unique(environment.seeds)) != shape[0]
+            or len(np.unique(environment.item_ids)) != shape[1]
         ):
             raise ValueError(
-                f"environment {of.name}: expected distinct seeds and items, found "
+                f"environment {environment.name}: expected distinct seeds and items, found "
                 "repeated ones or none"
             )
 
@@ -138,7 +138,7 @@ class Cell:
     seeds: NDArray[np.int64]
 
 
-def joint_replicates(
+def draw_joint_replicates(
     cells: Sequence[Cell], *, replicates: int, stream: Stream, nested: bool = False
 ) -> tuple[Replicates, ...]:
     """Draw joint bootstrap replicates of several cells. The order of the cells does not matter.
@@ -165,21 +165,21 @@ def joint_replicates(
         for place, ids in enumerate(sorted(set(audits)))
     }
     return tuple(
-        replicate(
+        draw_replicates(
             cell.passed,
             cell.source_passed,
             item_ids=cell.item_ids,
             seeds=cell.seeds,
             replicates=replicates,
             stream=stream,
-            items=streams[ids],
+            item_stream=streams[ids],
             nested=nested,
         )
         for cell, ids in zip(cells, audits, strict=True)
     )
 
 
-def equal_weight(
+def average_cells(
     counts: Sequence[NDArray[np.int64]], decisions: Sequence[int]
 ) -> NDArray[np.float64]:
     """Average replicates over cells; each count is divided by its cell's number of decisions.
@@ -197,11 +197,11 @@ def equal_weight(
     """
     common = math.lcm(*decisions)
     pairs = zip(counts, decisions, strict=True)
-    total = sum(of.astype(object) * (common // per) for of, per in pairs)
+    total = sum(cell_counts.astype(object) * (common // per) for cell_counts, per in pairs)
     return np.array(total / (common * len(counts)), dtype=np.float64)
 
 
-def share_of(gain: Fraction, full: Fraction) -> Fraction | None:
+def compute_gain_share(gain: Fraction, full: Fraction) -> Fraction | None:
     """Compute a gain over the source as a share of the gain of a larger budget.
 
     Args:

@@ -20,14 +20,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import item_weights, seed_weights
+from gapft_harness.analysis.bootstrap import draw_item_weights, draw_seed_weights
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.streams import Stream
 
 Value = TypeVar("Value", Fraction, NDArray[np.float64])
 
 #: Draws per requested replicate after which the halves count as too small to resample.
-_PATIENCE = 1000
+_MAX_DRAW_FACTOR = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Successes(Generic[Value]):
         return (self.coverage_gain - self.repetition_loss) / 2
 
 
-def successes(
+def compute_successes(
     halves: NDArray[np.str_], diffuse: NDArray[np.bool_], concentrated: NDArray[np.bool_]
 ) -> Successes[Fraction]:
     """Compute one seed's exact success rates on the halves.
@@ -82,31 +82,31 @@ def successes(
             f"{diffuse.shape} and {concentrated.shape}"
         )
 
-    def share(half: str, passed: NDArray[np.bool_]) -> Fraction:
+    def compute_share(half: str, passed: NDArray[np.bool_]) -> Fraction:
         members = halves == half
         if not members.any():
             raise ValueError(f"half {half} has no problem")
         return Fraction(int(passed[members].sum()), int(members.sum()))
 
     return Successes(
-        a_1=share("A", diffuse),
-        a_2=share("A", concentrated),
-        b_0=share("B", concentrated),
-        b_1=share("B", diffuse),
+        a_1=compute_share("A", diffuse),
+        a_2=compute_share("A", concentrated),
+        b_0=compute_share("B", concentrated),
+        b_1=compute_share("B", diffuse),
     )
 
 
-def mean_successes(parts: Sequence[Successes[Fraction]]) -> Successes[Fraction]:
+def average_successes(parts: Sequence[Successes[Fraction]]) -> Successes[Fraction]:
     """Average over seeds with equal weights."""
 
-    def mean(values: Sequence[Fraction]) -> Fraction:
+    def compute_mean(values: Sequence[Fraction]) -> Fraction:
         return sum(values, Fraction(0)) / len(values)
 
     return Successes(
-        a_1=mean([part.a_1 for part in parts]),
-        a_2=mean([part.a_2 for part in parts]),
-        b_0=mean([part.b_0 for part in parts]),
-        b_1=mean([part.b_1 for part in parts]),
+        a_1=compute_mean([part.a_1 for part in parts]),
+        a_2=compute_mean([part.a_2 for part in parts]),
+        b_0=compute_mean([part.b_0 for part in parts]),
+        b_1=compute_mean([part.b_1 for part in parts]),
     )
 
 
@@ -164,23 +164,23 @@ def replicate_successes(
         raise ValueError("a half has no problem")
     passed = np.concatenate([in_a & once, in_a & twice, in_b & twice, in_b & once])
     columns = np.concatenate([members, passed]).T.astype(np.float64)
-    sums = _draw(columns, 2 * n_seeds, replicates, stream).reshape(replicates, 6, n_seeds)
-    of_a, of_b = sums[:, 0], sums[:, 1]
-    of_seeds = seed_weights(n_seeds, replicates, stream)
+    sums = _draw_sums(columns, 2 * n_seeds, replicates, stream).reshape(replicates, 6, n_seeds)
+    counts_a, counts_b = sums[:, 0], sums[:, 1]
+    seed_counts = draw_seed_weights(n_seeds, replicates, stream)
 
-    def mean(correct: NDArray[np.float64], of: NDArray[np.float64]) -> NDArray[np.float64]:
-        means: NDArray[np.float64] = (correct / of * of_seeds).sum(axis=1) / n_seeds
+    def compute_mean(correct: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        means: NDArray[np.float64] = (correct / counts * seed_counts).sum(axis=1) / n_seeds
         return means
 
     return Successes(
-        a_1=mean(sums[:, 2], of_a),
-        a_2=mean(sums[:, 3], of_a),
-        b_0=mean(sums[:, 4], of_b),
-        b_1=mean(sums[:, 5], of_b),
+        a_1=compute_mean(sums[:, 2], counts_a),
+        a_2=compute_mean(sums[:, 3], counts_a),
+        b_0=compute_mean(sums[:, 4], counts_b),
+        b_1=compute_mean(sums[:, 5], counts_b),
     )
 
 
-def _draw(
+def _draw_sums(
     columns: NDArray[np.float64], halves: int, replicates: int, stream: Stream
 ) -> NDArray[np.float64]:
     """Draw item weights and return the column sums of the first B accepted draws.
@@ -190,20 +190,20 @@ def _draw(
     2^53, so the sums are exact.
     """
     generator = stream.child("items").generator()
-    kept: list[NDArray[np.float64]] = []
+    accepted: list[NDArray[np.float64]] = []
     missing, drawn = replicates, 0
     while missing:
-        if drawn >= _PATIENCE * replicates:
+        if drawn >= _MAX_DRAW_FACTOR * replicates:
             raise GapftError(
                 f"the halves are too small to resample: only {replicates - missing} of {drawn} "
                 "draws contain a problem of every half of every seed; increase budget.n, or "
                 "remove the key allocation"
             )
-        wanted = missing
-        for weights in item_weights(len(columns), wanted, generator):
+        size = missing
+        for weights in draw_item_weights(len(columns), size, generator):
             sums = weights @ columns
-            seen = sums[(sums[:, :halves] > 0).all(axis=1)]
-            kept.append(seen)
-            missing -= len(seen)
-        drawn += wanted
-    return np.concatenate(kept)
+            rows = sums[(sums[:, :halves] > 0).all(axis=1)]
+            accepted.append(rows)
+            missing -= len(rows)
+        drawn += size
+    return np.concatenate(accepted)

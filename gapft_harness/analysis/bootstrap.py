@@ -83,13 +83,13 @@ class Replicates:
         return self._difference(self.conditions[:, a] - self.conditions[:, b])
 
     def _interval(self, counts: NDArray[np.int64]) -> Interval:
-        return percentile_interval(counts, self.decisions)
+        return compute_interval(counts, self.decisions)
 
     def _difference(self, counts: NDArray[np.int64]) -> Difference:
-        return Difference(self._interval(counts), p_value(counts))
+        return Difference(self._interval(counts), compute_p_value(counts))
 
 
-def percentile_interval(values: NDArray[np.number[Any]], per: int = 1) -> Interval:
+def compute_interval(values: NDArray[np.number[Any]], per: int = 1) -> Interval:
     """Compute the 95% percentile interval of a statistic.
 
     Args:
@@ -97,11 +97,11 @@ def percentile_interval(values: NDArray[np.number[Any]], per: int = 1) -> Interv
         per: a divisor of both ends.
     """
     ordered = np.sort(values)
-    low, high = (_quantile(ordered, level) / per for level in (_TAIL, 1 - _TAIL))
+    low, high = (_interpolate_quantile(ordered, level) / per for level in (_TAIL, 1 - _TAIL))
     return Interval(float(low), float(high))
 
 
-def p_value(values: NDArray[np.number[Any]]) -> float | None:
+def compute_p_value(values: NDArray[np.number[Any]]) -> float | None:
     """Compute the two-sided p value of a difference.
 
     It is the smallest level whose percentile interval excludes zero, so it is below 0.05 exactly
@@ -118,22 +118,22 @@ def p_value(values: NDArray[np.number[Any]]) -> float | None:
     if least >= 2 * _TAIL:
         return None
     ordered = np.sort(values)
-    below, above = _at_most_zero(ordered), _at_most_zero(-ordered[::-1])
+    below, above = _find_zero_level(ordered), _find_zero_level(-ordered[::-1])
     return float(min(Fraction(1), max(least, 2 * min(below, above))))
 
 
-def _quantile(ordered: NDArray[np.number[Any]], level: Fraction) -> Fraction:
+def _interpolate_quantile(ordered: NDArray[np.number[Any]], level: Fraction) -> Fraction:
     """Compute a quantile by linear interpolation as ``numpy.quantile``, but exactly.
 
     Rounding could change the sign, which decides whether an interval excludes zero.
     """
     position = level * (len(ordered) - 1)
-    at = math.floor(position)
-    low, high = (Fraction(float(v)) for v in (ordered[at], ordered[math.ceil(position)]))
-    return low + (position - at) * (high - low)
+    lower = math.floor(position)
+    low, high = (Fraction(float(v)) for v in (ordered[lower], ordered[math.ceil(position)]))
+    return low + (position - lower) * (high - low)
 
 
-def _at_most_zero(ordered: NDArray[np.number[Any]]) -> Fraction:
+def _find_zero_level(ordered: NDArray[np.number[Any]]) -> Fraction:
     """Find the largest level whose quantile is zero or less; 0 if there is none."""
     last = int(np.searchsorted(ordered, 0, side="right")) - 1
     if last < 0:
@@ -144,7 +144,7 @@ def _at_most_zero(ordered: NDArray[np.number[Any]]) -> Fraction:
     return (last - low / (high - low)) / (len(ordered) - 1)
 
 
-def replicate(
+def draw_replicates(
     passed: NDArray[np.bool_],
     source_passed: NDArray[np.bool_],
     *,
@@ -152,7 +152,7 @@ def replicate(
     seeds: NDArray[np.int64],
     replicates: int,
     stream: Stream,
-    items: Stream | None = None,
+    item_stream: Stream | None = None,
     nested: bool = False,
 ) -> Replicates:
     """Draw bootstrap replicates. The order of items and of seeds does not matter.
@@ -184,26 +184,26 @@ def replicate(
     ordered = passed[:, by_seed][:, :, by_id].reshape(conditions * n_seeds, count)
     outcomes = np.vstack([ordered, source_passed[by_id][None]]).T.astype(np.float64)
 
-    drawn = seed_draws(n_seeds, replicates, stream)
-    of_items = items or stream.child("items")
+    drawn = draw_seeds(n_seeds, replicates, stream)
+    base_stream = item_stream or stream.child("items")
     if nested:
-        parts = [(drawn[:, [slot]], of_items.child(str(slot))) for slot in range(n_seeds)]
+        parts = [(drawn[:, [slot]], base_stream.child(str(slot))) for slot in range(n_seeds)]
     else:
-        parts = [(drawn, of_items)]
+        parts = [(drawn, base_stream)]
     correct = np.zeros((replicates, conditions), dtype=np.int64)
-    of_source = np.zeros(replicates, dtype=np.int64)
-    for seeds_drawn, of_part in parts:
+    source_correct = np.zeros(replicates, dtype=np.int64)
+    for seeds_drawn, part_stream in parts:
         # All values are integers below 2^53, so the sums are exact in any order.
-        weighted = item_weights(count, replicates, of_part.generator())
+        weighted = draw_item_weights(count, replicates, part_stream.generator())
         sums = np.concatenate([weights @ outcomes for weights in weighted])
         by_arm = sums[:, :-1].reshape(replicates, conditions, n_seeds)
-        of_seeds = _weights(seeds_drawn, n_seeds)[:, None]
-        correct += (by_arm * of_seeds).sum(axis=2).astype(np.int64)
-        of_source += (sums[:, -1] * seeds_drawn.shape[1]).astype(np.int64)
-    return Replicates(correct, of_source, n_seeds * count)
+        seed_counts = _count_draws(seeds_drawn, n_seeds)[:, None]
+        correct += (by_arm * seed_counts).sum(axis=2).astype(np.int64)
+        source_correct += (sums[:, -1] * seeds_drawn.shape[1]).astype(np.int64)
+    return Replicates(correct, source_correct, n_seeds * count)
 
 
-def resampled_means(
+def resample_means(
     columns: NDArray[np.float64],
     clusters: NDArray[np.int64],
     *,
@@ -229,32 +229,32 @@ def resampled_means(
     """
     sizes = np.bincount(clusters).astype(np.float64)
     sums = [np.bincount(clusters, weights=column) for column in columns.T]
-    told = np.stack([*sums, sizes], axis=1)
+    table = np.stack([*sums, sizes], axis=1)
     generator = stream.child("items").generator()
-    kinds, first, times = np.unique(told, axis=0, return_index=True, return_counts=True)
-    if len(kinds) * _FEW_KINDS <= len(told):
+    kinds, first, times = np.unique(table, axis=0, return_index=True, return_counts=True)
+    if len(kinds) * _FEW_KINDS <= len(table):
         # In the order of the items, so that a change of sign does not change the draws.
         order = np.argsort(first)
-        drawn = generator.multinomial(len(told), times[order] / len(told), size=replicates)
+        drawn = generator.multinomial(len(table), times[order] / len(table), size=replicates)
         totals = drawn.astype(np.float64) @ kinds[order]
     else:
-        weighted = item_weights(len(told), replicates, generator)
-        totals = np.concatenate([weights @ told for weights in weighted])
+        weighted = draw_item_weights(len(table), replicates, generator)
+        totals = np.concatenate([weights @ table for weights in weighted])
     means: NDArray[np.float64] = totals[:, :-1] / totals[:, -1:]
     return means
 
 
-def seed_draws(seeds: int, replicates: int, stream: Stream) -> NDArray[np.int64]:
+def draw_seeds(seeds: int, replicates: int, stream: Stream) -> NDArray[np.int64]:
     """Draw S seed indices for each replicate, shape (B, S)."""
     return stream.child("seeds").generator().integers(seeds, size=(replicates, seeds))
 
 
-def seed_weights(seeds: int, replicates: int, stream: Stream) -> NDArray[np.float64]:
+def draw_seed_weights(seeds: int, replicates: int, stream: Stream) -> NDArray[np.float64]:
     """Draw seeds and count how often each replicate drew each of them, shape (B, S)."""
-    return _weights(seed_draws(seeds, replicates, stream), seeds)
+    return _count_draws(draw_seeds(seeds, replicates, stream), seeds)
 
 
-def item_weights(
+def draw_item_weights(
     items: int, replicates: int, generator: np.random.Generator
 ) -> Iterator[NDArray[np.float64]]:
     """Yield arrays of shape (chunk, P): how often each replicate drew each item in P draws.
@@ -264,10 +264,10 @@ def item_weights(
     chunk = max(1, _CHUNK_VALUES // items)
     for start in range(0, replicates, chunk):
         size = min(chunk, replicates - start)
-        yield _weights(generator.integers(items, size=(size, items)), items)
+        yield _count_draws(generator.integers(items, size=(size, items)), items)
 
 
-def _weights(draws: NDArray[np.int64], kinds: int) -> NDArray[np.float64]:
+def _count_draws(draws: NDArray[np.int64], kinds: int) -> NDArray[np.float64]:
     """Count the draws of each row: from (B, n) indices below ``kinds`` to (B, kinds) counts."""
     rows = len(draws)
     offset = np.arange(rows)[:, None] * kinds

@@ -55,7 +55,7 @@ class CurveDifference:
     @property
     def behind(self) -> int | None:
         """The first k at which Pass@k is lower after training; None if there is none."""
-        return next((k for k, one in zip(self.k, self.difference, strict=True) if one < 0), None)
+        return next((k for k, value in zip(self.k, self.difference, strict=True) if value < 0), None)
 
     @property
     def behind_set(self) -> tuple[int | None, ...]:
@@ -66,13 +66,13 @@ class CurveDifference:
         """
         if self.low is None or self.high is None:
             return (*self.k, None)
-        held: list[int | None] = []
+        candidates: list[int | None] = []
         for k, low, high in zip(self.k, self.low, self.high, strict=True):
             if low < 0:
-                held.append(k)
+                candidates.append(k)
             if high < 0:
-                return tuple(held)
-        return (*held, None)
+                return tuple(candidates)
+        return (*candidates, None)
 
 
 def compare_curves(
@@ -104,16 +104,16 @@ def compare_curves(
         ValueError: k is outside 1..n, or a count outside 0..n.
     """
 
-    def curve(passing: NDArray[np.integer], samples: int) -> NDArray[np.float64]:
+    def compute_curve(passing: NDArray[np.integer], samples: int) -> NDArray[np.float64]:
         if all_right:  # 1 minus the probability that k samples contain a failed one
-            each = [1 - pass_at_k(samples - passing, samples, k) for k in ks]
+            estimates = [1 - pass_at_k(samples - passing, samples, k) for k in ks]
         else:
-            each = [pass_at_k(passing, samples, k) for k in ks]
-        return np.stack(each, axis=-1)
+            estimates = [pass_at_k(passing, samples, k) for k in ks]
+        return np.stack(estimates, axis=-1)
 
-    source, tuned = curve(before, samples_before), curve(after, samples_after)
+    source, tuned = compute_curve(before, samples_before), compute_curve(after, samples_after)
     differences = tuned - source
-    half = _half_widths(differences, clusters, stream)
+    half = _compute_half_widths(differences, clusters, stream)
     middle = differences.mean(axis=(0, 1))
     return CurveDifference(
         tuple(ks),
@@ -125,36 +125,36 @@ def compare_curves(
     )
 
 
-def _half_widths(
+def _compute_half_widths(
     differences: NDArray[np.float64], clusters: NDArray[np.int64] | None, stream: Stream
 ) -> NDArray[np.float64] | None:
     """Compute half the band's width at each k, from differences of shape (S, P, K)."""
     seeds, problems, _ = differences.shape
-    own = np.arange(problems) if clusters is None else clusters
-    units = int(own.max()) + 1
+    cluster_ids = np.arange(problems) if clusters is None else clusters
+    units = int(cluster_ids.max()) + 1
     if units < 2:
         return None
     centred = differences - differences.mean(axis=(0, 1))
     summed = np.zeros((seeds, units, differences.shape[2]))
-    for one, rows in zip(summed, centred, strict=True):
-        np.add.at(one, own, rows)
+    for row, rows in zip(summed, centred, strict=True):
+        np.add.at(row, cluster_ids, rows)
     scale = units / (units - 1) / problems**2
     by_unit = summed.mean(axis=0)
-    of_problems = scale * by_unit.T @ by_unit
-    of_seeds = np.zeros_like(of_problems)
+    problem_covariance = scale * by_unit.T @ by_unit
+    seed_covariance = np.zeros_like(problem_covariance)
     if seeds > 1:
         by_seed = centred.mean(axis=1)
-        sizes = np.bincount(own)[:, None]
+        sizes = np.bincount(cluster_ids)[:, None]
         rest = (summed - by_unit - by_seed[:, None] * sizes).reshape(-1, differences.shape[2])
         shared = scale * rest.T @ rest / (seeds * (seeds - 1))
-        of_seeds = by_seed.T @ by_seed / (seeds * (seeds - 1)) - shared
+        seed_covariance = by_seed.T @ by_seed / (seeds * (seeds - 1)) - shared
     random = stream.generator()
-    root = _root(of_seeds)
-    spread: NDArray[np.float64] = np.sqrt(np.diag(of_problems) + (root**2).sum(axis=1))
-    deviations = _normal(random, _root(of_problems))
+    root = _compute_root(seed_covariance)
+    spread: NDArray[np.float64] = np.sqrt(np.diag(problem_covariance) + (root**2).sum(axis=1))
+    deviations = _draw_normal(random, _compute_root(problem_covariance))
     if seeds > 1:
         chance = random.chisquare(seeds - 1, size=(DRAWS, 1)) / (seeds - 1)
-        deviations += _normal(random, root) / np.sqrt(chance)
+        deviations += _draw_normal(random, root) / np.sqrt(chance)
     varies = spread > _ROUNDING
     if not varies.any():
         return np.zeros_like(spread)
@@ -163,7 +163,7 @@ def _half_widths(
     return half
 
 
-def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute the symmetric root of a covariance, with negative eigenvalues set to 0.
 
     With the symmetric root, draws do not depend on the order or sign of the eigenvectors.
@@ -173,7 +173,7 @@ def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     return root
 
 
-def _normal(random: np.random.Generator, root: NDArray[np.float64]) -> NDArray[np.float64]:
+def _draw_normal(random: np.random.Generator, root: NDArray[np.float64]) -> NDArray[np.float64]:
     """Draw from a normal distribution with covariance ``root @ root.T``, shape (DRAWS, K)."""
     drawn: NDArray[np.float64] = random.standard_normal((DRAWS, len(root))) @ root.T
     return drawn

@@ -69,7 +69,7 @@ class Decomposition:
             (self.corrected_s, self.n_s),
             (self.corrected_u, self.n_u),
         )
-        if any(not 0 <= changed <= of for changed, of in pairs):
+        if any(not 0 <= changed <= total for changed, total in pairs):
             raise ValueError(f"a state has more changed problems than problems: {self}")
 
     @property
@@ -90,17 +90,17 @@ class Decomposition:
     @property
     def kappa_s(self) -> Fraction | None:
         """κ_S, the correction rate on recovered failures; None if there are none."""
-        return _rate(self.corrected_s, self.n_s)
+        return _divide(self.corrected_s, self.n_s)
 
     @property
     def kappa_u(self) -> Fraction | None:
         """κ_U, the correction rate on missed failures; None if there are none."""
-        return _rate(self.corrected_u, self.n_u)
+        return _divide(self.corrected_u, self.n_u)
 
     @property
     def rho_g(self) -> Fraction | None:
         """ρ_G, the regression rate on solved problems; None if there are none."""
-        return _rate(self.regressed_g, self.n_g)
+        return _divide(self.regressed_g, self.n_g)
 
     @property
     def terms(self) -> Terms:
@@ -150,7 +150,7 @@ def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposit
             f"{passed.shape}"
         )
     members = {name: states == name for name in ("G", "S", "U")}
-    if sum(int(of.sum()) for of in members.values()) != states.size:
+    if sum(int(mask.sum()) for mask in members.values()) != states.size:
         raise ValueError(f"states must be G, S or U, found {sorted(set(states.tolist()))}")
     return Decomposition(
         n_g=int(members["G"].sum()),
@@ -162,7 +162,7 @@ def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposit
     )
 
 
-def pool(parts: Sequence[Decomposition]) -> Decomposition:
+def pool_counts(parts: Sequence[Decomposition]) -> Decomposition:
     """Sum counts over the seeds of a condition, so that rates and terms become their means."""
     return Decomposition(
         sum(part.n_g for part in parts),
@@ -174,11 +174,11 @@ def pool(parts: Sequence[Decomposition]) -> Decomposition:
     )
 
 
-def unstable_states(n_g: int, n_s: int, n_u: int) -> tuple[State, ...]:
+def find_unstable_states(n_g: int, n_s: int, n_u: int) -> tuple[State, ...]:
     """Find the states whose rates are based on fewer than ``STABLE_ITEMS`` audit problems."""
     sizes: tuple[tuple[State, int], ...] = (("G", n_g), ("S", n_s), ("U", n_u))
     return tuple(name for name, size in sizes if size < STABLE_ITEMS)
 
 
-def _rate(changed: int, total: int) -> Fraction | None:
+def _divide(changed: int, total: int) -> Fraction | None:
     return Fraction(changed, total) if total else None

@@ -27,7 +27,7 @@ MULTIPLES = (2, 4)
 #: Grid points of p between 0 and 1, divided by the square root of the number of samples.
 _CHANCES = 20
 #: Weight of a constraint, relative to the most precise share.
-_EXACT = 1e3
+_CONSTRAINT_WEIGHT = 1e3
 #: Maximum number of steps of a fit, divided by the number of grid points; fits need far fewer.
 _STEPS = 100
 
@@ -54,31 +54,31 @@ def bound_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Inter
     solved = 1 - (1 - chances) ** k
     quantile = float(stats.chi2.ppf(LEVEL, 1))
 
-    def errors(problems: Array) -> Array:
+    def estimate_errors(problems: Array) -> Array:
         """Estimate standard errors of shares; for rare counts, those of an upper bound."""
         return np.sqrt(np.maximum(problems, quantile)) / len(passing)
 
     shares = counts / len(passing)
-    weights, _ = _fit(shares, expected, errors(counts))
-    widths = errors(expected @ weights * len(passing))
-    weights, least = _fit(shares, expected, widths)
+    weights, _ = _fit_weights(shares, expected, estimate_errors(counts))
+    widths = estimate_errors(expected @ weights * len(passing))
+    weights, least = _fit_weights(shares, expected, widths)
     fitted = float(solved @ weights)
 
-    def excess(value: float) -> float:
+    def compute_excess(value: float) -> float:
         """Compute how far this Pass@k exceeds the confidence limit; negative if inside."""
-        return _fit(shares, expected, widths, (solved, value))[1] - least - quantile
+        return _fit_weights(shares, expected, widths, (solved, value))[1] - least - quantile
 
-    return Interval(*(_boundary(excess, fitted, end) for end in (0.0, 1.0)))
+    return Interval(*(_find_boundary(compute_excess, fitted, end) for end in (0.0, 1.0)))
 
 
-def _boundary(excess: Callable[[float], float], inside: float, end: float) -> float:
+def _find_boundary(compute_excess: Callable[[float], float], inside: float, end: float) -> float:
     """Find the limit of the confidence set between a value inside it and an end of the range."""
-    if excess(end) <= 0:
+    if compute_excess(end) <= 0:
         return end
-    return float(optimize.brentq(excess, inside, end, xtol=1e-5))
+    return float(optimize.brentq(compute_excess, inside, end, xtol=1e-5))
 
 
-def _fit(
+def _fit_weights(
     shares: Array, expected: Array, widths: Array, fixed: tuple[Array, float] | None = None
 ) -> tuple[Array, float]:
     """Fit weights (J,) of the grid points to the observed shares; return Pearson's distance too.
@@ -89,7 +89,7 @@ def _fit(
         widths: shape (n + 1,), standard errors of the shares.
         fixed: a constraint: a linear function of the weights, shape (J,), and its value.
     """
-    exact = _EXACT / widths.min()
+    exact = _CONSTRAINT_WEIGHT / widths.min()
     rows = [expected / widths[:, None], np.full((1, expected.shape[1]), exact)]
     values = [*(shares / widths), exact]
     if fixed is not None:

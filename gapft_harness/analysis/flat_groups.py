@@ -36,7 +36,7 @@ class FlatGroups:
         return Fraction(self.flat, self.groups) if self.groups else None
 
 
-def flat_groups(found: Iterable[tuple[State, int, int]]) -> tuple[FlatGroups, ...]:
+def count_flat_groups(groups: Iterable[tuple[State, int, int]]) -> tuple[FlatGroups, ...]:
     """Count groups and flat groups by state.
 
     Args:
@@ -47,16 +47,16 @@ def flat_groups(found: Iterable[tuple[State, int, int]]) -> tuple[FlatGroups, ..
         The counts of G, S and U, in this order.
     """
     counts: dict[State, list[int]] = {"G": [0, 0, 0], "S": [0, 0, 0], "U": [0, 0, 0]}
-    for state, size, passed in found:
-        of = counts[state]
-        of[0] += 1
-        of[1] += passed == size > 0
-        of[2] += passed == 0
-    return tuple(FlatGroups(state, *of) for state, of in counts.items())
+    for state, size, passed in groups:
+        state_counts = counts[state]
+        state_counts[0] += 1
+        state_counts[1] += passed == size > 0
+        state_counts[2] += passed == 0
+    return tuple(FlatGroups(state, *state_counts) for state, state_counts in counts.items())
 
 
-def solved_share(groups: Iterable[FlatGroups]) -> Fraction | None:
+def compute_solved_share(groups: Iterable[FlatGroups]) -> Fraction | None:
     """Compute the share of flat groups that are in G; None if there is no flat group."""
-    by_state = {of.state: of.flat for of in groups}
+    by_state = {group.state: group.flat for group in groups}
     flat = sum(by_state.values())
     return Fraction(by_state["G"], flat) if flat else None

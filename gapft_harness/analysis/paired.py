@@ -51,7 +51,7 @@ def mcnemar(gained: int, lost: int) -> float:
     return float(stats.binomtest(gained, changed, 0.5).pvalue) if changed else 1.0
 
 
-def sign_flips(
+def flip_signs(
     differences: NDArray[np.floating] | NDArray[np.integer], *, flips: int, stream: Stream
 ) -> SignFlips:
     """Test a sum of differences against random signs.
@@ -73,7 +73,7 @@ def sign_flips(
         raise ValueError(f"expected at least one flip, found {flips}")
     changed = np.asarray(differences, dtype=np.float64)
     changed = changed[changed != 0]
-    least = abs(float(changed.sum())) - 1e-12 * float(np.abs(changed).sum())
+    threshold = abs(float(changed.sum())) - 1e-12 * float(np.abs(changed).sum())
     exhaustive = len(changed) <= 62 and 2 ** len(changed) <= flips
     total = 2 ** len(changed) if exhaustive else flips
     generator = stream.generator()
@@ -88,12 +88,12 @@ def sign_flips(
             bits = generator.integers(2, size=(rows, len(changed)), dtype=np.int8)
         # A sign is 2 bit - 1, so T* is twice the sum over the bits that are 1, minus T.
         totals = 2 * (bits.astype(np.float64) @ changed) - changed.sum()
-        extreme += int((np.abs(totals) >= least).sum())
+        extreme += int((np.abs(totals) >= threshold).sum())
     more = 0 if exhaustive else 1  # counts the observed pattern
     return SignFlips((extreme + more) / (total + more), total, exhaustive)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def adjust_p_values(p_values: Sequence[float]) -> list[float]:
     """Adjust p values by Holm's step-down method, which controls the family-wise error rate.
 
     The i-th smallest of m p values (i from 0) is multiplied by m - i. An adjusted value is at most
@@ -114,7 +114,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class DecisionChanges:
     """Counts of the decisions that differ between two models.
 
     Attributes:
@@ -143,7 +143,7 @@ class Changes:
         return Fraction(self.gained - self.lost, self.n)
 
 
-def changes(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Changes:
+def count_changes(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> DecisionChanges:
     """Count the decisions that differ between two models.
 
     Args:
@@ -155,4 +155,4 @@ def changes(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Changes:
     """
     if first.shape != second.shape or first.ndim != 1 or not first.size:
         raise ValueError(f"shapes do not match: decisions {first.shape} and {second.shape}")
-    return Changes(first.size, int((first & ~second).sum()), int((~first & second).sum()))
+    return DecisionChanges(first.size, int((first & ~second).sum()), int((~first & second).sum()))

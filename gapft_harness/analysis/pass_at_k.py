@@ -26,7 +26,7 @@ def pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> NDArray[np.
     Raises:
         ValueError: k is outside 1..n, or a count outside 0..n.
     """
-    _check(passing, samples, k)
+    _check_counts(passing, samples, k)
     drawn_before = np.arange(samples, dtype=np.float64)
     fraction = np.minimum(k / (samples - drawn_before), 1.0)
     with np.errstate(divide="ignore"):
@@ -47,7 +47,7 @@ def mean_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Fracti
     Raises:
         ValueError: k is outside 1..n, a count is outside 0..n, or there is no problem.
     """
-    _check(passing, samples, k)
+    _check_counts(passing, samples, k)
     if not len(passing):
         raise ValueError("the mean Pass@k of no problems is undefined")
     histogram = np.bincount(passing, minlength=samples + 1)
@@ -55,13 +55,13 @@ def mean_pass_at_k(passing: NDArray[np.integer], samples: int, k: int) -> Fracti
     return 1 - Fraction(missed, len(passing) * math.comb(samples, k))
 
 
-def reported_k(samples: int) -> tuple[int, ...]:
+def list_reported_k(samples: int) -> tuple[int, ...]:
     """List the k of a Pass@k curve: the powers of two up to n, and n itself."""
     powers = [2**exponent for exponent in range(samples.bit_length()) if 2**exponent <= samples]
     return tuple(sorted({*powers, samples}))
 
 
-def _check(passing: NDArray[np.integer], samples: int, k: int) -> None:
+def _check_counts(passing: NDArray[np.integer], samples: int, k: int) -> None:
     if not 1 <= k <= samples:
         raise ValueError(f"k must be within 1..{samples} (the samples drawn), found {k}")
     counts = np.asarray(passing)
@@ -99,6 +99,6 @@ def k_equivalent(passing: NDArray[np.integer], samples: int, pass_at_1: Fraction
     return below
 
 
-def k_label(k_eq: int) -> str:
+def format_k(k_eq: int) -> str:
     """Format a k equivalent as in the paper: ``<1`` for 0, else the number."""
     return str(k_eq) if k_eq else "<1"

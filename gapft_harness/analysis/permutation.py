@@ -29,7 +29,7 @@ class PairedPermutation:
     exhaustive: bool
 
 
-def paired_permutation(
+def compare_by_permutation(
     a: NDArray[np.bool_],
     b: NDArray[np.bool_],
     *,

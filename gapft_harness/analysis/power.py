@@ -23,7 +23,7 @@ LEVEL = 0.05
 POWER = 0.8
 
 
-def power(
+def compute_power(
     effect: float, *, seeds: int, items: int, discordance: float, shared: float = 0.0
 ) -> float:
     """Compute the probability that a two-sided paired test at level 5% detects an effect.
@@ -52,7 +52,7 @@ def power(
     return float(stats.norm.cdf(distance / spread))
 
 
-def detectable(*, seeds: int, items: int, discordance: float, shared: float = 0.0) -> float | None:
+def find_detectable_effect(*, seeds: int, items: int, discordance: float, shared: float = 0.0) -> float | None:
     """Find the smallest effect that is detected with power 80%.
 
     Args:
@@ -68,16 +68,16 @@ def detectable(*, seeds: int, items: int, discordance: float, shared: float = 0.
         ValueError: an argument is outside its bounds.
     """
 
-    def lacking(effect: float) -> float:
-        found = power(effect, seeds=seeds, items=items, discordance=discordance, shared=shared)
-        return found - POWER
+    def compute_surplus(effect: float) -> float:
+        achieved = compute_power(effect, seeds=seeds, items=items, discordance=discordance, shared=shared)
+        return achieved - POWER
 
-    if lacking(discordance) < 0:
+    if compute_surplus(discordance) < 0:
         return None
-    return float(optimize.brentq(lacking, 0, discordance, xtol=1e-9))
+    return float(optimize.brentq(compute_surplus, 0, discordance, xtol=1e-9))
 
 
-def times_as_many(distance: float, width: float) -> float | None:
+def compute_data_factor(distance: float, width: float) -> float | None:
     """Compute how much more data would separate a difference from a value (power 80%, level 5%).
 
     The interval narrows with the square root of the amount of data. With z the 1 - a/2 quantile and
@@ -93,5 +93,5 @@ def times_as_many(distance: float, width: float) -> float | None:
     """
     if not distance:
         return None
-    quantile, more = (float(stats.norm.ppf(of)) for of in (1 - LEVEL / 2, POWER))
+    quantile, more = (float(stats.norm.ppf(probability)) for probability in (1 - LEVEL / 2, POWER))
     return ((quantile + more) / quantile * width / 2 / distance) ** 2

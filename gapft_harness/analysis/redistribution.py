@@ -25,7 +25,7 @@ _CHUNK_VALUES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Redistributed:
+class Redistribution:
     """The share of correct answers in one audit group, observed and under redistribution.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Stratum:
         return int((self.answers == self.golds).sum())
 
     @property
-    def fixed(self) -> bool:
+    def is_fixed(self) -> bool:
         """Whether no permutation changes the answers."""
         return bool((self.answers == self.answers[:, :1]).all())
 
@@ -65,16 +65,16 @@ class _Stratum:
     def expected(self) -> Fraction:
         """The expected number of correct answers: a problem gets each answer equally often."""
         size = len(self.golds)
-        golds, wanted = np.unique(self.golds, return_counts=True)
+        golds, gold_counts = np.unique(self.golds, return_counts=True)
         places = np.searchsorted(golds, self.answers).clip(max=len(golds) - 1)
-        given = np.bincount(places[golds[places] == self.answers], minlength=len(golds))
-        return Fraction(int((given * wanted).sum()), size)
+        answer_counts = np.bincount(places[golds[places] == self.answers], minlength=len(golds))
+        return Fraction(int((answer_counts * gold_counts).sum()), size)
 
-    def drawn(self, permutations: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    def draw_right(self, permutations: int, generator: np.random.Generator) -> NDArray[np.int64]:
         """Count the correct answers under each permutation, shape (B,); seeds share them."""
-        return np.concatenate([*self._chunks(permutations, generator)])
+        return np.concatenate([*self._draw_chunks(permutations, generator)])
 
-    def _chunks(
+    def _draw_chunks(
         self, permutations: int, generator: np.random.Generator
     ) -> Iterator[NDArray[np.int64]]:
         size = len(self.golds)
@@ -84,8 +84,8 @@ class _Stratum:
             shape = min(chunk, permutations - start), size
             order = generator.permuted(np.broadcast_to(places, shape), axis=1)
             right = np.zeros(shape[0], dtype=np.int64)
-            for of_seed in self.answers:
-                right += np.count_nonzero(of_seed[order] == self.golds, axis=1)
+            for seed_answers in self.answers:
+                right += np.count_nonzero(seed_answers[order] == self.golds, axis=1)
             yield right
 
 
@@ -98,7 +98,7 @@ def redistribute(
     item_ids: NDArray[np.str_],
     permutations: int,
     stream: Stream,
-) -> dict[State, Redistributed]:
+) -> dict[State, Redistribution]:
     """Permute post-training answers within strata of (source answer, audit group).
 
     A permutation acts on problems and is the same for all seeds, because the answers of several
@@ -129,16 +129,16 @@ def redistribute(
         raise ValueError(f"expected at least one permutation, found {permutations}")
     if item_ids.shape != golds.shape or len(np.unique(item_ids)) != len(item_ids):
         raise ValueError("expected one distinct id per item")
-    _require_fit(answers, golds, source_answers, states)
+    _check_shapes(answers, golds, source_answers, states)
     order = np.argsort(item_ids)
-    strata = _by_group(answers[:, order], golds[order], source_answers[order], states[order])
+    strata = _split_by_group(answers[:, order], golds[order], source_answers[order], states[order])
     return {
-        group: _redistributed(of, permutations, stream.child(group).generator())
-        for group, of in strata.items()
+        group: _redistribute_group(group_strata, permutations, stream.child(group).generator())
+        for group, group_strata in strata.items()
     }
 
 
-def null_rates(
+def compute_null_rates(
     answers: NDArray[np.int64],
     golds: NDArray[np.int64],
     source_answers: NDArray[np.int64],
@@ -148,12 +148,12 @@ def null_rates(
 
     Its docstring describes the arguments.
     """
-    _require_fit(answers, golds, source_answers, states)
-    strata = _by_group(answers, golds, source_answers, states)
-    return {group: _expected(of) / _decisions(of) for group, of in strata.items()}
+    _check_shapes(answers, golds, source_answers, states)
+    strata = _split_by_group(answers, golds, source_answers, states)
+    return {group: _sum_expected(group_strata) / _count_decisions(group_strata) for group, group_strata in strata.items()}
 
 
-def _require_fit(
+def _check_shapes(
     answers: NDArray[np.int64],
     golds: NDArray[np.int64],
     source_answers: NDArray[np.int64],
@@ -167,7 +167,7 @@ def _require_fit(
         )
 
 
-def _by_group(
+def _split_by_group(
     answers: NDArray[np.int64],
     golds: NDArray[np.int64],
     source_answers: NDArray[np.int64],
@@ -176,44 +176,44 @@ def _by_group(
     """Split the problems of S and U into strata; a state without problems is omitted."""
     groups: tuple[State, ...] = ("S", "U")
     return {
-        group: [*_strata(answers[:, of], golds[of], source_answers[of])]
+        group: [*_split_strata(answers[:, mask], golds[mask], source_answers[mask])]
         for group in groups
-        if (of := states == group).any()
+        if (mask := states == group).any()
     }
 
 
-def _items(strata: list[_Stratum]) -> int:
-    return sum(len(of.golds) for of in strata)
+def _count_items(strata: list[_Stratum]) -> int:
+    return sum(len(stratum.golds) for stratum in strata)
 
 
-def _decisions(strata: list[_Stratum]) -> int:
-    return _items(strata) * len(strata[0].answers)
+def _count_decisions(strata: list[_Stratum]) -> int:
+    return _count_items(strata) * len(strata[0].answers)
 
 
-def _expected(strata: list[_Stratum]) -> Fraction:
-    return sum((of.expected for of in strata), Fraction(0))
+def _sum_expected(strata: list[_Stratum]) -> Fraction:
+    return sum((stratum.expected for stratum in strata), Fraction(0))
 
 
-def _strata(
+def _split_strata(
     answers: NDArray[np.int64], golds: NDArray[np.int64], source_answers: NDArray[np.int64]
 ) -> Iterator[_Stratum]:
     for answer in np.unique(source_answers):
-        of = source_answers == answer
-        yield _Stratum(answers[:, of], golds[of])
+        mask = source_answers == answer
+        yield _Stratum(answers[:, mask], golds[mask])
 
 
-def _redistributed(
+def _redistribute_group(
     strata: list[_Stratum], permutations: int, generator: np.random.Generator
-) -> Redistributed:
-    right = sum(of.right for of in strata)
-    moving = [of for of in strata if not of.fixed]
-    drawn = np.full(permutations, sum(of.right for of in strata if of.fixed), dtype=np.int64)
-    for of in moving:
-        drawn += of.drawn(permutations, generator)
-    return Redistributed(
-        items=_items(strata),
-        fixed=_items(strata) - _items(moving),
-        observed=Fraction(right, _decisions(strata)),
-        null=_expected(strata) / _decisions(strata),
-        p_value=Fraction(1 + int((drawn >= right).sum()), 1 + permutations),
+) -> Redistribution:
+    right = sum(stratum.right for stratum in strata)
+    moving = [stratum for stratum in strata if not stratum.is_fixed]
+    totals = np.full(permutations, sum(stratum.right for stratum in strata if stratum.is_fixed), dtype=np.int64)
+    for stratum in moving:
+        totals += stratum.draw_right(permutations, generator)
+    return Redistribution(
+        items=_count_items(strata),
+        fixed=_count_items(strata) - _count_items(moving),
+        observed=Fraction(right, _count_decisions(strata)),
+        null=_sum_expected(strata) / _count_decisions(strata),
+        p_value=Fraction(1 + int((totals >= right).sum()), 1 + permutations),
     )

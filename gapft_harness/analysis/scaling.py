@@ -16,7 +16,7 @@ SCALES = (0.25, 0.5, 0.75, 1.0)
 FIXED = 0.75
 
 
-def upper_bound(regressed: int, solved: int, level: float) -> float:
+def compute_upper_bound(regressed: int, solved: int, level: float) -> float:
     """Compute the one-sided Wilson upper bound of a regression rate.
 
     Args:
@@ -43,7 +43,7 @@ def upper_bound(regressed: int, solved: int, level: float) -> float:
     return float(interval.high)
 
 
-def simultaneous_bounds(regressed: Sequence[int], solved: int, level: float) -> tuple[float, ...]:
+def compute_simultaneous_bounds(regressed: Sequence[int], solved: int, level: float) -> tuple[float, ...]:
     """Compute simultaneous upper bounds of several rates, with Bonferroni's correction.
 
     Args:
@@ -51,7 +51,7 @@ def simultaneous_bounds(regressed: Sequence[int], solved: int, level: float) -> 
         solved: the number of problems that the source solves.
         level: the allowed error probability of all bounds together, divided equally among them.
     """
-    return tuple(upper_bound(count, solved, level / len(regressed)) for count in regressed)
+    return tuple(compute_upper_bound(count, solved, level / len(regressed)) for count in regressed)
 
 
 def choose_scale(bounds: Mapping[float, float], tolerance: float) -> float:

@@ -15,12 +15,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import Decomposition, decompose, pool, unstable_states
+from gapft_harness.analysis.decomposition import Decomposition, decompose, pool_counts, find_unstable_states
 from gapft_harness.core.records import State
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class PartitionAgreement:
     """Agreement of several partitions on the problems that the source fails.
 
     Attributes:
@@ -49,19 +49,19 @@ class Spread:
     @property
     def mean(self) -> Fraction | None:
         """The mean over all partitions; None if a value is undefined."""
-        known = self._known
-        return None if known is None else sum(known, Fraction(0)) / len(known)
+        values = self._complete_values
+        return None if values is None else sum(values, Fraction(0)) / len(values)
 
     @property
     def range(self) -> Fraction | None:
         """The largest value minus the smallest; None if a value is undefined."""
-        known = self._known
-        return None if known is None else max(known) - min(known)
+        values = self._complete_values
+        return None if values is None else max(values) - min(values)
 
     @property
-    def _known(self) -> list[Fraction] | None:
-        known = [value for value in self.values if value is not None]
-        return known if len(known) == len(self.values) else None
+    def _complete_values(self) -> list[Fraction] | None:
+        values = [value for value in self.values if value is not None]
+        return values if len(values) == len(self.values) else None
 
 
 #: Quantities that are compared between partitions. The first three do not depend on the samples.
@@ -76,7 +76,7 @@ QUANTITIES: dict[str, Callable[[Decomposition], Fraction | None]] = {
 }
 
 
-def agreement(states: NDArray[np.str_]) -> Agreement | None:
+def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
     """Measure how far partitions of the same problems agree.
 
     Args:
@@ -100,15 +100,15 @@ def agreement(states: NDArray[np.str_]) -> Agreement | None:
         return None
     pairs = [*combinations(recovered, 2)]
     same = sum(int((a == b).sum()) for a, b in pairs)
-    return Agreement(
+    return PartitionAgreement(
         failures=failures,
         unstable=Fraction(int((recovered != recovered[0]).any(axis=0).sum()), failures),
         same=Fraction(same, failures * len(pairs)),
-        jaccard=sum((_jaccard(a, b) for a, b in pairs), Fraction(0)) / len(pairs),
+        jaccard=sum((_compute_jaccard(a, b) for a, b in pairs), Fraction(0)) / len(pairs),
     )
 
 
-def flows(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> list[list[Decomposition]]:
+def decompose_partitions(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> list[list[Decomposition]]:
     """Decompose the change of each trained model under every partition.
 
     Args:
@@ -118,22 +118,22 @@ def flows(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> list[list[Deco
     Returns:
         The decompositions by partition, then by seed.
     """
-    return [[decompose(of, seed) for seed in passed] for of in states]
+    return [[decompose(partition, decisions) for decisions in passed] for partition in states]
 
 
-def spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread]:
+def compute_spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread]:
     """Compute the values of all ``QUANTITIES`` under every partition, means over seeds.
 
     Args:
         by_partition: the result of ``decompose_partitions``.
     """
-    pooled = [pool(seeds) for seeds in by_partition]
+    pooled = [pool_counts(seeds) for seeds in by_partition]
     return {
-        name: Spread(tuple(quantity(of) for of in pooled)) for name, quantity in QUANTITIES.items()
+        name: Spread(tuple(quantity(part) for part in pooled)) for name, quantity in QUANTITIES.items()
     }
 
 
-def _jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Fraction:
+def _compute_jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Fraction:
     either = int((a | b).sum())
     return Fraction(int((a & b).sum()), either) if either else Fraction(1)
 
@@ -172,10 +172,10 @@ class ScopeRow:
     @property
     def unstable(self) -> tuple[State, ...]:
         """States whose rates are based on few problems; reports mark them."""
-        return unstable_states(*self.sizes)
+        return find_unstable_states(*self.sizes)
 
 
-def scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
+def compute_scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
     """Compute the row of one search budget.
 
     Args:
@@ -184,4 +184,4 @@ def scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Sc
         passed: shape (S, P), V of each seed's greedy decode.
     """
     g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
-    return ScopeRow(k, (g, s, u), pool([decompose(states, of_seed) for of_seed in passed]))
+    return ScopeRow(k, (g, s, u), pool_counts([decompose(states, decisions) for decisions in passed]))

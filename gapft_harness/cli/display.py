@@ -13,10 +13,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from gapft_harness.cli.options import Form
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import duration
+from gapft_harness.report.rendering.wording import format_duration
 
 #: First word of a job's label -> (unit that it counts, activity before the first count).
-_WORDS = {
+_JOB_WORDS = {
     "read": ("tasks", "reading"),
     "import": ("responses", "reading the files"),
     "search": ("responses", "loading data and model"),
@@ -30,19 +30,19 @@ _WORDS = {
 }
 
 #: Jobs that judge their own responses: after the responses, they count verdicts from 0.
-_JUDGED = ("import", "search", "audit", "sample", "decode")
+_JOBS_WITH_VERDICTS = ("import", "search", "audit", "sample", "decode")
 
 #: Seconds between two lines on the same job if standard error is not a terminal.
-_QUIET_S = 60.0
+_LINE_INTERVAL_S = 60.0
 
 #: Judging that takes fewer seconds gets no line of its own.
-_SHORT_S = 2.0
+_MIN_JUDGING_S = 2.0
 
 #: Minimum width of a terminal, in characters, that shows bars beside the text.
-_ROOM = 100
+_MIN_WIDTH_FOR_BARS = 100
 
 
-def tell(told: Document, *lines: str, form: Form = "terminal") -> None:
+def print_document(document: Document, *lines: str, form: Form = "terminal") -> None:
     """Print a document and further lines to standard output; ignore a closed pipe.
 
     Args:
@@ -57,15 +57,15 @@ def tell(told: Document, *lines: str, form: Form = "terminal") -> None:
 
     with contextlib.suppress(BrokenPipeError, SystemExit):  # rich exits with 1
         if form == "terminal":
-            terminal.show(told.sections, Console(highlight=False))
+            terminal.print_sections(document.sections, Console(highlight=False))
         else:
-            typer.echo(told.markdown() if form == "markdown" else told.json(), nl=False)
+            typer.echo(document.to_markdown() if form == "markdown" else document.to_json(), nl=False)
         for line in lines:
             typer.echo(line, err=form != "terminal")
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningJob:
     """A running job.
 
     Attributes:
@@ -80,28 +80,28 @@ class _Running:
     """
 
     label: str
-    begun: float
+    started_at: float
     task: TaskID
-    told: float
-    first: tuple[int, float] | None = None
-    last: tuple[int, int] = (0, 0)
+    printed_at: float
+    first_count: tuple[int, float] | None = None
+    last_count: tuple[int, int] = (0, 0)
     tokens: int = 0
 
-    def words(self, done: int, total: int, now: float) -> str:
+    def format_progress(self, done: int, total: int, timestamp: float) -> str:
         """Describe progress, speed and estimated time left."""
-        unit, before = _WORDS.get(self.label.split(" ")[0], ("items", "starting"))
-        made, since = self.first or (0, now)
-        seconds = max(now - since, 1e-3)
-        tokens = f", {_pace(self.tokens / seconds, 'tokens ')}" if self.tokens else ""
-        if done <= made:
+        unit, activity = _JOB_WORDS.get(self.label.split(" ")[0], ("items", "starting"))
+        start_count, start_time = self.first_count or (0, timestamp)
+        seconds = max(timestamp - start_time, 1e-3)
+        tokens = f", {_format_pace(self.tokens / seconds, 'tokens ')}" if self.tokens else ""
+        if done <= start_count:
             if not total:
-                return before
-            return f"{done:,} of {total:,} {unit}{tokens or f', {before}'}"
-        rate = (done - made) / seconds
+                return activity
+            return f"{done:,} of {total:,} {unit}{tokens or f', {activity}'}"
+        rate = (done - start_count) / seconds
         if not total:
-            return f"{done:,} {unit}, {_pace(rate)}{tokens}"
-        left = duration((total - done) / rate)
-        return f"{done:,} of {total:,} {unit}, {_pace(rate)}{tokens}, about {left} to go"
+            return f"{done:,} {unit}, {_format_pace(rate)}{tokens}"
+        time_left = format_duration((total - done) / rate)
+        return f"{done:,} of {total:,} {unit}, {_format_pace(rate)}{tokens}, about {time_left} to go"
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Display:
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._console = console or Console(stderr=True, highlight=False)
-        bars = [BarColumn(bar_width=16)] if self._console.width >= _ROOM else []
+        bars = [BarColumn(bar_width=16)] if self._console.width >= _MIN_WIDTH_FOR_BARS else []
         self._progress = Progress(
             TextColumn(" "),
             SpinnerColumn(),
@@ -142,12 +142,12 @@ class Display:
             transient=True,
         )
         self._clock = clock
-        self._running: dict[str, _Running] = {}
-        self._ended: set[str] = set()
-        self._noted: set[str] = set()
+        self._running_jobs: dict[str, _RunningJob] = {}
+        self._ended_labels: set[str] = set()
+        self._printed_notes: set[str] = set()
         self._start = clock()
         self._paces: dict[str, _Pace] = {}
-        self._ahead: dict[str, int] = {}
+        self._remaining: dict[str, int] = {}
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -161,25 +161,25 @@ class Display:
     ) -> None:
         self._progress.stop()
 
-    def stage(self, name: str) -> None:
+    def start_stage(self, name: str) -> None:
         """Report that a stage starts."""
         seconds = self._clock() - self._start
         self._console.print(f"[bold]{name}[/] [dim]at {seconds:.0f} s[/]")
         for pace in self._paces.values():
             pace.since = None
 
-    def expect(self, ahead: Mapping[str, int]) -> None:
+    def set_remaining(self, remaining: Mapping[str, int]) -> None:
         """Set how many units the rest of the run counts, so that lines show the time left."""
-        self._ahead = dict(ahead)
+        self._remaining = dict(remaining)
 
-    def say(self, line: str) -> None:
+    def print_message(self, line: str) -> None:
         """Print a sentence of a stage, such as a warning."""
-        from gapft_harness.report.rendering.visible import visible
+        from gapft_harness.report.rendering.visible import make_visible
 
         style = "yellow" if line.startswith("warning:") else "dim"
-        self._console.print(f"  {visible(line)}", style=style, markup=False)
+        self._console.print(f"  {make_visible(line)}", style=style, markup=False)
 
-    def job(
+    def report_progress(
         self, label: str, done: int, total: int | None, tokens: int = 0, note: str = ""
     ) -> None:
         """Report a job's progress.
@@ -191,81 +191,81 @@ class Display:
             tokens: how many tokens this command generated for the job.
             note: a warning to print now; a note that several jobs report is printed once.
         """
-        if note and note not in self._noted:
-            self._noted.add(note)
-            self.say(f"warning: {label}: {note}")
-        label = self._leg(label, done, total or 0)
-        if label in self._ended:
+        if note and note not in self._printed_notes:
+            self._printed_notes.add(note)
+            self.print_message(f"warning: {label}: {note}")
+        label = self._choose_label(label, done, total or 0)
+        if label in self._ended_labels:
             return
-        now = self._clock()
-        at_once = label not in self._running and bool(total) and done >= (total or 0)
-        if label not in self._running:
+        timestamp = self._clock()
+        was_complete = label not in self._running_jobs and bool(total) and done >= (total or 0)
+        if label not in self._running_jobs:
             task = self._progress.add_task(label, total=None, words="")
-            self._running[label] = _Running(label, now, task, told=now)
-        running = self._running[label]
-        if running.first is None and (total or done):
-            running.first = done, now
+            self._running_jobs[label] = _RunningJob(label, timestamp, task, printed_at=timestamp)
+        running = self._running_jobs[label]
+        if running.first_count is None and (total or done):
+            running.first_count = done, timestamp
         running.tokens = tokens
-        words = running.words(done, total or 0, now)
+        words = running.format_progress(done, total or 0, timestamp)
         self._progress.update(running.task, completed=done, total=total or None, words=words)
-        self._count(running, done - running.last[0] if running.last != (0, 0) else 0, now)
-        running.last = done, total or 0
+        self._update_pace(running, done - running.last_count[0] if running.last_count != (0, 0) else 0, timestamp)
+        running.last_count = done, total or 0
         if total and done >= total:
-            self._end(running, total, now, at_once)
-        elif not self._console.is_terminal and now - running.told >= _QUIET_S:
-            running.told = now
+            self._finish_job(running, total, timestamp, was_complete)
+        elif not self._console.is_terminal and timestamp - running.printed_at >= _LINE_INTERVAL_S:
+            running.printed_at = timestamp
             self._console.print(f"  {label}: {words}", style="dim", markup=False)
 
-    def _count(self, running: _Running, more: int, now: float) -> None:
+    def _update_pace(self, running: _RunningJob, more: int, timestamp: float) -> None:
         """Add newly finished units to the speed of all jobs that count this unit."""
-        unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
+        unit = _JOB_WORDS.get(running.label.split(" ")[0], ("items",))[0]
         pace = self._paces.setdefault(unit, _Pace())
-        begins = running.last == (0, 0)  # the time before it was spent on loading
-        if pace.since is not None and not begins:
-            pace.seconds += now - pace.since
+        is_first_count = running.last_count == (0, 0)  # the time before it was spent on loading
+        if pace.since is not None and not is_first_count:
+            pace.seconds += timestamp - pace.since
             pace.done += max(more, 0)
-        pace.since = now
-        if unit in self._ahead:
-            self._ahead[unit] -= max(more, 0)
+        pace.since = timestamp
+        if unit in self._remaining:
+            self._remaining[unit] -= max(more, 0)
 
-    def _left(self) -> str:
+    def _format_remaining(self) -> str:
         """Format the time left of the run; empty if the speed of a remaining unit is not known."""
-        left = {unit: count for unit, count in self._ahead.items() if count > 0}
-        paces = [self._paces.get(unit, _Pace()) for unit in left]
-        if not left or not all(pace.done and pace.seconds for pace in paces):
+        remaining = {unit: count for unit, count in self._remaining.items() if count > 0}
+        paces = [self._paces.get(unit, _Pace()) for unit in remaining]
+        if not remaining or not all(pace.done and pace.seconds for pace in paces):
             return ""
         seconds = sum(
             count * pace.seconds / pace.done
-            for count, pace in zip(left.values(), paces, strict=True)
+            for count, pace in zip(remaining.values(), paces, strict=True)
         )
-        return f" · run: {duration(seconds)} left"
+        return f" · run: {format_duration(seconds)} left"
 
-    def _leg(self, label: str, done: int, total: int) -> str:
+    def _choose_label(self, label: str, done: int, total: int) -> str:
         """Return the job's label, or the label of its verdicts once it counts verdicts."""
         verdicts = f"verdicts of {label}"
-        if verdicts in self._running or verdicts in self._ended:
+        if verdicts in self._running_jobs or verdicts in self._ended_labels:
             return verdicts
-        if label.split(" ")[0] not in _JUDGED:
+        if label.split(" ")[0] not in _JOBS_WITH_VERDICTS:
             return label
-        running = self._running.get(label)
-        if running is not None and done < running.last[0]:
-            self._end(running, running.last[1], self._clock())
-        return verdicts if label in self._ended and done < total else label
+        running = self._running_jobs.get(label)
+        if running is not None and done < running.last_count[0]:
+            self._finish_job(running, running.last_count[1], self._clock())
+        return verdicts if label in self._ended_labels and done < total else label
 
-    def _end(self, running: _Running, total: int, now: float, at_once: bool = False) -> None:
-        self._ended.add(running.label)
-        del self._running[running.label]
+    def _finish_job(self, running: _RunningJob, total: int, timestamp: float, was_complete: bool = False) -> None:
+        self._ended_labels.add(running.label)
+        del self._running_jobs[running.label]
         self._progress.remove_task(running.task)
-        if running.label.startswith("verdicts ") and now - running.begun < _SHORT_S:
+        if running.label.startswith("verdicts ") and timestamp - running.started_at < _MIN_JUDGING_S:
             return  # too short for a second line beside that of its responses
-        unit = _WORDS.get(running.label.split(" ")[0], ("items",))[0]
+        unit = _JOB_WORDS.get(running.label.split(" ")[0], ("items",))[0]
         unit = unit[:-1] if total == 1 else unit
-        took = "already done" if at_once else f"in {duration(now - running.begun)}"
-        seconds = f"[dim]{took}{self._left()}[/]"
+        time_text = "already done" if was_complete else f"in {format_duration(timestamp - running.started_at)}"
+        seconds = f"[dim]{time_text}{self._format_remaining()}[/]"
         self._console.print(f"  [green]✓[/] {running.label:<28} {total:>7,} {unit} {seconds}")
 
 
-def _pace(rate: float, what: str = "") -> str:
+def _format_pace(rate: float, what: str = "") -> str:
     for times, unit in ((1, "a second"), (60, "a minute")):
         if rate * times >= 1:
             return f"{rate * times:,.{0 if rate * times >= 10 else 1}f} {what}{unit}"

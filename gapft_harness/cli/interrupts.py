@@ -19,20 +19,20 @@ _message = "interrupted"
 
 
 @contextlib.contextmanager
-def goes_on() -> Iterator[None]:
+def announce_resumable() -> Iterator[None]:
     """Report, on Ctrl-C inside the block, that the same command continues from here.
 
     Use it around work that keeps its finished parts when it is interrupted.
     """
     global _message
-    before, _message = _message, "interrupted; run the same command again to continue"
+    previous_message, _message = _message, "interrupted; run the same command again to continue"
     yield
     # An interruption skips this line: the message is printed later, outside the block.
-    _message = before
+    _message = previous_message
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def report_interrupts() -> Iterator[None]:
     """Print a line and exit with status 130 if Ctrl-C interrupts the block, which is the command.
 
     This holds whichever exception reaches it: libraries turn KeyboardInterrupt into other
@@ -56,17 +56,17 @@ def told() -> Iterator[None]:
     except BaseException as error:
         if not interrupted or (isinstance(error, SystemExit) and not error.code):
             raise
-        _say()
+        _print_message()
         sys.exit(EXIT_STATUS)
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:
     """Exit immediately; the worker processes end when this process ends."""
-    _say()
+    _print_message()
     os._exit(EXIT_STATUS)
 
 
-def _say() -> None:
+def _print_message() -> None:
     """Print the message once, bypassing buffers, which may hold an unfinished line."""
     global _message
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # otherwise the line may be lost or printed twice

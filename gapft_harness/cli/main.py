@@ -18,11 +18,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from gapft_harness.cli import commands
-from gapft_harness.cli.interrupts import told
-from gapft_harness.cli.options import CONTEXT, WholeHelp
+from gapft_harness.cli.interrupts import report_interrupts
+from gapft_harness.cli.options import CONTEXT, GroupedHelp
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.extras import lacking
-from gapft_harness.core.processes import collect_seldom, open_standard_streams
+from gapft_harness.core.extras import missing_package_error
+from gapft_harness.core.processes import reduce_gc_frequency, open_standard_streams
 from gapft_harness.version import __version__
 
 # Log lines and warnings of libraries in the command's own process are held back. They are shown if
@@ -31,15 +31,15 @@ from gapft_harness.version import __version__
 
 
 #: The most lines of libraries that are shown after a failure.
-_SHOWN = 20
+_MAX_LINES = 20
 
 
-class _Held(logging.Handler):
+class _HeldMessages(logging.Handler):
     """Keep the last messages below the level of an error; print errors to standard error."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.lines: collections.deque[str] = collections.deque(maxlen=_SHOWN)
+        self.lines: collections.deque[str] = collections.deque(maxlen=_MAX_LINES)
         self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -51,32 +51,32 @@ class _Held(logging.Handler):
             self.lines.append(line)
 
 
-_HELD = _Held()
+_HELD_MESSAGES = _HeldMessages()
 
 
-def hold_back() -> None:
+def hold_library_messages() -> None:
     """Hold back messages of libraries from now on; keep logging that is already configured."""
     logging.captureWarnings(True)
     if not logging.getLogger().handlers:
-        logging.getLogger().addHandler(_HELD)
+        logging.getLogger().addHandler(_HELD_MESSAGES)
 
 
 @contextlib.contextmanager
-def shown_on_failure() -> Iterator[None]:
+def show_held_on_failure() -> Iterator[None]:
     """Print the held messages if the block fails."""
     try:
         yield
     except BrokenPipeError:
         raise
     except Exception:
-        if _HELD.lines:
+        if _HELD_MESSAGES.lines:
             print("Last messages of libraries before this failure:", file=sys.stderr)
-            print(*_HELD.lines, sep="\n", file=sys.stderr)
+            print(*_HELD_MESSAGES.lines, sep="\n", file=sys.stderr)
         raise
 
 
 app = typer.Typer(
-    cls=WholeHelp,
+    cls=GroupedHelp,
     context_settings=CONTEXT,
     help="Learn from the gap between Pass@K and Pass@1, on top of lm-evaluation-harness.",
     no_args_is_help=True,
@@ -86,19 +86,19 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _root(
+def _set_up(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
 ) -> None:
     if context.invoked_subcommand != "eval":  # lm_eval shows its own log lines
-        hold_back()
+        hold_library_messages()
     if version:
         typer.echo(f"gapft-harness {__version__}")
         raise typer.Exit
 
 
-for _found in pkgutil.iter_modules(commands.__path__):
-    _name = _found.name
+for _module_info in pkgutil.iter_modules(commands.__path__):
+    _name = _module_info.name
     _module = import_module(f"{commands.__name__}.{_name}")
     app.command(
         _name.rstrip("_"),
@@ -111,11 +111,11 @@ for _found in pkgutil.iter_modules(commands.__path__):
 def _open_streams() -> None:
     """Replace closed standard streams (``<&- >&-``), which libraries expect to exist."""
     open_standard_streams()
-    nowhere = sys.stdout is None
+    is_stdout_closed = sys.stdout is None
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
-    if nowhere:
+    if is_stdout_closed:
         print("gapft: standard output is closed; its content is lost", file=sys.stderr)
 
 
@@ -124,17 +124,17 @@ def main() -> None:
 
     Exit status: 0 for success, 1 for a failure, 2 for a mistake of the user, 130 after Ctrl-C.
     """
-    collect_seldom()
+    reduce_gc_frequency()
     _open_streams()
     try:
-        with told(), shown_on_failure():
+        with report_interrupts(), show_held_on_failure():
             app()
     except GapftError as error:
-        _end(error)
+        _exit_with_error(error)
     except ModuleNotFoundError as error:
-        if (lacks := lacking(error)) is None:
+        if (missing_package := missing_package_error(error)) is None:
             raise
-        _end(lacks)
+        _exit_with_error(missing_package)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
@@ -144,10 +144,10 @@ def main() -> None:
         sys.exit(2)
 
 
-def _end(error: GapftError) -> NoReturn:
-    from gapft_harness.report.rendering.visible import visible
+def _exit_with_error(error: GapftError) -> NoReturn:
+    from gapft_harness.report.rendering.visible import make_visible
 
-    typer.echo(f"gapft: {visible(str(error))}", err=True)
+    typer.echo(f"gapft: {make_visible(str(error))}", err=True)
     sys.exit(error.exit_status)
 
 

@@ -56,7 +56,7 @@ Format = Annotated[
 GROUPS = ("Train on the gap", "Measure and compare", "Exchange", "Look around")
 
 
-class WholeHelp(TyperGroup):
+class GroupedHelp(TyperGroup):
     """Lists commands in groups, with the full help of each command."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -68,7 +68,7 @@ class WholeHelp(TyperGroup):
         width = max(len(name) for name in self.list_commands(ctx))
         for heading, rows in grouped.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), said) for name, said in rows])
+                formatter.write_dl([(name.ljust(width), help_text) for name, help_text in rows])
 
 
 #: Every command has ``-h``, and accepts underscores in options, as lm_eval spells them.
@@ -78,35 +78,35 @@ CONTEXT: dict[str, Any] = {
 }
 
 
-def recipe_names() -> list[str]:
+def list_recipe_names() -> list[str]:
     """List the bundled recipes for shell completion; the shell offers files if none matches."""
-    from gapft_harness.recipe.bundled import bundled_recipes
+    from gapft_harness.recipe.bundled import list_bundled_recipes
 
-    return list(bundled_recipes())
+    return list(list_bundled_recipes())
 
 
-def study_names() -> list[str]:
+def list_study_names() -> list[str]:
     """List the bundled studies for shell completion."""
-    from gapft_harness.recipe.bundled import bundled_studies
+    from gapft_harness.recipe.bundled import list_bundled_studies
 
-    return list(bundled_studies())
+    return list(list_bundled_studies())
 
 
-def stage_names() -> list[str]:
+def list_stage_names() -> list[str]:
     """List the stages for shell completion."""
     from gapft_harness.stages.pipeline import STAGES
 
     return [*STAGES]
 
 
-def task_names() -> list[str]:
+def list_task_names() -> list[str]:
     """List the bundled tasks for shell completion, by their files, without loading lm-eval."""
     from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
     return sorted(path.stem for path in tasks_path().glob("*/*.yaml"))
 
 
-def as_folder(text: str) -> Path:
+def parse_folder(text: str) -> Path:
     """Parse the folder that an option names.
 
     Raises:
@@ -124,14 +124,14 @@ def as_folder(text: str) -> Path:
     return Path(text)
 
 
-RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="the run directory", parser=as_folder)]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="the run directory", parser=parse_folder)]
 OptionalRunDir = Annotated[
     Path | None,
     typer.Option(
         "--run-dir",
         metavar="DIR",
         help="the run directory; default: runs/NAME",
-        parser=as_folder,
+        parser=parse_folder,
     ),
 ]
 RecipeName = Annotated[
@@ -140,7 +140,7 @@ RecipeName = Annotated[
         "--recipe",
         metavar="RECIPE",
         help="first create the run directory from this recipe",
-        autocompletion=recipe_names,
+        autocompletion=list_recipe_names,
     ),
 ]
 TaskName = Annotated[
@@ -150,7 +150,7 @@ TaskName = Annotated[
         "--tasks",
         metavar="NAME",
         help="the lm-eval task to train on; replaces data.task",
-        autocompletion=task_names,
+        autocompletion=list_task_names,
     ),
 ]
 Model = Annotated[
@@ -199,13 +199,13 @@ PluginFile = Annotated[
 ]
 
 
-def print_again(output: str) -> None:
+def print_stored_output(output: str) -> None:
     """Print the stored output of a finished command whose inputs did not change."""
     typer.echo("nothing changed since this command finished", err=True)
     typer.echo(output, nl=False)
 
 
-def as_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:
+def build_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:
     """Convert options of lm-eval to settings of recipe keys; ``--set`` of the same key wins.
 
     Args:

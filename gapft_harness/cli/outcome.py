@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.unchanged import Asked, Look, TooMuchError, Watched
+from gapft_harness.cli.unchanged import RecordedCommand, FileStatus, TooManyFiles, Watched
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.files import SETTLED_NS
-from gapft_harness.core.weights import weights_folder
+from gapft_harness.core.files import RECENT_CHANGE_NS
+from gapft_harness.core.weights import find_weights_folder
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
-from gapft_harness.recipe.recipe import Recipe, model_args
+from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
-from gapft_harness.stages.integrity.rests_on import SECTION, hold, searched_in
+from gapft_harness.stages.integrity.inputs import SECTION, compare_inputs, list_search_folders
 
 
 @dataclass(frozen=True)
-class Scope:
+class CommandScope:
     """The inputs, runs and output folder of a command.
 
     Attributes:
@@ -42,7 +42,7 @@ class Scope:
     output: Path
 
 
-class Outcome:
+class OutcomeRecorder:
     """Watches what a command's outcome depends on, from its start to its end.
 
     Args:
@@ -50,15 +50,15 @@ class Outcome:
         find_scope: finds the command's scope from what is known when it is called.
     """
 
-    def __init__(self, asked: Asked, find_scope: Callable[[], Scope]) -> None:
-        self._asked, self._find_scope, self._began = asked, find_scope, time.time_ns()
-        self._before: dict[str, Look | None] = {}
+    def __init__(self, command: RecordedCommand, find_scope: Callable[[], CommandScope]) -> None:
+        self._command, self._find_scope, self._began = command, find_scope, time.time_ns()
+        self._before: dict[str, FileStatus | None] = {}
         with contextlib.suppress(
-            GapftError, OSError, TooMuchError
+            GapftError, OSError, TooManyFiles
         ):  # the command itself will report it
-            self._before = find_scope().inputs.look()
+            self._before = find_scope().inputs.read_status()
 
-    def keep(self, output: str) -> None:
+    def write_record(self, output: str) -> None:
         """Write the record if nothing changed while the command ran.
 
         Args:
@@ -68,27 +68,27 @@ class Outcome:
             return
         try:
             scope = self._find_scope()
-            own = str(scope.output)
-            every = Watched(scope.inputs.files, {*scope.inputs.folders, own})
-            looks = every.look()
-            verified = {path for run, of in scope.runs.items() for path in _hold(run, of)}
-        except (GapftError, OSError, TooMuchError):
+            output_path = str(scope.output)
+            watched = Watched(scope.inputs.files, {*scope.inputs.folders, output_path})
+            status_by_path = watched.read_status()
+            verified_paths = {path for run, options in scope.runs.items() for path in _check_run(run, options)}
+        except (GapftError, OSError, TooManyFiles):
             return
-        for path, look in looks.items():
-            if path == own or path.startswith(own + os.sep):
+        for path, status in status_by_path.items():
+            if path == output_path or path.startswith(output_path + os.sep):
                 continue
             if path in self._before:
-                if self._before[path] != look:
+                if self._before[path] != status:
                     return
-            elif look is not None and path not in verified and not self._is_older(look):
+            elif status is not None and path not in verified_paths and not self._is_older(status):
                 return
-        self._asked.keep(every, looks, output)
+        self._command.write_record(watched, status_by_path, output)
 
-    def _is_older(self, look: Look) -> bool:
-        return look[-1] < self._began - SETTLED_NS
+    def _is_older(self, status: FileStatus) -> bool:
+        return status[-1] < self._began - RECENT_CHANGE_NS
 
 
-def inputs_of_run(choice: Options, recipe: Recipe, place: Path) -> Watched:
+def find_run_inputs(choice: Options, recipe: Recipe, place: Path) -> Watched:
     """Return the paths that a run depends on, without its own files.
 
     Args:
@@ -100,17 +100,17 @@ def inputs_of_run(choice: Options, recipe: Recipe, place: Path) -> Watched:
     plugins = load_plugins(choice.plugin_files)
     if choice.recipe is not None:
         watched.files |= {choice.recipe, str(find_recipe(choice.recipe))}
-        watched.files |= {os.path.join(choice.recipe, name) for name in _OF_RUN}
+        watched.files |= {os.path.join(choice.recipe, name) for name in _RUN_FILES}
     watched.files |= set(choice.plugin_files)
     for entry in plugins.all():
-        if entry.code and entry.home:
-            (watched.folders if os.path.isdir(entry.home) else watched.files).add(entry.home)
-            watched.files.add(os.path.dirname(os.path.abspath(entry.home)))
-    watched.folders |= {*choice.include_paths, *searched_in(place)}
+        if entry.code_hash and entry.source_root:
+            (watched.folders if os.path.isdir(entry.source_root) else watched.files).add(entry.source_root)
+            watched.files.add(os.path.dirname(os.path.abspath(entry.source_root)))
+    watched.folders |= {*choice.include_paths, *list_search_folders(place)}
     _watch_leaves(recipe.model_dump(mode="json"), watched)
     _watch_leaves(choice.overrides, watched)
     try:
-        folder = weights_folder(model_args(recipe))
+        folder = find_weights_folder(resolve_model_args(recipe))
     except (OSError, ValueError):  # neither a folder nor in the hub's cache
         folder = None
     if folder is not None:
@@ -127,13 +127,13 @@ def inputs_of_run(choice: Options, recipe: Recipe, place: Path) -> Watched:
 
 
 #: Files by which a run's folder is recognized.
-_OF_RUN = (layout.RECIPE, layout.MANIFEST)
+_RUN_FILES = (layout.RECIPE, layout.MANIFEST)
 
 #: Files of a task and its data up to this size are compared by their hashes.
-_HASHED = 64 << 20
+_MAX_HASHED_BYTES = 64 << 20
 
 
-def _hold(place: Path, choice: Options) -> Iterator[str]:
+def _check_run(place: Path, choice: Options) -> Iterator[str]:
     """Compare a finished run's inputs with its record, and its files with their hashes.
 
     Args:
@@ -149,17 +149,17 @@ def _hold(place: Path, choice: Options) -> Iterator[str]:
     run = RunDirectory.open(place)
     manifest = run.manifest()
 
-    def refuse(folders: object) -> dict[str, Any]:
+    def refuse_reading(folders: object) -> dict[str, Any]:
         raise GapftError(f"{place}: cannot compare inputs without reading task and data again")
 
     plugins = load_plugins(choice.plugin_files)
-    held = hold(run, manifest, plugins, choice.include_paths, refuse)
-    if held.unchecked:
-        raise GapftError(f"{place}: {held.unchecked[0]}")
+    comparison = compare_inputs(run, manifest, plugins, choice.include_paths, refuse_reading)
+    if comparison.unchecked:
+        raise GapftError(f"{place}: {comparison.unchecked[0]}")
     for name in manifest["files"]:
         run.sealed(name)
     files = _recorded_files(manifest)
-    yield from (path for path in files if os.path.getsize(path) <= _HASHED)
+    yield from (path for path in files if os.path.getsize(path) <= _MAX_HASHED_BYTES)
     yield from map(os.path.dirname, files)
 
 

@@ -19,20 +19,20 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gapft_harness.cli.commands.list_ import recipes
+from gapft_harness.cli.commands.list_ import list_recipes
 from gapft_harness.cli.main import app
 from gapft_harness.cli.options import GROUPS
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.discovery import list_tasks
-from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
+from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.conditions import Condition
-from gapft_harness.recipe.faults import keys_of
-from gapft_harness.recipe.reading import load_recipe, recipe_keys
+from gapft_harness.recipe.messages import iterate_keys
+from gapft_harness.recipe.reading import load_recipe, list_recipe_keys
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
-from gapft_harness.report.frame import Column, reference
-from gapft_harness.report.reading.paper import printed
-from gapft_harness.stages.experiment import every_experiment
+from gapft_harness.report.frame import Column, format_reference
+from gapft_harness.report.reading.published import list_published
+from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.study.recipe import CellChoice, StudyRecipe, read_study
 
 _OPENING = """\
@@ -76,7 +76,7 @@ is a rule of selection. Words in capitals stand for values of the run.
 
 
 #: The headings of docs/columns.md, each with the packages whose tables it describes.
-ROOMS = {
+COLUMN_PACKAGES = {
     "The report": ("report", "cli"),
     "gapft compare": ("compare",),
     "gapft gap": ("gap",),
@@ -88,7 +88,7 @@ ROOMS = {
 }
 
 
-def command_line() -> str:
+def build_command_line_page() -> str:
     """Return the text of docs/command-line.md: all commands with their options."""
     commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     parts = [_OPENING]
@@ -96,121 +96,121 @@ def command_line() -> str:
         parts.append(f"## {group}\n")
         for name in sorted(commands):
             if commands[name].rich_help_panel == group:
-                parts += _command(name, commands[name])
+                parts += _format_command(name, commands[name])
     return "\n".join(parts)
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
+def _format_command(name: str, command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option"]
-    words = "".join(f" {_metavar(each)}" for each in arguments)
+    argument_names = "".join(f" {_find_metavar(parameter)}" for parameter in arguments)
     example = command.epilog.partition(": ")[2]
     yield f"### gapft {name}\n\n{command.help}\n\n```console\n{example}\n```\n"
-    rows = [(f"`{_metavar(each)}`", each.help or "") for each in arguments]
-    rows += [(_spelled(each), each.help or "") for each in options]
+    rows = [(f"`{_find_metavar(parameter)}`", parameter.help or "") for parameter in arguments]
+    rows += [(_format_option(parameter), parameter.help or "") for parameter in options]
     if rows:
-        yield f"| `gapft {name}{words}` | |\n|---|---|"
-        yield "\n".join(f"| {left} | {_cell(right)} |" for left, right in rows) + "\n"
+        yield f"| `gapft {name}{argument_names}` | |\n|---|---|"
+        yield "\n".join(f"| {left} | {_escape_pipes(right)} |" for left, right in rows) + "\n"
 
 
-def _spelled(option: Any) -> str:
-    given = "" if option.is_flag else f" {_metavar(option)}"
-    return ", ".join(f"`{name}{given}`" for name in option.opts)
+def _format_option(option: Any) -> str:
+    value = "" if option.is_flag else f" {_find_metavar(option)}"
+    return ", ".join(f"`{name}{value}`" for name in option.opts)
 
 
-def _metavar(parameter: Any) -> str:
+def _find_metavar(parameter: Any) -> str:
     return str(parameter.metavar or parameter.name.upper())
 
 
-def _cell(text: str) -> str:
+def _escape_pipes(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def recipe_reference() -> str:
+def build_recipe_page() -> str:
     """Return the text of docs/recipe-keys.md: bundled recipes and components, and all keys."""
     plugins = load_plugins()
-    shipped, experiments = plugins.all(), every_experiment(plugins)
-    parts = [_RECIPES_OPENING, "## Recipes\n", _table(("recipe", "description"), recipes())]
+    entries, experiments = plugins.all(), load_all_experiments(plugins)
+    parts = [_RECIPES_OPENING, "## Recipes\n", _build_table(("recipe", "description"), list_recipes())]
     tasks = [(task.name, task.description) for task in list_tasks()]
-    parts += ["## Tasks\n", _table(("task", "description"), tasks)]
-    selectors = [(e.name, _parameters(e.value), e.summary) for e in shipped if e.kind == "selector"]
-    parts += ["## Selectors\n", _table(("selector", "parameters", "what it selects"), selectors)]
-    for kind, does in (
+    parts += ["## Tasks\n", _build_table(("task", "description"), tasks)]
+    selectors = [(e.name, _list_parameters(e.value), e.summary) for e in entries if e.kind == "selector"]
+    parts += ["## Selectors\n", _build_table(("selector", "parameters", "what it selects"), selectors)]
+    for kind, meaning in (
         ("response rule", "which response it keeps"),
         ("experiment", "what it measures"),
     ):
-        rows = [(e.name, e.summary) for e in shipped if e.kind == kind]
-        parts += [f"## {kind.capitalize()}s\n", _table((kind, does), rows)]
-    keys = [(key, _default(info), info.description or "") for key, info in recipe_keys().items()]
-    parts += ["## Keys\n", _table(("key", "default", "meaning"), keys)]
+        rows = [(e.name, e.summary) for e in entries if e.kind == kind]
+        parts += [f"## {kind.capitalize()}s\n", _build_table((kind, meaning), rows)]
+    keys = [(key, _format_default(info), info.description or "") for key, info in list_recipe_keys().items()]
+    parts += ["## Keys\n", _build_table(("key", "default", "meaning"), keys)]
     keys = [
-        (f"experiments.{experiment.name}.{key}", _default(info), info.description or "")
+        (f"experiments.{experiment.name}.{key}", _format_default(info), info.description or "")
         for experiment in experiments
-        for key, info in (keys_of(experiment.section) if experiment.section else ())
+        for key, info in (iterate_keys(experiment.section) if experiment.section else ())
     ]
-    parts += ["## Keys of experiments\n", _table(("key", "default", "meaning"), keys)]
+    parts += ["## Keys of experiments\n", _build_table(("key", "default", "meaning"), keys)]
     for part, model in (
         ("condition", Condition),
         ("further audit", AuditChoice),
         ("study", StudyRecipe),
         ("cell of a study", CellChoice),
     ):
-        parts += [f"## Keys of a {part}\n", _keys(model)]
+        parts += [f"## Keys of a {part}\n", _build_key_table(model)]
     return "\n".join(parts)
 
 
-def _parameters(function: Any) -> str:
+def _list_parameters(function: Any) -> str:
     """List the parameters that a recipe can set under ``params``: all after the first three."""
-    found = list(inspect.signature(function).parameters.values())[3:]
-    return ", ".join(f"`{str(p).partition(':')[0]}{_given(p.default)}`" for p in found) or "–"
+    parameters = list(inspect.signature(function).parameters.values())[3:]
+    return ", ".join(f"`{str(p).partition(':')[0]}{_format_parameter_default(p.default)}`" for p in parameters) or "–"
 
 
-def _given(default: Any) -> str:
-    return "" if default is inspect.Parameter.empty else f": {_yaml(default)}"
+def _format_parameter_default(default: Any) -> str:
+    return "" if default is inspect.Parameter.empty else f": {_to_yaml(default)}"
 
 
-def _default(info: FieldInfo) -> str:
+def _format_default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
     value = info.get_default(call_default_factory=True)
     if isinstance(value, dict):  # conditions: show their names only
         value = list(value)
-    return "–" if value in (None, "", []) else f"`{_yaml(value)}`"
+    return "–" if value in (None, "", []) else f"`{_to_yaml(value)}`"
 
 
-def _yaml(value: Any) -> str:
+def _to_yaml(value: Any) -> str:
     """Write a value as one line of YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def _keys(model: type[BaseModel]) -> str:
+def _build_key_table(model: type[BaseModel]) -> str:
     rows = [(key, info.description or "") for key, info in model.model_fields.items()]
-    return _table(("key", "meaning"), rows)
+    return _build_table(("key", "meaning"), rows)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def _build_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Build a Markdown table whose first column is formatted as code."""
     lines = [head, ("---",) * len(head), *((f"`{row[0]}`", *row[1:]) for row in rows)]
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines).replace("``", "`")
+    return "".join(f"| {' | '.join(map(_escape_pipes, line))} |\n" for line in lines).replace("``", "`")
 
 
-def column_reference() -> str:
+def build_column_page() -> str:
     """Return the text of docs/columns.md: the meaning of every column of every table."""
     parts = [_COLUMNS_OPENING]
     seen: set[int] = set()
-    for title, rooms in ROOMS.items():
+    for title, package_names in COLUMN_PACKAGES.items():
         parts.append(f"## {title}\n")
-        modules = [of for room in rooms for of in declared(room, seen)]
+        modules = [module for package_name in package_names for module in find_columns(package_name, seen)]
         if len(modules) > 1:
             for name, columns in modules:
-                parts += [f"### {name}\n", _meanings(columns)]
+                parts += [f"### {name}\n", _build_meaning_table(columns)]
         else:
-            parts.append(_meanings(column for _, columns in modules for column in columns))
+            parts.append(_build_meaning_table(column for _, columns in modules for column in columns))
     return "\n".join(parts)
 
 
-def declared(room: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]]]:
+def find_columns(package_name: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]]]:
     """Find the columns that the modules of a package declare in tuples of ``Column``.
 
     Args:
@@ -221,23 +221,23 @@ def declared(room: str, seen: set[int]) -> Iterator[tuple[str, list[Column[Any]]
     Yields:
         For each module with columns: the beginning of its docstring, and the columns.
     """
-    package = import_module(f"gapft_harness.{room}")
-    names = [of.name for of in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    package = import_module(f"gapft_harness.{package_name}")
+    names = [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     for name in (package.__name__, *names):
-        found: list[Column[Any]] = []
+        columns: list[Column[Any]] = []
         for value in vars(import_module(name)).values():
             if not isinstance(value, tuple) or not value or id(value) in seen:
                 continue
-            if all(isinstance(each, Column) for each in value):
+            if all(isinstance(column, Column) for column in value):
                 seen.add(id(value))
-                found += value
-        if found:
-            said = import_module(name).__doc__ or name
-            yield re.split(r"[:,.;?]", said)[0], found
+                columns += value
+        if columns:
+            docstring = import_module(name).__doc__ or name
+            yield re.split(r"[:,.;?]", docstring)[0], columns
 
 
-def _meanings(columns: Iterable[Column[Any]]) -> str:
-    return "\n".join(["| column | meaning |", "|---|---|", *reference(columns)]) + "\n"
+def _build_meaning_table(columns: Iterable[Column[Any]]) -> str:
+    return "\n".join(["| column | meaning |", "|---|---|", *format_reference(columns)]) + "\n"
 
 
 _MAP_OPENING = """\
@@ -264,45 +264,45 @@ _NOT_COMPUTED = {
 REACHED = "never run"
 
 
-def paper_map() -> str:
+def build_paper_page() -> str:
     """Return the text of docs/paper-map.md: tables and figures with recipes, keys and values."""
-    recipes_read = {name: load_recipe(file) for name, file in bundled_recipes().items()}
-    studied: dict[str, list[str]] = {}
-    for study, file in bundled_studies().items():
+    recipes_read = {name: load_recipe(file) for name, file in list_bundled_recipes().items()}
+    studies_by_recipe: dict[str, list[str]] = {}
+    for study, file in list_bundled_studies().items():
         for cell in read_study(str(file)).cells.values():
-            studied.setdefault(str(cell.recipe), []).append(f"study `{study}`")
+            studies_by_recipe.setdefault(str(cell.recipe), []).append(f"study `{study}`")
     places = {place for recipe in recipes_read.values() for place in recipe.paper}
     parts = [_MAP_OPENING]
-    for place in sorted({*places, *_NOT_COMPUTED}, key=_place_order):
+    for place in sorted({*places, *_NOT_COMPUTED}, key=_rank_place):
         parts.append(f"## {place}\n")
         if place in _NOT_COMPUTED:
             parts.append(f"Nothing to compute: {_NOT_COMPUTED[place]}.\n")
             continue
         rows = [
-            (name, *_map_row(recipe, place, studied.get(name, ())), REACHED)
+            (name, *_build_map_row(recipe, place, studies_by_recipe.get(name, ())), REACHED)
             for name, recipe in recipes_read.items()
             if place in recipe.paper
         ]
         head = ("recipe", "key of results.json", "printed values that are compared", "reached")
-        parts.append(_table(head, rows))
+        parts.append(_build_table(head, rows))
     return "\n".join(parts)
 
 
-def _map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[str, str]:
+def _build_map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[str, str]:
     """Return the keys of results.json and the printed values of a recipe for one place."""
     figures = [
-        figure for figure in printed(recipe.model_dump(mode="json")) if figure.where == place
+        figure for figure in list_published(recipe.model_dump(mode="json")) if figure.table == place
     ]
-    keys = [f"`{key}`" for key in dict.fromkeys(figure.result for figure in figures)]
+    keys = [f"`{key}`" for key in dict.fromkeys(figure.results_key for figure in figures)]
     if not figures:
         keys = ["`conditions`", "`contrasts`"]
-    if not figures or any(figure.result == "source.states" for figure in figures):
+    if not figures or any(figure.results_key == "source.states" for figure in figures):
         keys += [f"`{name}`" for name in recipe.experiments]
-    values = [f"{figure.of}.{figure.what} {figure.shown(figure.printed)}" for figure in figures]
+    values = [f"{figure.subject}.{figure.quantity} {figure.format_value(figure.printed)}" for figure in figures]
     return ", ".join((*keys, *studies)), "; ".join(values) or "none"
 
 
-def _place_order(place: str) -> tuple[str, int, str]:
+def _rank_place(place: str) -> tuple[str, int, str]:
     kind, _, number = place.partition(" ")
     order = {"Table": "0", "Figure": "1"}.get(kind, "2")
     return order, int(number) if number.isdigit() else 0, place
@@ -310,10 +310,10 @@ def _place_order(place: str) -> tuple[str, int, str]:
 
 #: Pages by file name in docs/, each with the function that returns its text.
 PAGES = {
-    "command-line.md": command_line,
-    "recipe-keys.md": recipe_reference,
-    "columns.md": column_reference,
-    "paper-map.md": paper_map,
+    "command-line.md": build_command_line_page,
+    "recipe-keys.md": build_recipe_page,
+    "columns.md": build_column_page,
+    "paper-map.md": build_paper_page,
 }
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from typing import Any
 import typer
 
 from gapft_harness.cli.display import Display
-from gapft_harness.cli.interrupts import goes_on
+from gapft_harness.cli.interrupts import announce_resumable
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.recipe.bundled import bundled_recipes, find_recipe
+from gapft_harness.recipe.bundled import list_bundled_recipes, find_recipe
 from gapft_harness.recipe.called_plugins import check_names
-from gapft_harness.recipe.conditions import picked
+from gapft_harness.recipe.conditions import select_conditions
 from gapft_harness.recipe.reading import (
     Setting,
     check_recipe,
@@ -28,20 +28,20 @@ from gapft_harness.recipe.reading import (
     parse_value,
     read_recipe,
 )
-from gapft_harness.recipe.recipe import Recipe, sampler_settings
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import require_settled
-from gapft_harness.run_directory.directory import RunDirectory, Split, splits_of
-from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold
-from gapft_harness.run_directory.manifest import naming_plugins, record_reuse
+from gapft_harness.run_directory.recipe_changes import require_same_recipe
+from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
+from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold_run_lock
+from gapft_harness.run_directory.manifest import name_missing_plugins, record_reuse
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import asked, experiments_of
-from gapft_harness.stages.integrity.rests_on import searched_in
-from gapft_harness.stages.pipeline import STAGES, run_stages, settle_changes, stages_of
-from gapft_harness.stages.search.stage import keep_searched
-from gapft_harness.stages.selection.stage import arms, trained_conditions
+from gapft_harness.stages.experiment import load_experiments, find_experiments
+from gapft_harness.stages.integrity.inputs import list_search_folders
+from gapft_harness.stages.pipeline import STAGES, run_stages, apply_changes, list_stages
+from gapft_harness.stages.search.stage import store_searched_recipe
+from gapft_harness.stages.selection.stage import list_arms, find_trained_conditions
 from gapft_harness.stages.train.job import check_trackers
-from gapft_harness.stages.train.stage import require_trainable
+from gapft_harness.stages.train.stage import require_trainable_run
 
 
 def resolve_recipe(choice: Options) -> Recipe:
@@ -58,8 +58,8 @@ def resolve_recipe(choice: Options) -> Recipe:
     else:
         place = find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
-    recipe = check_recipe(content, source, _settings(choice, content))
-    return recipe.with_whole_paths(load_plugins(choice.plugin_files))
+    recipe = check_recipe(content, source, _list_settings(choice, content))
+    return recipe.with_absolute_paths(load_plugins(choice.plugin_files))
 
 
 def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
@@ -82,45 +82,45 @@ def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[
     if recipe.model.chat_template is not None or not plugins.has("sampler", recipe.model.backend):
         return recipe, ""
     if (path / layout.RECIPE).exists():
-        applies, is_new = RunDirectory.open(path).recipe.model.chat_template, False
+        uses_template, is_new = RunDirectory.open(path).recipe.model.chat_template, False
     else:
-        applies, is_new = plugins.default_chat_template(sampler_settings(recipe)), True
-    model = recipe.model.model_copy(update={"chat_template": applies})
+        uses_template, is_new = plugins.is_chat_template_default(build_sampler_settings(recipe)), True
+    model = recipe.model.model_copy(update={"chat_template": uses_template})
     line = (
         f"model.chat_template: true, because {recipe.model.args['pretrained']} has a chat template "
         "and neither recipe nor command sets the key; --set model.chat_template=false turns it off"
     )
-    return recipe.model_copy(update={"model": model}), line if applies and is_new else ""
+    return recipe.model_copy(update={"model": model}), line if uses_template and is_new else ""
 
 
-def set_by(choice: Options) -> dict[str, str]:
+def map_keys_to_options(choice: Options) -> dict[str, str]:
     """Map each dotted key that an option ``--set`` sets to the text of that option."""
-    return {each.key: each.option for each in map(parse_override, choice.overrides)}
+    return {setting.key: setting.option for setting in map(parse_override, choice.overrides)}
 
 
-def _settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
+def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     """List the settings of the command line and the options that set them; ``--set`` comes last."""
     settings = []
     if choice.task:
         settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
     if choice.conditions:
         option = " ".join(f"--condition {name}" for name in choice.conditions)
-        known = picked(content.get("conditions"), choice.conditions)
-        settings.append(Setting("conditions", known, option))
+        conditions = select_conditions(content.get("conditions"), choice.conditions)
+        settings.append(Setting("conditions", conditions, option))
     if choice.seeds:
         option = " ".join(f"--seed {seed}" for seed in choice.seeds)
         settings.append(Setting("seeds", list(choice.seeds), option))
-    settings += _model_args(choice.model_args or "")
+    settings += _parse_model_args(choice.model_args or "")
     return settings + [parse_override(text) for text in choice.overrides]
 
 
 @contextlib.contextmanager
-def opened(
+def open_context(
     run: RunDirectory,
     choice: Options,
     display: Display,
     stages: Sequence[str],
-    asked_for: Sequence[str] = (),
+    stages_to_run: Sequence[str] = (),
 ) -> Iterator[Context]:
     """Open a context for stages: check plugins, create the executor, show progress.
 
@@ -134,37 +134,37 @@ def opened(
         stages_to_run: the stages that will run.
     """
     plugins = load_plugins(choice.plugin_files)
-    check_names(run.recipe, plugins, stages, trained_conditions(run))
-    asked(run.recipe, plugins, set_by(choice))
+    check_names(run.recipe, plugins, stages, find_trained_conditions(run))
+    load_experiments(run.recipe, plugins, map_keys_to_options(choice))
     executor = CheckedExecutor(
         plugins.get("executor", run.recipe.executor.name),
-        plugins.executor(run.recipe.executor.for_executor(), choice.plugin_files),
+        plugins.create_executor(run.recipe.executor.build_settings(), choice.plugin_files),
     )
     with display, contextlib.closing(executor):
         context = Context(
             run,
             executor,
             choice.plugin_files,
-            choice.include_paths or searched_in(run.path),
-            _splits(choice, run.recipe),
+            choice.include_paths or list_search_folders(run.path),
+            _choose_splits(choice, run.recipe),
             choice.conditions,
             choice.seeds,
-            display.job,
-            display.say,
+            display.report_progress,
+            display.print_message,
             choice.alone,
             choice.searching,
         )
         if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
-            display.say(run.recipe.executor.describe_processes())
-        settle_changes(context, choice.include_paths, asked_for)
-        run.update_manifest(partial(record_reuse, accepted=choice.reuse_versions))
-        if origins := plugins.origins():
+            display.print_message(run.recipe.executor.describe_processes())
+        apply_changes(context, choice.include_paths, stages_to_run)
+        run.update_manifest(partial(record_reuse, is_accepted=choice.reuse_versions))
+        if origins := plugins.describe_origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
-        run.tell_jobs()
+        run.write_execution_settings()
         yield context
 
 
-@goes_on()
+@announce_resumable()
 def run_recipe(choice: Options, place: str | Path | None) -> Path:
     """Run all stages of a recipe; continue where an earlier command stopped.
 
@@ -177,11 +177,11 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     """
     path, choice = resolve_run(choice, place)
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
-    with naming_plugins(path):
+    with name_missing_plugins(path):
         check_trackers(recipe, plugins)
-        stages = stages_of(asked(recipe, plugins, set_by(choice)))
+        stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    return _run(path, recipe, choice, stages)
+    return _run_locked(path, recipe, choice, stages)
 
 
 def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Options]:
@@ -194,14 +194,14 @@ def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Option
     Raises:
         UserError: the run or the recipe does not exist.
     """
-    path = Path(default_place(choice) if place is None else place)
+    path = Path(find_default_place(choice) if place is None else place)
     if choice.recipe is None and not choice.task:
         RunDirectory.open(path)
         choice = replace(choice, recipe=str(path / layout.RECIPE))
     return path, choice
 
 
-def default_place(choice: Options) -> Path:
+def find_default_place(choice: Options) -> Path:
     """Return the default folder of a recipe's run.
 
     Raises:
@@ -212,12 +212,12 @@ def default_place(choice: Options) -> Path:
 
 def is_run(place: str) -> bool:
     """Return whether a text is the path of a run directory and not a bundled recipe's name."""
-    if not place or place in bundled_recipes():
+    if not place or place in list_bundled_recipes():
         return False
     return all((Path(place) / name).is_file() for name in (layout.RECIPE, layout.MANIFEST))
 
 
-def run_place(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
+def resolve_arguments(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Path | None]:
     """Return the recipe and the run directory for arguments of ``gapft run``.
 
     Args:
@@ -236,7 +236,7 @@ def run_place(recipe: str | None, run_dir: Path | None) -> tuple[str | None, Pat
     return None, Path(recipe)
 
 
-@goes_on()
+@announce_resumable()
 def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -> Path:
     """Run some stages in a run directory; with a recipe, create the directory first.
 
@@ -254,19 +254,19 @@ def run_stages_alone(names: Sequence[str], place: str | Path, choice: Options) -
         UserError: an unknown stage, or the run or its recipe cannot be used.
     """
     path = Path(place)
-    recipe = resolve_recipe(choice) if choice.recipe else _changed(path, choice)
-    known = recipe or RunDirectory.open(path).recipe
+    recipe = resolve_recipe(choice) if choice.recipe else _change_recipe(path, choice)
+    current_recipe = recipe or RunDirectory.open(path).recipe
     plugins = load_plugins(choice.plugin_files)
-    with naming_plugins(path):
-        order = stages_of(asked(known, plugins, set_by(choice)))
+    with name_missing_plugins(path):
+        order = list_stages(load_experiments(current_recipe, plugins, map_keys_to_options(choice)))
     for name in names:
         if name not in order:
             raise UserError(f"--only {name}: {did_you_mean(name, order)}")
     stages = [name for name in order if name in names]
-    return _run(path, recipe, choice, stages)
+    return _run_locked(path, recipe, choice, stages)
 
 
-def _changed(path: Path, choice: Options) -> Recipe | None:
+def _change_recipe(path: Path, choice: Options) -> Recipe | None:
     """Return the run's recipe with the settings of the options; None if they set nothing."""
     stored = path / layout.RECIPE
     if choice.task and not stored.exists():
@@ -277,106 +277,106 @@ def _changed(path: Path, choice: Options) -> Recipe | None:
     return None
 
 
-def _run(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
-    with _creating(path), hold(path), naming_plugins(path):
+def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
+    with _clean_up_folder(path), hold_run_lock(path), name_missing_plugins(path):
         plugins = load_plugins(choice.plugin_files)
-        applied = ""
+        template_note = ""
         if recipe is not None:
-            recipe, applied = settle_chat_template(recipe, path, plugins)
+            recipe, template_note = settle_chat_template(recipe, path, plugins)
         run = (
             RunDirectory.create_or_open(path, recipe, plugins)
             if recipe
             else RunDirectory.open(path)
         )
         if recipe and "select" not in stages and not {*stages} <= {"search", "states"}:
-            require_settled(path, RunDirectory.open(path).recipe, run.recipe, stages)
+            require_same_recipe(path, RunDirectory.open(path).recipe, run.recipe, stages)
         display = Display()
-        if applied:
-            display.say(applied)
-        _say_changes(run, display, stages)
+        if template_note:
+            display.print_message(template_note)
+        _announce_changes(run, display, stages)
         # check a new recipe for all stages, even if the stages that run need less of it
-        checked = STAGES if recipe else stages
-        with _discarding(run), opened(run, choice, display, [*checked], stages) as context:
+        stages_to_check = STAGES if recipe else stages
+        with _discard_on_error(run), open_context(run, choice, display, [*stages_to_check], stages) as context:
             if "train" in stages:
-                require_trainable(context)
+                require_trainable_run(context)
 
-            def end() -> None:
+            def on_end() -> None:
                 if recipe and stages == ["search"]:
-                    keep_searched(context)
+                    store_searched_recipe(context)
 
-            def begin(name: str) -> None:
-                display.stage(name)
+            def on_begin(name: str) -> None:
+                display.start_stage(name)
                 if name == "train":
-                    display.expect(_ahead(run))
+                    display.set_remaining(_count_remaining(run))
 
-            page = run_stages(context, stages, begin, end)
+            page = run_stages(context, stages, on_begin, on_end)
             if len(stages) == 1 and choice.searching is None and not choice.alone:
-                _say_next(context, stages[0], path)
+                _suggest_next_command(context, stages[0], path)
             return page
 
 
-def _ahead(run: RunDirectory) -> dict[str, int]:
+def _count_remaining(run: RunDirectory) -> dict[str, int]:
     """Count the steps of training and the responses of audits that remain."""
     import pyarrow.parquet as pq
 
-    manifest, asked = run.manifest(), arms(run.recipe)
-    untrained = [arm for arm in asked if layout.adapter(arm) not in manifest["files"]]
+    manifest, all_arms = run.manifest(), list_arms(run.recipe)
+    untrained_arms = [arm for arm in all_arms if layout.adapter_path(arm) not in manifest["files"]]
     responses = 0
-    for audit in ("", *run.recipe.further):
-        problems = run.path / layout.problems(layout.audit(audit) if audit else "audit")
+    for audit in ("", *run.recipe.further_audits):
+        problems = run.path / layout.problems_path(layout.audit_split(audit) if audit else "audit")
         if problems.exists():
-            open_arms = (layout.decisions_on(arm, audit) not in manifest["files"] for arm in asked)
+            open_arms = (layout.audit_decisions_path(arm, audit) not in manifest["files"] for arm in all_arms)
             responses += pq.read_metadata(problems).num_rows * sum(open_arms)
-    steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained)
+    steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
     return {"steps": sum(steps), "responses": responses}
 
 
-def _say_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
+def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]) -> None:
     """Report how a run will change; on a terminal, ask before a finished run changes."""
     if run.is_new:
         return
-    told, selects = list(run.changes.lines), "select" in stages
-    earlier = RunDirectory.open(run.path).recipe
-    was, now = (
-        f"{_list(of.conditions)} under seeds {_list(of.seeds)}" for of in (earlier, run.recipe)
+    changes, has_selection = list(run.changes.all_changes), "select" in stages
+    old_recipe = RunDirectory.open(run.path).recipe
+    old_content, new_content = (
+        f"{_join(recipe.conditions)} under seeds {_join(recipe.seeds)}" for recipe in (old_recipe, run.recipe)
     )
     is_finished = (run.path / layout.REPORT).is_dir()
-    if selects and is_finished and was != now:
-        told.append(f"it reports {now} instead of {was}")
-    if not told or not (selects or run.changes.of_search):
+    if has_selection and is_finished and old_content != new_content:
+        changes.append(f"it reports {new_content} instead of {old_content}")
+    if not changes or not (has_selection or run.changes.search_changes):
         return
-    line = f"results that depend on these changes are recomputed: {'; '.join(told)}"
+    line = f"results that depend on these changes are recomputed: {'; '.join(changes)}"
     if not is_finished:
-        display.say(line)
+        display.print_message(line)
         return
-    display.say(f"warning: {run.path} is a finished run: {line}. To keep it, set another --run-dir")
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
-    if asks and not typer.confirm("Change this run?", default=False, err=True):
+    display.print_message(f"warning: {run.path} is a finished run: {line}. To keep it, set another --run-dir")
+    is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
+    if is_interactive and not typer.confirm("Change this run?", default=False, err=True):
         raise UserError(f"{run.path}: not changed; set another --run-dir for the new settings")
 
 
-def _list(names: Iterable[object]) -> str:
+def _join(names: Iterable[object]) -> str:
     return ", ".join(map(str, names))
 
 
-def _say_next(context: Context, stage: str, place: Path) -> None:
+def _suggest_next_command(context: Context, stage: str, place: Path) -> None:
     """Print the command that runs the stage after one that was run alone."""
-    order = stages_of(experiments_of(context))
+    order = list_stages(find_experiments(context))
     if stage in order[:-1]:
-        following = order[order.index(stage) + 1]
-        context.say(f"next: gapft run {place} --only {following}, or without --only to the end")
+        next_stage = order[order.index(stage) + 1]
+        context.report_line(f"next: gapft run {place} --only {next_stage}, or without --only to the end")
 
 
-def _splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:
-    known = splits_of(recipe)
+def _choose_splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:
+    valid_splits = list_splits(recipe)
     for split in choice.splits:
-        if split not in known:
-            raise UserError(f"--split {split}: expected one of {', '.join(known)}")
-    return tuple(split for split in known if split in choice.splits or not choice.splits)
+        if split not in valid_splits:
+            raise UserError(f"--split {split}: expected one of {', '.join(valid_splits)}")
+    return tuple(split for split in valid_splits if split in choice.splits or not choice.splits)
 
 
 @contextlib.contextmanager
-def _discarding(run: RunDirectory) -> Iterator[None]:
+def _discard_on_error(run: RunDirectory) -> Iterator[None]:
     """Remove a new run if an error of the user shows before anything was generated."""
     try:
         yield
@@ -386,22 +386,22 @@ def _discarding(run: RunDirectory) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _creating(path: Path) -> Iterator[None]:
+def _clean_up_folder(path: Path) -> Iterator[None]:
     """Remove new lock files and a new folder if no run was created in it."""
     locks = [path / name for name in (RUN_LOCK, JOBS_LOCK)]
-    existed, before = path.exists(), [lock for lock in locks if lock.exists()]
+    had_folder, earlier_locks = path.exists(), [lock for lock in locks if lock.exists()]
     try:
         yield
     finally:
         if path.is_dir() and not (path / layout.RECIPE).exists():
             for lock in locks:
-                if lock not in before and lock.exists():
+                if lock not in earlier_locks and lock.exists():
                     lock.unlink()
-            if not existed and not any(path.iterdir()):
+            if not had_folder and not any(path.iterdir()):
                 path.rmdir()
 
 
-def _model_args(text: str) -> list[Setting]:
+def _parse_model_args(text: str) -> list[Setting]:
     """Parse model arguments in the form of lm-eval, ``a=1,b=2``."""
     settings = []
     for part in filter(None, text.split(",")):

@@ -15,21 +15,21 @@ from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.outcome import Outcome, Scope, inputs_of_run
-from gapft_harness.cli.unchanged import Asked, copied_output
+from gapft_harness.cli.outcome import OutcomeRecorder, CommandScope, find_run_inputs
+from gapft_harness.cli.unchanged import RecordedCommand, copy_output
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.report.findings.whole import DIFFERS
+from gapft_harness.report.findings.computation import UNMATCHED_MARK
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering.blocks import Section
-from gapft_harness.report.rendering.terminal import show
-from gapft_harness.report.rendering.wording import UNSTABLE, k_eq, percent, points
-from gapft_harness.stages.experiment import every_experiment, parts
+from gapft_harness.report.rendering.terminal import print_sections
+from gapft_harness.report.rendering.wording import UNSTABLE, format_k_eq, percent, points
+from gapft_harness.stages.experiment import load_all_experiments, list_report_parts
 
 #: The most characters of a response that are printed.
-_SHOWN = 160
+_MAX_RESPONSE_CHARACTERS = 160
 
 
-def run_and_print(choice: Options, run_dir: Path | None, asked: Asked) -> None:
+def run_and_print(choice: Options, run_dir: Path | None, command: RecordedCommand) -> None:
     """Run a recipe, print the summary and the path of the report, and record the outcome.
 
     Args:
@@ -39,17 +39,17 @@ def run_and_print(choice: Options, run_dir: Path | None, asked: Asked) -> None:
     """
     from gapft_harness.cli.runs import resolve_recipe, resolve_run, run_recipe
 
-    def find_scope() -> Scope:
+    def find_scope() -> CommandScope:
         place, resolved = resolve_run(choice, run_dir)
-        inputs = inputs_of_run(resolved, resolve_recipe(resolved), place)
-        return Scope(inputs, {place: choice}, place)
+        inputs = find_run_inputs(resolved, resolve_recipe(resolved), place)
+        return CommandScope(inputs, {place: choice}, place)
 
-    outcome = Outcome(asked, find_scope)
+    outcome = OutcomeRecorder(command, find_scope)
     page = run_recipe(choice, run_dir)
-    with copied_output() as pieces:
+    with copy_output() as pieces:
         print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
         typer.echo(f"report: {page}")
-    outcome.keep("".join(pieces))
+    outcome.write_record("".join(pieces))
 
 
 def print_summary(
@@ -65,54 +65,54 @@ def print_summary(
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     console = console or Console(highlight=False)
     source = results["source"]
-    few = source["n"] < STABLE_ITEMS
-    states = {name: f"{count:,}{_mark(count)}" for name, count in source["states"].items()}
+    is_small = source["n"] < STABLE_ITEMS
+    states = {name: f"{count:,}{_mark_unstable(count)}" for name, count in source["states"].items()}
     console.print(
-        f"{results['task']}: {source['n']:,}{_mark(source['n'])} audit problems, "
+        f"{results['task']}: {source['n']:,}{_mark_unstable(source['n'])} audit problems, "
         f"K = {results['k']}; solved in one decode (G) {states['G']}, recovered by search (S) "
         f"{states['S']}, missed (U) {states['U']}"
     )
     if judge := results.get("judged_by", {}).get("audit", {}).get("judge"):
         console.print(judge, markup=False)
     summaries = [
-        said
-        for part in parts(every_experiment(load_plugins(plugin_files)))
-        if part.name in results and (said := part.summary(results[part.name]))
+        summary
+        for part in list_report_parts(load_all_experiments(load_plugins(plugin_files)))
+        if part.name in results and (summary := part.summary(results[part.name]))
     ]
-    audits = [found["source"]["n"] for found in results.get("audits", {}).values()]
-    rests = [
+    audit_sizes = [entry["source"]["n"] for entry in results.get("audits", {}).values()]
+    counts = [
         source["n"],
         *source["states"].values(),
-        *audits,
-        *(said.problems for said in summaries),
+        *audit_sizes,
+        *(summary.problems for summary in summaries),
     ]
-    if any(map(_mark, rests)):
+    if any(map(_mark_unstable, counts)):
         console.print(f"{UNSTABLE} fewer than {STABLE_ITEMS} problems: such rates are unstable")
-    for found in results.get("failures", ()):
-        _print_failures(found, console)
+    for entry in results.get("failures", ()):
+        _print_failures(entry, console)
     if not results["conditions"]:
         console.print(
             "The search found no recovered failure (S) to train on, so nothing was trained."
         )
         return
     changes = {c["a"]: c for c in results["contrasts"] if c["b"] == "source"}
-    rows = [Line("source, greedy", source, few)]
+    rows = [SummaryRow("source, greedy", source, is_small)]
     for name, condition in results["conditions"].items():
-        label = f"{name} {DIFFERS}" if condition.get("own") else name
-        rows.append(Line(label, condition, few, changes[name], results["k"]))
-    show([Section("", [Frame(LINES, rows).table()])], console)
-    if any(of.get("own") for of in results["conditions"].values()):
+        label = f"{name} {UNMATCHED_MARK}" if condition.get("own") else name
+        rows.append(SummaryRow(label, condition, is_small, changes[name], results["k"]))
+    print_sections([Section("", [Frame(SUMMARY_COLUMNS, rows).table()])], console)
+    if any(figures.get("own") for figures in results["conditions"].values()):
         console.print(
-            f"{DIFFERS} different settings: not comparable with conditions that have other settings"
+            f"{UNMATCHED_MARK} different settings: not comparable with conditions that have other settings"
         )
-    for name, found in results.get("audits", {}).items():
-        console.print(_on_audit(name, found), markup=False)
-    for said in summaries:
-        console.print(f"{said.line}{_mark(said.problems)}", markup=False)
+    for name, entry in results.get("audits", {}).items():
+        console.print(_format_audit(name, entry), markup=False)
+    for summary in summaries:
+        console.print(f"{summary.line}{_mark_unstable(summary.problems)}", markup=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SummaryRow:
     """A line of the summary, with entries of results.json.
 
     Attributes:
@@ -125,7 +125,7 @@ class Line:
 
     label: str
     figures: Mapping[str, Any]
-    few: bool
+    is_small: bool
     change: Mapping[str, Any] = field(default_factory=dict)
     k: int = 0
 
@@ -137,44 +137,44 @@ class Line:
         return budget
 
 
-def _trained(title: str, said: Callable[[Line], str], meaning: str = "") -> Column[Line]:
+def _build_change_column(title: str, format_value: Callable[[SummaryRow], str], meaning: str = "") -> Column[SummaryRow]:
     """Build a column whose cell is empty for the source."""
-    return Column("", meaning, lambda line: said(line) if line.change else "", title)
+    return Column("", meaning, lambda line: format_value(line) if line.change else "", title)
 
 
-def _interval(line: Line) -> str:
+def _format_interval(line: SummaryRow) -> str:
     low, high = line.change["ci95"]
     return f"[{points(low)}, {points(high)}]"
 
 
-def _k_eq(line: Line) -> str:
+def _format_k_eq(line: SummaryRow) -> str:
     label = line.figures["K_eq"]
-    return k_eq(0 if label == "<1" else int(label), line.k)
+    return format_k_eq(0 if label == "<1" else int(label), line.k)
 
 
-LINES: tuple[Column[Line], ...] = (
+SUMMARY_COLUMNS: tuple[Column[SummaryRow], ...] = (
     Column("", "", lambda line: line.label, "condition"),
     Column(
-        "", "", lambda line: line.figures["pass_at_1"], "Pass@1", percent, lambda line: line.few
+        "", "", lambda line: line.figures["pass_at_1"], "Pass@1", percent, lambda line: line.is_small
     ),
-    _trained("change", lambda line: points(line.change["delta"]), "Pass@1 minus the source's"),
-    _trained("95% interval", _interval, "of the change"),
-    _trained("K_eq", _k_eq),
-    _trained("slots", lambda line: str(line.budget["n"]), "examples in the training set"),
-    _trained("steps", lambda line: str(line.budget["J"]), "optimizer steps"),
+    _build_change_column("change", lambda line: points(line.change["delta"]), "Pass@1 minus the source's"),
+    _build_change_column("95% interval", _format_interval, "of the change"),
+    _build_change_column("K_eq", _format_k_eq),
+    _build_change_column("slots", lambda line: str(line.budget["n"]), "examples in the training set"),
+    _build_change_column("steps", lambda line: str(line.budget["J"]), "optimizer steps"),
 )
 
 
-def _on_audit(name: str, audit: dict[str, Any]) -> str:
+def _format_audit(name: str, audit: dict[str, Any]) -> str:
     """Format Pass@1 by condition on a further audit in one line."""
     n = audit["source"]["n"]
-    rated = {"source": audit["source"], **audit["conditions"]}
-    rates = ", ".join(f"{of} {each['pass_at_1']:.1%}" for of, each in rated.items())
-    whose = f"task {audit['task']}" if "task" in audit else f"{audit['of']}"
-    return f"audit {name}, {n}{_mark(n)} problems of {whose}: {rates}"
+    figures_by_condition = {"source": audit["source"], **audit["conditions"]}
+    rates = ", ".join(f"{condition} {figures['pass_at_1']:.1%}" for condition, figures in figures_by_condition.items())
+    origin = f"task {audit['task']}" if "task" in audit else f"{audit['of']}"
+    return f"audit {name}, {n}{_mark_unstable(n)} problems of {origin}: {rates}"
 
 
-def _mark(problems: int) -> str:
+def _mark_unstable(problems: int) -> str:
     return UNSTABLE if 0 < problems < STABLE_ITEMS else ""
 
 
@@ -186,9 +186,9 @@ def _print_failures(failures: dict[str, Any], console: Console) -> None:
         console.print(line, markup=False)
     for example in failures["examples"]:
         console.print(f"  {example['heading']}", style="dim", markup=False)
-        console.print(Padding(Text(_on_one_line(example["text"])), (0, 0, 0, 4)))
+        console.print(Padding(Text(_shorten_response(example["text"])), (0, 0, 0, 4)))
 
 
-def _on_one_line(text: str) -> str:
+def _shorten_response(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+    return line if len(line) <= _MAX_RESPONSE_CHARACTERS else f"{line[:_MAX_RESPONSE_CHARACTERS]}…"

@@ -26,29 +26,29 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import gapft_harness
-from gapft_harness.core.files import PARTIAL, SETTLED_NS, sha256
+from gapft_harness.core.files import PARTIAL, RECENT_CHANGE_NS, sha256
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
-from gapft_harness.store.store import PLACE
+from gapft_harness.store.store import STORE_VARIABLE
 from gapft_harness.version import __version__
 
 #: Increased when the meaning of a record changes, so that older records are ignored.
-_FORMAT = 1
+_RECORD_FORMAT = 1
 
 #: File names that no outcome depends on: compiled Python, and the locks of a run.
-_IGNORED = ("__pycache__", RUN_LOCK, JOBS_LOCK)
+_IGNORED_NAMES = ("__pycache__", RUN_LOCK, JOBS_LOCK)
 
 #: Environment variables that a shell sets for itself.
-_OF_SHELL = ("_", "SHLVL", "PWD", "OLDPWD")
+_SHELL_VARIABLES = ("_", "SHLVL", "PWD", "OLDPWD")
 
 #: The most files that are watched, and the most bytes that are hashed.
-_MOST_FILES, _MOST_BYTES = 20_000, 64 << 20
+_MAX_FILES, _MAX_HASHED_BYTES = 20_000, 64 << 20
 
 #: The status that shows a change of a file: mode, device, inode, size, last write and last status
 #: change in nanoseconds.
-Look = list[int]
+FileStatus = list[int]
 
 
-class TooMuchError(Exception):
+class TooManyFiles(Exception):
     """There are too many files to compare."""
 
 
@@ -64,23 +64,23 @@ class Watched:
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
 
-    def look(self) -> dict[str, Look | None]:
+    def read_status(self) -> dict[str, FileStatus | None]:
         """Read the status of all paths, and of Python's packages; None for a missing path.
 
         Raises:
             TooManyFiles: the folders contain too many files.
         """
-        looks: dict[str, Look | None] = {}
-        for path in _walk({*self.folders, os.path.dirname(gapft_harness.__file__)}):
-            looks[path] = _look(path)
-            if len(looks) > _MOST_FILES:
-                raise TooMuchError
-        looks |= {path: _look(path) for path in (*self.files, *_packages())}
-        return looks
+        status_by_path: dict[str, FileStatus | None] = {}
+        for path in _walk_folders({*self.folders, os.path.dirname(gapft_harness.__file__)}):
+            status_by_path[path] = _read_status(path)
+            if len(status_by_path) > _MAX_FILES:
+                raise TooManyFiles
+        status_by_path |= {path: _read_status(path) for path in (*self.files, *_list_package_paths())}
+        return status_by_path
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedCommand:
     """A command with its options, whose outcome can be recorded.
 
     Attributes:
@@ -94,29 +94,29 @@ class Asked:
     place: Path
 
     @property
-    def record(self) -> Path:
+    def record_path(self) -> Path:
         """The path of its record."""
-        given = os.environ.get(PLACE)
-        store = Path(given) if given else self.place.resolve().parent / ".store"
-        name = _digest([self.command, self.options, os.getcwd()])
+        store_folder = os.environ.get(STORE_VARIABLE)
+        store = Path(store_folder) if store_folder else self.place.resolve().parent / ".store"
+        name = _hash_json([self.command, self.options, os.getcwd()])
         return store / "finished" / f"{name}.json"
 
-    def recall(self) -> str | None:
+    def recall_output(self) -> str | None:
         """Return the stored output of the command if nothing changed since; else None."""
         try:
-            record = json.loads(self.record.read_bytes())
+            record = json.loads(self.record_path.read_bytes())
             watched = Watched(set(record["files"]), set(record["folders"]))
-            if record["circumstances"] != self._circumstances():
+            if record["circumstances"] != self._collect_environment():
                 return None
-            if record["looks"] != watched.look():
+            if record["looks"] != watched.read_status():
                 return None
             if any(sha256(Path(path)) != digest for path, digest in record["hashed"].items()):
                 return None
             return str(record["output"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, TooMuchError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, TooManyFiles):
             return None
 
-    def keep(self, watched: Watched, looks: Mapping[str, Look | None], output: str) -> None:
+    def write_record(self, watched: Watched, status_by_path: Mapping[str, FileStatus | None], output: str) -> None:
         """Write the record, unless too much changed too recently to be sure of it.
 
         Args:
@@ -124,37 +124,37 @@ class Asked:
             status_by_path: the status of each path, read before the outcome was checked.
             output: the text that the command printed.
         """
-        now = time.time_ns()
-        recent = [path for path, look in looks.items() if look and look[-1] >= now - SETTLED_NS]
-        with contextlib.suppress(OSError, TooMuchError):
-            if any(not os.path.isfile(path) for path in recent):
+        timestamp = time.time_ns()
+        recent_paths = [path for path, look in status_by_path.items() if look and look[-1] >= timestamp - RECENT_CHANGE_NS]
+        with contextlib.suppress(OSError, TooManyFiles):
+            if any(not os.path.isfile(path) for path in recent_paths):
                 return
-            if sum(os.path.getsize(path) for path in recent) > _MOST_BYTES:
+            if sum(os.path.getsize(path) for path in recent_paths) > _MAX_HASHED_BYTES:
                 return
             record = {
-                "circumstances": self._circumstances(),
+                "circumstances": self._collect_environment(),
                 "files": sorted(watched.files),
                 "folders": sorted(watched.folders),
-                "looks": looks,
-                "hashed": {path: sha256(Path(path)) for path in recent},
+                "looks": status_by_path,
+                "hashed": {path: sha256(Path(path)) for path in recent_paths},
                 "output": output,
             }
-            if watched.look() != looks:
+            if watched.read_status() != status_by_path:
                 return
-            path = self.record
+            path = self.record_path
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
-            beside.write_text(json.dumps(record), encoding="utf-8")
-            beside.replace(path)
+            partial_path = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
+            partial_path.write_text(json.dumps(record), encoding="utf-8")
+            partial_path.replace(path)
 
-    def _circumstances(self) -> dict[str, Any]:
+    def _collect_environment(self) -> dict[str, Any]:
         """Collect everything except files that the outcome or its last lines may depend on."""
-        environment = {key: of for key, of in os.environ.items() if key not in _OF_SHELL}
+        environment = {key: value for key, value in os.environ.items() if key not in _SHELL_VARIABLES}
         return {
-            "format": _FORMAT,
+            "format": _RECORD_FORMAT,
             "version": __version__,
-            "asked": [self.command, _digest(self.options), os.getcwd()],
-            "environment": _digest(environment),
+            "asked": [self.command, _hash_json(self.options), os.getcwd()],
+            "environment": _hash_json(environment),
             "python": [sys.executable, sys.version, *sys.path],
             "machine": [*os.uname()],
             "terminal": [sys.stdout.isatty(), *shutil.get_terminal_size(), sys.stdout.encoding],
@@ -162,18 +162,18 @@ class Asked:
 
 
 @contextlib.contextmanager
-def copied_output() -> Iterator[list[str]]:
+def copy_output() -> Iterator[list[str]]:
     """Copy the text that the block prints to standard output.
 
     Yields:
         The list to which each printed text is added.
     """
-    copy = _Copy(sys.stdout)
+    copy = _CopyingStream(sys.stdout)
     with contextlib.redirect_stdout(copy):
         yield copy.pieces
 
 
-class _Copy:
+class _CopyingStream:
     """A stream that writes to another one and keeps a copy."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -190,7 +190,7 @@ class _Copy:
         return getattr(self._stream, name)
 
 
-def run_asked(command: str, options: Any, recipe: str | None, run_dir: Path | None) -> Asked:
+def describe_run_command(command: str, options: Any, recipe: str | None, run_dir: Path | None) -> RecordedCommand:
     """Describe a command that writes the folder of a run or a study.
 
     Args:
@@ -201,37 +201,37 @@ def run_asked(command: str, options: Any, recipe: str | None, run_dir: Path | No
     """
     place = run_dir
     if place is None:
-        given = recipe is not None and os.path.isfile(os.path.join(recipe, "manifest.json"))
-        place = Path(recipe or "") if given else Path("runs", "any")
-    return Asked(command, {**asdict(options), "run_dir": str(run_dir)}, place)
+        is_run_folder = recipe is not None and os.path.isfile(os.path.join(recipe, "manifest.json"))
+        place = Path(recipe or "") if is_run_folder else Path("runs", "any")
+    return RecordedCommand(command, {**asdict(options), "run_dir": str(run_dir)}, place)
 
 
-def _walk(folders: Iterable[str]) -> Iterator[str]:
+def _walk_folders(folders: Iterable[str]) -> Iterator[str]:
     """Yield the paths in folders; follow links, but enter each folder once."""
-    seen = set()
-    left = sorted(folders)
-    while left:
-        folder = left.pop()
+    seen_inodes = set()
+    pending_folders = sorted(folders)
+    while pending_folders:
+        folder = pending_folders.pop()
         try:
-            about = os.stat(folder)
+            status = os.stat(folder)
             entries = list(os.scandir(folder))
         except OSError:
             yield folder
             continue
-        if (about.st_dev, about.st_ino) in seen:
+        if (status.st_dev, status.st_ino) in seen_inodes:
             yield folder
             continue
-        seen.add((about.st_dev, about.st_ino))
+        seen_inodes.add((status.st_dev, status.st_ino))
         for entry in entries:
-            if entry.name in _IGNORED:
+            if entry.name in _IGNORED_NAMES:
                 continue
             if entry.is_dir():
-                left.append(entry.path)
+                pending_folders.append(entry.path)
             else:
                 yield entry.path
 
 
-def _packages() -> Iterator[str]:
+def _list_package_paths() -> Iterator[str]:
     """Yield the paths that change when a package or a plugin is installed or removed."""
     for folder in sys.path:
         yield folder or "."
@@ -247,13 +247,13 @@ def _packages() -> Iterator[str]:
                 yield os.path.join(entry.path, "METADATA")
 
 
-def _look(path: str) -> Look | None:
+def _read_status(path: str) -> FileStatus | None:
     try:
-        of = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return [of.st_mode, of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns]
+    return [status.st_mode, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def _digest(content: Any) -> str:
+def _hash_json(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

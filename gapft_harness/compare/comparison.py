@@ -9,24 +9,24 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.power import times_as_many
+from gapft_harness.analysis.power import compute_data_factor
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.curves import Curves, curves, tuned_models
+from gapft_harness.compare.curves import Curves, compute_curves, tuned_models
 from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
-from gapft_harness.compare.groups import aggregates
-from gapft_harness.compare.joining import Item, Joined, join, refuse_other_tasks
-from gapft_harness.compare.mixed import figures_in, join_kinds
-from gapft_harness.compare.notes import notes
-from gapft_harness.compare.reading import Figure, Rows, figures_of, read
-from gapft_harness.compare.samples import Sampled, SampleReader
-from gapft_harness.core.errors import UserError, plain
+from gapft_harness.compare.groups import find_aggregates
+from gapft_harness.compare.joining import Item, JoinedRows, join, refuse_other_tasks
+from gapft_harness.compare.mixed import choose_run_metrics, join_kinds
+from gapft_harness.compare.notes import list_notes
+from gapft_harness.compare.reading import ComparedMetric, RunRows, choose_metrics, read_run
+from gapft_harness.compare.samples import SampleCounts, SampleReader
+from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.places import Evaluation, Log, Model, models, single
-from gapft_harness.verdicts.sample_logs import OF_ALL, SampleLog
+from gapft_harness.verdicts.log_files import Evaluation, Log, ModelRuns, find_models, find_single_run
+from gapft_harness.verdicts.sample_logs import PASS_AT_1, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
 #: Maximum number of groups.
-_MOST_GROUPS = 1_000
+_MAX_GROUPS = 1_000
 
 Value = TypeVar("Value")
 
@@ -55,39 +55,39 @@ class Comparison:
     """
 
     choice: CompareChoice
-    figures: dict[str, Figure]
+    figures: dict[str, ComparedMetric]
     directions: dict[str, bool | None]
     aggregates: tuple[Aggregate, ...]
     before_name: str
-    before: Rows
+    before: RunRows
     rows_before: NDArray[np.int64]
-    after: dict[str, list[tuple[Rows, NDArray[np.int64]]]]
+    after: dict[str, list[tuple[RunRows, NDArray[np.int64]]]]
     seeds: dict[str, list[str]]
     items: tuple[Item, ...]
     table: Numbers
-    found: CompareFindings
+    findings: CompareFindings
     samples: Verdicts | None
     curves: dict[str, Curves]
     notes: tuple[Text, ...]
 
     @property
-    def figure(self) -> Figure | None:
+    def figure(self) -> ComparedMetric | None:
         """The metric and the filter if they are the same for all tasks; else None."""
-        return _same(self.figures.values())
+        return _find_common(self.figures.values())
 
     @property
     def higher_is_better(self) -> bool | None:
         """The metric's direction if it is the same for all tasks; None: differs or unknown."""
-        return _same(self.directions.values())
+        return _find_common(self.directions.values())
 
-    def judged(self, *models: str) -> bool:
+    def is_judged(self, *models: str) -> bool:
         """Return whether the numbers mean right or wrong, for these models or for all.
 
         This holds if the metric is 0 or 1, and not known to be better when lower.
         """
-        return False not in self.directions.values() and self.table.binary(*models)
+        return False not in self.directions.values() and self.table.is_binary(*models)
 
-    def gate(self, margin: float | None = None) -> list[Held]:
+    def check_margin(self, margin: float | None = None) -> list[MarginCheck]:
         """Check for each model whether it is worse by more than a margin.
 
         If the tasks' metrics have no common mean, each task is checked separately.
@@ -101,19 +101,19 @@ class Comparison:
         margin = self.choice.margin if margin is None else margin
         if margin is None:
             return []
-        if self.found.models:
+        if self.findings.models:
             # of one metric, or of several that are all 0 or 1 and better when higher
-            return self._held(self.found.models, margin, *self.directions)
+            return self._check_margins(self.findings.models, margin, *self.directions)
         return [
-            replace(held, name=f"{held.name} on {task}")
-            for task, by_model in self.found.groups.items()
-            for held in self._held(by_model, margin, task)
+            replace(check, name=f"{check.name} on {task}")
+            for task, by_model in self.findings.groups.items()
+            for check in self._check_margins(by_model, margin, task)
         ]
 
-    def _held(self, found: dict[str, Paired], margin: float, *tasks: str) -> list[Held]:
-        higher = _same(self.directions[task] for task in tasks)
-        metrics = {plain(self.figures[task].name) for task in tasks}
-        binary = all(of.binary for of in found.values())
+    def _check_margins(self, findings: dict[str, Paired], margin: float, *tasks: str) -> list[MarginCheck]:
+        higher = _find_common(self.directions[task] for task in tasks)
+        metrics = {quote_unprintable(self.figures[task].name) for task in tasks}
+        binary = all(pair.is_binary for pair in findings.values())
         if higher is None and not binary:
             raise UserError(
                 f"--fail-if-worse: unknown direction of {', '.join(metrics)}: lm_eval's results "
@@ -125,11 +125,11 @@ class Comparison:
                 f"--fail-if-worse {margin:g}: {', '.join(metrics)} is a share; expected a margin "
                 "below 1 (one point is 0.01)"
             )
-        return [_held(name, of, margin, higher) for name, of in found.items()]
+        return [_check_margin(name, pair, margin, higher) for name, pair in findings.items()]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MarginCheck:
     """The result of comparing a model's change with a margin.
 
     Attributes:
@@ -149,7 +149,7 @@ class Held:
     times: float | None = None
 
 
-def _held(name: str, paired: Paired, margin: float, higher: bool | None) -> Held:
+def _check_margin(name: str, paired: Paired, margin: float, higher: bool | None) -> MarginCheck:
     if paired.interval is None:
         raise UserError(
             "--fail-if-worse: found one document, expected several: one document has no interval; "
@@ -158,11 +158,11 @@ def _held(name: str, paired: Paired, margin: float, higher: bool | None) -> Held
     sign = -1 if higher is False else 1
     low, high = sorted(sign * end for end in (paired.interval.low, paired.interval.high))
     if high < -margin:
-        return Held(name, "worse", paired.units, paired.seeds)
+        return MarginCheck(name, "worse", paired.units, paired.seeds)
     if low >= -margin:
-        return Held(name, "not worse", paired.units, paired.seeds)
-    times = times_as_many(sign * paired.difference + margin, high - low)
-    return Held(name, "undecided", paired.units, paired.seeds, times)
+        return MarginCheck(name, "not worse", paired.units, paired.seeds)
+    times = compute_data_factor(sign * paired.difference + margin, high - low)
+    return MarginCheck(name, "undecided", paired.units, paired.seeds, times)
 
 
 def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Comparison:
@@ -176,54 +176,54 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     Raises:
         UserError: a log is missing or damaged, or the logs cannot be compared.
     """
-    how: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
-    source = single(before, choice.tasks, "BEFORE", **how)
-    others = models(after, choice.tasks, seeds=choice.seeds, **how)
-    for model in others:
+    options: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
+    source = find_single_run(before, choice.tasks, "BEFORE", **options)
+    after_models = find_models(after, choice.tasks, seeds=choice.seeds, **options)
+    for model in after_models:
         for run in model.runs:
             refuse_other_tasks(source, run)
-    everything = [source, *(run for model in others for run in model.runs)]
-    figures = figures_of(source, choice)
-    if any("" in run.tasks for run in everything):  # a renamed file: its task is unknown
+    all_runs = [source, *(run for model in after_models for run in model.runs)]
+    figures = choose_metrics(source, choice)
+    if any("" in run.tasks for run in all_runs):  # a renamed file: its task is unknown
         figures = dict.fromkeys(figures, next(iter(figures.values())))
-    first = read(source, figures, choice)
-    runs: list[tuple[Model, Rows]] = []
-    of_kinds: list[Text] = []
-    for model in others:
+    first = read_run(source, figures, choice)
+    runs: list[tuple[ModelRuns, RunRows]] = []
+    kind_notes: list[Text] = []
+    for model in after_models:
         for run in model.runs:
-            own = figures_in(run, figures, source, choice)
-            kept = choice
+            run_figures = choose_run_metrics(run, figures, source, choice)
+            run_choice = choice
             if run.logs[0].kind != source.logs[0].kind:  # its documents have different fields
-                kept = replace(choice, cluster=None, by=None)
-            rows = read(run, own, kept, side=1)
-            told = join_kinds(model.name, first, rows, figures, own, choice)
-            of_kinds += [note for note in told if note not in of_kinds]
+                run_choice = replace(choice, cluster=None, by=None)
+            rows = read_run(run, run_figures, run_choice, side=1)
+            new_notes = join_kinds(model.name, first, rows, figures, run_figures, choice)
+            kind_notes += [note for note in new_notes if note not in kind_notes]
             runs.append((model, rows))
     figures = _put_on_scale(first, [rows for _, rows in runs], figures)
     joined = join(first, [rows for _, rows in runs], common=choice.common)
-    by_model: dict[str, list[tuple[Rows, NDArray[np.int64]]]] = {m.name: [] for m in others}
+    by_model: dict[str, list[tuple[RunRows, NDArray[np.int64]]]] = {m.name: [] for m in after_models}
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
         by_model[model.name].append((rows, by_item))
     table = Numbers(
-        _values(first, joined.before),
-        {name: np.stack([_values(*run) for run in of]) for name, of in by_model.items()},
-        _clusters(first, joined, choice),
-        _groups(first, joined, choice),
+        _select_values(first, joined.before),
+        {name: np.stack([_select_values(*run) for run in model_runs]) for name, model_runs in by_model.items()},
+        _number_clusters(first, joined, choice),
+        _select_groups(first, joined, choice),
     )
-    directions = _directions(everything, figures, choice)
+    directions = _find_directions(all_runs, figures, choice)
     # numbers of several metrics have a common mean if each means right or wrong
-    right = table.binary() and False not in directions.values()
-    whole = right or (len({*figures.values()}) == len({*directions.values()}) == 1)
-    if not whole and choice.by is not None:
+    is_right_or_wrong = table.is_binary() and False not in directions.values()
+    has_common_mean = is_right_or_wrong or (len({*figures.values()}) == len({*directions.values()}) == 1)
+    if not has_common_mean and choice.by is not None:
         raise UserError(
             f"--by {choice.by}: found several metrics "
-            f"({', '.join(sorted({plain(f.metric) for f in figures.values()}))}), which have no "
+            f"({', '.join(sorted({quote_unprintable(f.metric) for f in figures.values()}))}), which have no "
             "common mean; choose one task: --task NAME"
         )
-    samples, drawn, by_curve = None, None, {}
-    figure = _same(figures.values())
+    samples, source_counts, curves_by_model = None, None, {}
+    figure = _find_common(figures.values())
     kind = source.logs[0].kind
-    several = not choice.source_samples and all(_several(run, kind) for run in everything)
+    has_own_samples = not choice.source_samples and all(_has_samples(run, kind) for run in all_runs)
     if choice.tuned_samples and not choice.source_samples:
         raise UserError(
             "--tuned-samples: needs the samples of the model before; add --source-samples"
@@ -234,86 +234,86 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         )
     if figure is not None:
         reader = SampleReader(choice, joined.items, figure, source)
-        if choice.source_samples and not right:
-            known = dict.fromkeys(name for names in first.metrics.values() for name in names)
+        if choice.source_samples and not is_right_or_wrong:
+            metric_names = dict.fromkeys(name for names in first.metrics.values() for name in names)
             raise UserError(
-                f"--source-samples: found the metric {plain(figure.metric)}; expected one of 0 or "
-                f"1 that is better when higher; metrics of the log: {', '.join(map(plain, known))}"
+                f"--source-samples: found the metric {quote_unprintable(figure.metric)}; expected one of 0 or "
+                f"1 that is better when higher; metrics of the log: {', '.join(map(quote_unprintable, metric_names))}"
             )
         if choice.source_samples:
-            drawn = reader.named(choice.source_samples, "--source-samples")
-            samples = Verdicts(table.before == 1, drawn.passing, drawn.k)
-        elif several:
-            drawn = reader.read([source], before, own=True)
-        if choice.tuned_samples or several:
-            assert drawn is not None
-            tuned = others if several else tuned_models(choice.tuned_samples, [*by_model])
+            source_counts = reader.read_option(choice.source_samples, "--source-samples")
+            samples = Verdicts(table.before == 1, source_counts.passing, source_counts.k)
+        elif has_own_samples:
+            source_counts = reader.read([source], before, may_be_before=True)
+        if choice.tuned_samples or has_own_samples:
+            assert source_counts is not None
+            tuned = after_models if has_own_samples else tuned_models(choice.tuned_samples, [*by_model])
             states = None if samples is None else samples.states
-            by_curve = curves(reader, drawn, tuned, states, table.clusters)
-    together, left_out = aggregates(everything, figures) if len(figures) > 1 else ([], [])
-    tasks = np.array([first.task(row) for row in joined.before.tolist()])
+            curves_by_model = compute_curves(reader, source_counts, tuned, states, table.clusters)
+    groups, excluded_notes = find_aggregates(all_runs, figures) if len(figures) > 1 else ([], [])
+    tasks = np.array([first.find_task(row) for row in joined.before.tolist()])
     return Comparison(
         choice=choice,
         figures=figures,
         directions=directions,
-        aggregates=tuple(together),
+        aggregates=tuple(groups),
         before_name=before,
         before=first,
         rows_before=joined.before,
         after=by_model,
-        seeds={model.name: model.seeds for model in others},
+        seeds={model.name: model.seeds for model in after_models},
         items=joined.items,
         table=table,
-        found=find(table, samples, tasks=tasks, aggregates=together, whole=whole),
+        findings=find(table, samples, tasks=tasks, aggregates=groups, has_common_mean=has_common_mean),
         samples=samples,
-        curves=by_curve,
+        curves=curves_by_model,
         notes=(
-            *notes(choice, figures, directions, joined, first, by_model, table),
-            *of_kinds,
-            *_copies(drawn, by_curve),
-            *map(Text, left_out),
+            *list_notes(choice, figures, directions, joined, first, by_model, table),
+            *kind_notes,
+            *_note_copies(source_counts, curves_by_model),
+            *map(Text, excluded_notes),
         ),
     )
 
 
 def _put_on_scale(
-    before: Rows, after: Sequence[Rows], figures: Mapping[str, Figure]
-) -> dict[str, Figure]:
+    before: RunRows, after: Sequence[RunRows], figures: Mapping[str, ComparedMetric]
+) -> dict[str, ComparedMetric]:
     """Return the metrics with the scale of the rows of all runs.
 
     Raises:
         UserError: a run's rows have a different scale than those before.
     """
-    found = {}
+    scaled = {}
     for task, figure in figures.items():
-        of_log = before.scales[task]
+        scale = before.scales[task]
         for rows in after:
-            other = rows.scales.get(task) or next(iter(rows.scales.values()))
-            if other.negative_log != of_log.negative_log:
+            after_scale = rows.scales.get(task) or next(iter(rows.scales.values()))
+            if after_scale.negative_log != scale.negative_log:
                 raise UserError(
-                    f"{plain(figure.metric)}: only one of {before.logs[0].path} and "
+                    f"{quote_unprintable(figure.metric)}: only one of {before.logs[0].path} and "
                     f"{rows.logs[0].path} has log-likelihoods; choose another metric: --metric"
                 )
-        found[task] = replace(figure, negative_log=of_log.negative_log)
-    return found
+        scaled[task] = replace(figure, negative_log=scale.negative_log)
+    return scaled
 
 
-def _several(run: Evaluation, kind: str) -> bool:
+def _has_samples(run: Evaluation, kind: str) -> bool:
     """Return whether all logs have BEFORE's kind and several responses with their outcomes."""
     firsts = [SampleLog(log).first for log in run.logs if log.kind == kind]
-    tells = [row.statuses is not None or OF_ALL in row.fields for row in firsts if row.count > 1]
-    return len(tells) == len(run.logs) and all(tells)
+    has_counts = [row.statuses is not None or PASS_AT_1 in row.fields for row in firsts if row.count > 1]
+    return len(has_counts) == len(run.logs) and all(has_counts)
 
 
-def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> Iterator[Text]:
+def _note_copies(before: SampleCounts | None, after: Mapping[str, Curves]) -> Iterator[Text]:
     """Yield notes on samples that may not be independent, and on identical ones."""
     if before is None:
         return
-    told = [before.warning, *(warning for one in after.values() for warning in one.warnings)]
-    yield from (Text(one, "warning") for one in told if one)
-    alike = {"before": (before.alike,), **{name: one.alike for name, one in after.items()}}
+    warnings = [before.warning, *(warning for item in after.values() for warning in item.warnings)]
+    yield from (Text(item, "warning") for item in warnings if item)
+    alike = {"before": (before.alike,), **{name: item.alike for name, item in after.items()}}
     if any(map(any, alike.values())):
-        counts = (f"{name} {', '.join(map(str, one))}" for name, one in alike.items())
+        counts = (f"{name} {', '.join(map(str, item))}" for name, item in alike.items())
         yield Text(
             f"documents with identical texts in all samples: {'; '.join(counts)} of "
             f"{len(before.passing):,}; with long answers, many such documents suggest a cache or "
@@ -321,49 +321,49 @@ def _copies(before: Sampled | None, after: Mapping[str, Curves]) -> Iterator[Tex
         )
 
 
-def _same(values: Iterable[Value]) -> Value | None:
+def _find_common(values: Iterable[Value]) -> Value | None:
     """Return the common value, or None if the values differ."""
-    found = {*values}
-    return found.pop() if len(found) == 1 else None
+    distinct = {*values}
+    return distinct.pop() if len(distinct) == 1 else None
 
 
-def _values(rows: Rows, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
+def _select_values(rows: RunRows, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.frombuffer(rows.values, dtype=np.float64)[by_item]
 
 
-def _clusters(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.int64] | None:
+def _number_clusters(rows: RunRows, joined: JoinedRows, choice: CompareChoice) -> NDArray[np.int64] | None:
     """Number clusters in the order of their hashes, independently of the order of rows."""
     if not rows.clusters:
         return None
-    named = [rows.clusters[row] for row in joined.before.tolist()]
-    numbers = {name: number for number, name in enumerate(sorted(set(named)))}
+    names = [rows.clusters[row] for row in joined.before.tolist()]
+    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
     if len(numbers) == 1:
         raise UserError(
-            f"--cluster {choice.cluster}: all {len(named):,} documents are in one cluster; choose "
+            f"--cluster {choice.cluster}: all {len(names):,} documents are in one cluster; choose "
             "a field with more values"
         )
-    return np.array([numbers[name] for name in named], dtype=np.int64)
+    return np.array([numbers[name] for name in names], dtype=np.int64)
 
 
-def _groups(rows: Rows, joined: Joined, choice: CompareChoice) -> NDArray[np.str_] | None:
+def _select_groups(rows: RunRows, joined: JoinedRows, choice: CompareChoice) -> NDArray[np.str_] | None:
     """Return groups by the chosen field, else by task if there are several; None without both."""
     order = joined.before.tolist()
     if rows.groups:
         groups = [rows.groups[row] for row in order]
     elif len(rows.logs) > 1:
-        groups = [rows.task(row) for row in order]
+        groups = [rows.find_task(row) for row in order]
     else:
         return None
-    if len(set(groups)) > _MOST_GROUPS:
+    if len(set(groups)) > _MAX_GROUPS:
         raise UserError(
             f"--by {choice.by}: found {len(set(groups)):,} groups of {len(groups):,} documents, "
-            f"expected at most {_MOST_GROUPS:,}; choose a field with fewer values"
+            f"expected at most {_MAX_GROUPS:,}; choose a field with fewer values"
         )
     return np.array(groups)
 
 
-def _directions(
-    runs: Sequence[Evaluation], figures: Mapping[str, Figure], choice: CompareChoice
+def _find_directions(
+    runs: Sequence[Evaluation], figures: Mapping[str, ComparedMetric], choice: CompareChoice
 ) -> dict[str, bool | None]:
     """Find for each task whether higher is better for its metric.
 
@@ -371,16 +371,16 @@ def _directions(
         UserError: the logs disagree with each other or with the user.
     """
     chosen = choice.higher_is_better
-    told: dict[str, dict[bool, Log]] = {task: {} for task in figures}
+    logs_by_direction: dict[str, dict[bool, Log]] = {task: {} for task in figures}
     for log in (log for run in runs for log in run.logs):
         task = log.task if log.task in figures else next(iter(figures))
         direction = log.higher_is_better(figures[task].metric)
         if figures[task].negative_log:
             direction = False
         if direction is not None:
-            told[task].setdefault(direction, log)
-    for task, by_log in told.items():
-        metric = plain(figures[task].metric)
+            logs_by_direction[task].setdefault(direction, log)
+    for task, by_log in logs_by_direction.items():
+        metric = quote_unprintable(figures[task].metric)
         if len(by_log) > 1:
             raise UserError(
                 f"{metric}: the results files of lm_eval disagree: higher is better in "
@@ -393,4 +393,4 @@ def _directions(
                 f"{'lower' if chosen else 'higher'} is better according to lm_eval's results file "
                 f"of {by_log[not chosen].path}"
             )
-    return {task: next(iter(by_log), chosen) for task, by_log in told.items()}
+    return {task: next(iter(by_log), chosen) for task, by_log in logs_by_direction.items()}

@@ -11,33 +11,33 @@ from typing import Any, Literal
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.curves import CurveDifference
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.pass_at_k import k_label, reported_k
+from gapft_harness.analysis.pass_at_k import format_k, list_reported_k
 from gapft_harness.compare.choice import REPLICATES
-from gapft_harness.compare.comparison import Comparison, Held
+from gapft_harness.compare.comparison import Comparison, MarginCheck
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.items import (
-    Changed,
-    changed,
-    explored,
-    explored_positions,
+    ChangedItem,
+    find_changed_items,
+    build_explored,
+    choose_positions,
     item_rows,
-    names_of,
+    name_documents,
 )
-from gapft_harness.compare.reading import Figure
-from gapft_harness.compare.reading import Rows as Logs
-from gapft_harness.core.files import require_free
+from gapft_harness.compare.reading import ComparedMetric
+from gapft_harness.compare.reading import RunRows as Logs
+from gapft_harness.core.files import require_absent
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.frame import CI95, Column, Frame, Rows
 from gapft_harness.report.rendering import page, wording
-from gapft_harness.report.rendering.blocks import Block, Case, Cases, Section, Table, Text, remarks
+from gapft_harness.report.rendering.blocks import Block, Case, Cases, Section, Table, Text, group_remarks
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, points_interval, whole
-from gapft_harness.report.sections.comparison import TERMS, by_state
+from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, points_interval, format_count
+from gapft_harness.report.sections.comparison import TERMS, split_by_state
 
 #: Maximum number of a model's gained, and of its lost, documents on a written page.
-PAGE_SHOWN = 25
+PAGE_CASES = 25
 #: Maximum characters of a prompt or response on a page: its start and its end.
-_TEXT = 4_000
+_MAX_TEXT = 4_000
 #: Written only if there are several samples before and after.
 CURVES_FILE = "curves.csv"
 #: The files that ``--out`` writes, readable ones first.
@@ -47,12 +47,12 @@ FILES = (
 )  # fmt: skip
 
 
-def written(of: Comparison) -> list[str]:
+def list_files(comparison: Comparison) -> list[str]:
     """List the files of a comparison."""
-    return [name for name in FILES if of.curves or name != CURVES_FILE]
+    return [name for name in FILES if comparison.curves or name != CURVES_FILE]
 
 
-def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
+def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = False) -> None:
     """Write the files.
 
     Args:
@@ -64,21 +64,21 @@ def write(of: Comparison, folder: Path, *, overwrite: bool = False) -> None:
         UserError: the folder already contains a comparison.
         GapftError: the folder is not writable, or the disk is full.
     """
-    require_free(folder, FILES, overwrite=overwrite)
+    require_absent(folder, FILES, overwrite=overwrite)
     (folder / CURVES_FILE).unlink(missing_ok=True)  # may be left from an earlier comparison
-    shown = explored_positions(of)
+    positions = choose_positions(comparison)
     replace(
-        document(of, dict(zip(shown, names_of(of, shown), strict=True))),
+        build_document(comparison, dict(zip(positions, name_documents(comparison, positions), strict=True))),
         tables={
-            "comparison.csv": _rows(of),
-            "items.csv": item_rows(of, *changes(of)),
-            **({CURVES_FILE: Frame(CURVES, points_of(of)).csv()} if of.curves else {}),
+            "comparison.csv": _list_rows(comparison),
+            "items.csv": item_rows(comparison, *name_changes(comparison)),
+            **({CURVES_FILE: Frame(CURVES, list_curve_points(comparison)).csv()} if comparison.curves else {}),
         },
-        explorers={"": explorer.render(explored(of))},
+        explorers={"": explorer.render_explorer(build_explored(comparison))},
     ).write(folder)
 
 
-def document(of: Comparison, names: Mapping[int, str] | None = None) -> Document:
+def build_document(comparison: Comparison, names: Mapping[int, str] | None = None) -> Document:
     """Build the document for the terminal, without the page of all documents.
 
     Args:
@@ -87,27 +87,27 @@ def document(of: Comparison, names: Mapping[int, str] | None = None) -> Document
     """
     return Document(
         title="Comparison",
-        sections=sections(of, names),
+        sections=build_sections(comparison, names),
         names=("comparison.html", "comparison.md", "results.json"),
-        results=results(of),
+        results=build_results(comparison),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _NumberFormat:
     """The format of a metric's numbers and changes."""
 
     level: Callable[[float], str]
     change: Callable[[float], str]
 
-    def interval(self, of: Interval | None, units: int) -> str:
-        if of is None:
+    def interval(self, interval: Interval | None, units: int) -> str:
+        if interval is None:
             return "–"
         few = UNSTABLE if units < STABLE_ITEMS else ""
-        return f"[{self.change(of.low)}, {self.change(of.high)}]{few}"
+        return f"[{self.change(interval.low)}, {self.change(interval.high)}]{few}"
 
 
-def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Section]:
+def build_sections(comparison: Comparison, names: Mapping[int, str] | None = None) -> list[Section]:
     """Build all sections.
 
     Args:
@@ -115,156 +115,156 @@ def sections(of: Comparison, names: Mapping[int, str] | None = None) -> list[Sec
         names: for a written page: by position, the documents' names in its explorer. None: for
             the terminal, with as many gained and lost documents as the user chose.
     """
-    shown = of.choice.shown if names is None else PAGE_SHOWN
-    gate = [_told(of, held) for held in of.gate()]
-    found = [Section("", [Text(_opening(of), "lead"), *remarks(of.notes), *gate])]
-    if of.found.models:
-        found.append(Section("Before and after", [_models(of)]))
-    if of.found.aggregates:
-        found.append(Section("By group of tasks", [_aggregates(of)]))
-    if of.found.groups:
-        found.append(Section(f"By {of.choice.by or 'task'}", [_groups(of)]))
-    if of.samples is not None:
-        found.append(Section("Where the change comes from", _states(of)))
-    if of.curves:
-        found.append(Section("With k samples", _curves(of)))
-    order = list(of.table.after)
-    few = sorted(changed(of, shown), key=lambda one: (order.index(one.model), not one.gained))
-    cases = [_case(of, one, names or {}) for one in few]
-    told = _how_many(of, shown, written=names is not None)
-    if told:
-        rose, fell = changes(of)
-        blocks: list[Block] = [told, *([Cases(cases)] if cases else [])]
-        found.append(Section(f"{rose.capitalize()} and {fell}", blocks))
-    return found
+    limit = comparison.choice.shown if names is None else PAGE_CASES
+    gate = [_format_margin_check(comparison, held) for held in comparison.check_margin()]
+    parts = [Section("", [Text(_format_opening(comparison), "lead"), *group_remarks(comparison.notes), *gate])]
+    if comparison.findings.models:
+        parts.append(Section("Before and after", [_build_model_table(comparison)]))
+    if comparison.findings.aggregates:
+        parts.append(Section("By group of tasks", [_build_aggregate_table(comparison)]))
+    if comparison.findings.groups:
+        parts.append(Section(f"By {comparison.choice.by or 'task'}", [_build_group_table(comparison)]))
+    if comparison.samples is not None:
+        parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
+    if comparison.curves:
+        parts.append(Section("With k samples", _build_curve_blocks(comparison)))
+    order = list(comparison.table.after)
+    items = sorted(find_changed_items(comparison, limit), key=lambda item: (order.index(item.model), not item.is_gained))
+    cases = [_build_case(comparison, item, names or {}) for item in items]
+    summary = _count_changes(comparison, limit, written=names is not None)
+    if summary:
+        rose, fell = name_changes(comparison)
+        blocks: list[Block] = [summary, *([Cases(cases)] if cases else [])]
+        parts.append(Section(f"{rose.capitalize()} and {fell}", blocks))
+    return parts
 
 
-def _told(of: Comparison, held: Held) -> Text:
+def _format_margin_check(comparison: Comparison, check: MarginCheck) -> Text:
     """Format whether a model is worse by more than the margin, and what would decide it."""
-    margin, unit = of.choice.margin, _unit(of)
-    if held.verdict != "undecided":
-        role: Literal["body", "warning"] = "warning" if held.verdict == "worse" else "body"
-        return Text(f"{held.name} is {held.verdict} than before by more than {margin:g}.", role)
-    if held.times is None:
-        more = f"no number of {unit}s would decide this"
-    elif held.seeds > 1:
-        more = f"about {held.times:.2g} times as many seeds and {unit}s would decide this"
+    margin, unit = comparison.choice.margin, _unit_name(comparison)
+    if check.verdict != "undecided":
+        role: Literal["body", "warning"] = "warning" if check.verdict == "worse" else "body"
+        return Text(f"{check.name} is {check.verdict} than before by more than {margin:g}.", role)
+    if check.times is None:
+        remedy = f"no number of {unit}s would decide this"
+    elif check.seeds > 1:
+        remedy = f"about {check.times:.2g} times as many seeds and {unit}s would decide this"
     else:
-        needed = math.ceil(held.times * held.units)
-        more = f"about {whole(needed)} {unit}s (now {whole(held.units)}) would decide this"
+        needed = math.ceil(check.times * check.units)
+        remedy = f"about {format_count(needed)} {unit}s (now {format_count(check.units)}) would decide this"
     return Text(
-        f"{held.name}: undecided whether it is worse than before by more than {margin:g}. At this "
-        f"difference and spread, {more} (power 80%)."
+        f"{check.name}: undecided whether it is worse than before by more than {margin:g}. At this "
+        f"difference and spread, {remedy} (power 80%)."
     )
 
 
-def _how_many(of: Comparison, shown: int, *, written: bool) -> Text | None:
+def _count_changes(comparison: Comparison, limit: int, *, written: bool) -> Text | None:
     """Format how many documents changed, and how many of them are shown."""
-    rose, fell = changes(of)
-    told, more = [], False
-    for name, after in of.table.after.items():
+    rose, fell = name_changes(comparison)
+    sentences, has_more = [], False
+    for name, after in comparison.table.after.items():
         counts = [
-            int(n) for n in ((after > of.table.before).sum(), (after < of.table.before).sum())
+            int(n) for n in ((after > comparison.table.before).sum(), (after < comparison.table.before).sum())
         ]
         if any(counts):
-            more |= max(counts) > shown
-            of_model = f"{name}: " if len(of.table.after) > 1 else ""
-            each = (
-                f"{whole(min(count, shown))} of {whole(count)} {word}"
+            has_more |= max(counts) > limit
+            prefix = f"{name}: " if len(comparison.table.after) > 1 else ""
+            counts_text = (
+                f"{format_count(min(count, limit))} of {format_count(count)} {word}"
                 for count, word in zip(counts, (rose, fell), strict=True)
                 if count
             )
-            told.append(of_model + " and ".join(each))
-    if not told:
+            sentences.append(prefix + " and ".join(counts_text))
+    if not sentences:
         return None
     hint = "; --show N shows more, and --out writes all to items.csv and explorer.html"
     if written:
         hint = "; all are in items.csv and explorer.html"
-    return Text(f"{'; '.join(told)}{hint if more else ''}.")
+    return Text(f"{'; '.join(sentences)}{hint if has_more else ''}.")
 
 
-def _words(binary: bool) -> _Words:
+def _choose_format(binary: bool) -> _NumberFormat:
     if binary:
-        return _Words(percent, points)
-    return _Words(wording.number, lambda change: wording.signed(change, 4))
+        return _NumberFormat(percent, points)
+    return _NumberFormat(wording.format_number, lambda change: wording.format_signed(change, 4))
 
 
-def changes(of: Comparison) -> tuple[str, str]:
+def name_changes(comparison: Comparison) -> tuple[str, str]:
     """Return the words for a document whose number rose, and for one whose number fell."""
-    return ("gained", "lost") if of.judged() else ("higher", "lower")
+    return ("gained", "lost") if comparison.is_judged() else ("higher", "lower")
 
 
-def _opening(of: Comparison) -> str:
-    tasks = [log.task for log in of.before.logs if log.task]
-    by = "" if of.figure is None else f", {of.figure}"
+def _format_opening(comparison: Comparison) -> str:
+    tasks = [log.task for log in comparison.before.logs if log.task]
+    by = "" if comparison.figure is None else f", {comparison.figure}"
     return (
         f"{', '.join(tasks[:5])}{f' and {len(tasks) - 5} more' if len(tasks) > 5 else ''}"
-        f"{': ' if tasks else ''}{whole(len(of.items))} documents{by}; before: {of.before_name}"
+        f"{': ' if tasks else ''}{format_count(len(comparison.items))} documents{by}; before: {comparison.before_name}"
     )
 
 
-def _models(of: Comparison) -> Table:
-    models = of.found.models
-    columns: list[Column[Line]] = [*MODEL]
-    if any(one.seeds > 1 for one in models.values()):
+def _build_model_table(comparison: Comparison) -> Table:
+    models = comparison.findings.models
+    columns: list[Column[ComparisonLine]] = [*MODEL]
+    if any(pair.seeds > 1 for pair in models.values()):
         columns += SEEDS
-    rows = [Line(one, model=name) for name, one in models.items()]
-    return Frame([*columns, *_paired(of, models.values())], rows).table(_note(of))
+    rows = [ComparisonLine(pair, model=name) for name, pair in models.items()]
+    return Frame([*columns, *_list_columns(comparison, models.values())], rows).table(_format_note(comparison))
 
 
-def _groups(of: Comparison) -> Table:
+def _build_group_table(comparison: Comparison) -> Table:
     """Build the table by the chosen field or by task, with each task's metric if they differ."""
-    figures = of.figures if of.choice.by is None and of.figure is None else None
-    table = _by_group(of, of.choice.by or "task", of.found.groups)
-    return table if figures is None else replace(table, note=f"{_metrics(figures)} {table.note}")
+    figures = comparison.figures if comparison.choice.by is None and comparison.figure is None else None
+    table = _build_table_by_group(comparison, comparison.choice.by or "task", comparison.findings.groups)
+    return table if figures is None else replace(table, note=f"{_format_metrics(figures)} {table.note}")
 
 
-def _aggregates(of: Comparison) -> Table:
+def _build_aggregate_table(comparison: Comparison) -> Table:
     """Build the table of lm_eval's groups of tasks, with the metric and the kind of mean."""
-    figures = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
-    said: set[bool] = {one.weighted for one in of.aggregates}
+    figures = {aggregate.name: comparison.figures[aggregate.tasks[0]] for aggregate in comparison.aggregates}
+    weightings: set[bool] = {aggregate.weighted for aggregate in comparison.aggregates}
     kinds = {True: "weighted by documents", False: "with equal weights"}
-    table = _by_group(of, "group", of.found.aggregates)
-    if len(said) == 1:
-        note = f" Means of tasks as lm_eval reports them: {kinds[said.pop()]}."
+    table = _build_table_by_group(comparison, "group", comparison.findings.aggregates)
+    if len(weightings) == 1:
+        note = f" Means of tasks as lm_eval reports them: {kinds[weightings.pop()]}."
     else:
-        alike = ", ".join(one.name for one in of.aggregates if not one.weighted)
+        alike = ", ".join(aggregate.name for aggregate in comparison.aggregates if not aggregate.weighted)
         note = f" Means of tasks as lm_eval reports them: {kinds[True]}; in {alike} {kinds[False]}."
-    return replace(table, note=f"{_metrics(figures)} {table.note}{note}")
+    return replace(table, note=f"{_format_metrics(figures)} {table.note}{note}")
 
 
-def _by_group(of: Comparison, what: str, found: Mapping[str, Mapping[str, Paired]]) -> Table:
-    several = len(of.table.after) > 1
-    everything = [one for by_model in found.values() for one in by_model.values()]
-    columns: list[Column[Line]] = [group_by(what)]
-    columns += [*MODEL * several, *DOCUMENTS, *(CLUSTERS if of.choice.cluster else ())]
+def _build_table_by_group(comparison: Comparison, title: str, findings: Mapping[str, Mapping[str, Paired]]) -> Table:
+    has_models = len(comparison.table.after) > 1
+    pairs = [pair for by_model in findings.values() for pair in by_model.values()]
+    columns: list[Column[ComparisonLine]] = [group_column(title)]
+    columns += [*MODEL * has_models, *DOCUMENTS, *(CLUSTERS if comparison.choice.cluster else ())]
     rows = [
-        Line(one, group, name)
-        for group, by_model in found.items()
-        for name, one in by_model.items()
+        ComparisonLine(pair, group, name)
+        for group, by_model in findings.items()
+        for name, pair in by_model.items()
     ]
-    note = _tests(of, everything)
-    if len({one.binary for one in everything}) > 1:
+    note = _format_tests(comparison, pairs)
+    if len({pair.is_binary for pair in pairs}) > 1:
         note += " If before and after are in %, the difference is in points."
-    if len(everything) > 1:
-        note += f" p (Holm): adjusted for the {len(everything)} tests of this table."
-    note += _few(of, everything)
-    return Frame([*columns, *_paired(of, everything)], rows).table(note, words=1 + several)
+    if len(pairs) > 1:
+        note += f" p (Holm): adjusted for the {len(pairs)} tests of this table."
+    note += _format_small_units(comparison, pairs)
+    return Frame([*columns, *_list_columns(comparison, pairs)], rows).table(note, words=1 + has_models)
 
 
-def _metrics(figures: Mapping[str, Figure]) -> str:
+def _format_metrics(figures: Mapping[str, ComparedMetric]) -> str:
     """Format the metric of each task or group."""
     by_metric: dict[str, list[str]] = {}
     for name, figure in figures.items():
         by_metric.setdefault(str(figure), []).append(name)
     if len(by_metric) == 1:
         return f"Metric: {next(iter(by_metric))}."
-    told = (f"{metric} ({', '.join(names)})" for metric, names in by_metric.items())
-    return f"Metrics: {'; '.join(told)}."
+    metric_texts = (f"{metric} ({', '.join(names)})" for metric, names in by_metric.items())
+    return f"Metrics: {'; '.join(metric_texts)}."
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ComparisonLine:
     """A model on some documents, before and after.
 
     Attributes:
@@ -276,38 +276,38 @@ class Line:
         k: number of samples before, which the states are based on.
     """
 
-    one: Paired
+    pair: Paired
     group: str = ""
     model: str = ""
-    figure: Figure | None = None
+    figure: ComparedMetric | None = None
     by_state: ByState | None = None
     k: int = 0
 
 
-def group_by(title: str) -> Column[Line]:
+def group_column(title: str) -> Column[ComparisonLine]:
     """Build the column of groups."""
     return Column("group", "or the field of `--by`", lambda line: line.group, title)
 
 
-def difference(title: str) -> Column[Line]:
+def difference_column(title: str) -> Column[ComparisonLine]:
     """Build the column of differences, in points or in the metric's unit."""
 
-    def shown(line: Line) -> str:
-        return _words(line.one.binary).change(line.one.difference)
+    def format_change(line: ComparisonLine) -> str:
+        return _choose_format(line.pair.is_binary).change(line.pair.difference)
 
-    return Column("", _MINUS, shown, title)
+    return Column("", _MINUS, format_change, title)
 
 
-def changed_documents(rose: str, fell: str, meaning: str) -> tuple[Column[Line], ...]:
+def change_columns(rose: str, fell: str, meaning: str) -> tuple[Column[ComparisonLine], ...]:
     """Build the columns with the numbers of changed documents."""
     return (
-        Column(rose, meaning, lambda line: line.one.gained, rose, whole),
-        Column(fell, meaning, lambda line: line.one.lost, fell, whole),
+        Column(rose, meaning, lambda line: line.one.gained, rose, format_count),
+        Column(fell, meaning, lambda line: line.one.lost, fell, format_count),
     )
 
 
-def _interval(line: Line) -> str:
-    return _words(line.one.binary).interval(line.one.interval, line.one.units)
+def _format_interval(line: ComparisonLine) -> str:
+    return _choose_format(line.pair.is_binary).interval(line.pair.interval, line.pair.units)
 
 
 _HOW_MANY = "how many"
@@ -317,87 +317,87 @@ _P = "two-sided; adjusted for the table's tests"
 _RIGHT = "documents that became right or wrong, over seeds"
 _NUMBER = "documents whose number rose or fell, for metrics other than 0 and 1"
 
-MODEL: tuple[Column[Line], ...] = (
+MODEL: tuple[Column[ComparisonLine], ...] = (
     Column("model", "AFTER's name", lambda line: line.model, "model"),
 )
-GROUP = (group_by("task"), group_by("group"))
-DOCUMENTS: tuple[Column[Line], ...] = (
-    Column("documents", _HOW_MANY, lambda line: line.one.items, "documents", whole),
+GROUP = (group_column("task"), group_column("group"))
+DOCUMENTS: tuple[Column[ComparisonLine], ...] = (
+    Column("documents", _HOW_MANY, lambda line: line.pair.items, "documents", format_count),
 )
-CLUSTERS: tuple[Column[Line], ...] = (
-    Column("", _HOW_MANY, lambda line: line.one.units, "clusters", whole),
+CLUSTERS: tuple[Column[ComparisonLine], ...] = (
+    Column("", _HOW_MANY, lambda line: line.pair.units, "clusters", format_count),
 )
-SEEDS: tuple[Column[Line], ...] = (
-    Column("seeds", _HOW_MANY, lambda line: line.one.seeds, "seeds"),
+SEEDS: tuple[Column[ComparisonLine], ...] = (
+    Column("seeds", _HOW_MANY, lambda line: line.pair.seeds, "seeds"),
 )
-METRIC: tuple[Column[Line], ...] = (
+METRIC: tuple[Column[ComparisonLine], ...] = (
     Column("metric", "", lambda line: line.figure and line.figure.name),
     Column("filter", "", lambda line: line.figure and line.figure.filter),
 )
-LEVELS: tuple[Column[Line], ...] = (
-    Column("before", "", lambda line: line.one.before),
-    Column("after", "", lambda line: line.one.after),
-    Column("", _MEAN, lambda line: _words(line.one.binary).level(line.one.before), "before"),
-    Column("", _MEAN, lambda line: _words(line.one.binary).level(line.one.after), "after"),
+LEVELS: tuple[Column[ComparisonLine], ...] = (
+    Column("before", "", lambda line: line.pair.before),
+    Column("after", "", lambda line: line.pair.after),
+    Column("", _MEAN, lambda line: _choose_format(line.pair.is_binary).level(line.pair.before), "before"),
+    Column("", _MEAN, lambda line: _choose_format(line.pair.is_binary).level(line.pair.after), "after"),
 )
-DIFFERENCE: tuple[Column[Line], ...] = (
-    difference("difference (points)"),
-    difference("difference (METRIC)"),
-    difference("difference"),
+DIFFERENCE: tuple[Column[ComparisonLine], ...] = (
+    difference_column("difference (points)"),
+    difference_column("difference (METRIC)"),
+    difference_column("difference"),
 )
-TEST: tuple[Column[Line], ...] = (
-    Column("difference", "", lambda line: line.one.difference),
-    Column("ci95", "", lambda line: line.one.interval, names=CI95),
-    Column("", _MINUS, _interval, "95% interval"),
-    Column("test", "", lambda line: line.one.test),
-    Column("p", _P, lambda line: line.one.p_value, "p", wording.p_value),
+TEST: tuple[Column[ComparisonLine], ...] = (
+    Column("difference", "", lambda line: line.pair.difference),
+    Column("ci95", "", lambda line: line.pair.interval, names=CI95),
+    Column("", _MINUS, _format_interval, "95% interval"),
+    Column("test", "", lambda line: line.pair.test),
+    Column("p", _P, lambda line: line.pair.p_value, "p", wording.format_p_value),
 )
-ADJUSTED: tuple[Column[Line], ...] = (
-    Column("p_holm", _P, lambda line: line.one.p_holm, "p (Holm)", wording.p_value),
+ADJUSTED: tuple[Column[ComparisonLine], ...] = (
+    Column("p_holm", _P, lambda line: line.pair.p_holm, "p (Holm)", wording.format_p_value),
 )
-GAINED = changed_documents("gained", "lost", _RIGHT)
-HIGHER = changed_documents("higher", "lower", _NUMBER)
+GAINED = change_columns("gained", "lost", _RIGHT)
+HIGHER = change_columns("higher", "lower", _NUMBER)
 
 
-def _paired(of: Comparison, found: Collection[Paired]) -> list[Column[Line]]:
+def _list_columns(comparison: Comparison, pairs: Collection[Paired]) -> list[Column[ComparisonLine]]:
     """List the columns of a difference, with its unit if all have the same."""
-    heading = "difference" if of.figure is None else f"difference ({of.figure.name})"
-    if all(one.binary for one in found):
+    heading = "difference" if comparison.figure is None else f"difference ({comparison.figure.name})"
+    if all(pair.is_binary for pair in pairs):
         heading = "difference (points)"
-    adjusted = ADJUSTED if any(one.p_holm is not None for one in found) else ()
-    return [*LEVELS, difference(heading), *TEST, *adjusted, *_documents(of.judged())]
+    adjusted = ADJUSTED if any(pair.p_holm is not None for pair in pairs) else ()
+    return [*LEVELS, difference_column(heading), *TEST, *adjusted, *_choose_change_columns(comparison.is_judged())]
 
 
-def _documents(judged: bool) -> tuple[Column[Line], ...]:
-    return GAINED if judged else HIGHER
+def _choose_change_columns(is_judged: bool) -> tuple[Column[ComparisonLine], ...]:
+    return GAINED if is_judged else HIGHER
 
 
-def _note(of: Comparison) -> str:
-    rose, fell = changes(of)
-    seeds = any(one.seeds > 1 for one in of.found.models.values())
+def _format_note(comparison: Comparison) -> str:
+    rose, fell = name_changes(comparison)
+    seeds = any(pair.seeds > 1 for pair in comparison.findings.models.values())
     drawn = "documents"
-    if of.table.clusters is not None:
-        drawn = f"{whole(int(of.table.clusters.max()) + 1)} clusters ({of.choice.cluster})"
+    if comparison.table.clusters is not None:
+        drawn = f"{format_count(int(comparison.table.clusters.max()) + 1)} clusters ({comparison.choice.cluster})"
     note = (
-        f"Interval: {whole(REPLICATES)} bootstrap replicates of {drawn}"
+        f"Interval: {format_count(REPLICATES)} bootstrap replicates of {drawn}"
         f"{' and training seeds together' if seeds else ''}. "
-        f"{_tests(of, of.found.models.values())}"
+        f"{_format_tests(comparison, comparison.findings.models.values())}"
     )
     if seeds:
         note += f" Means are over seeds; {rose} and {fell} are summed over them."
-    if len(of.found.models) > 1:
-        note += f" p (Holm): adjusted for the {len(of.found.models)} models."
-    if len(of.figures) > 1:
+    if len(comparison.findings.models) > 1:
+        note += f" p (Holm): adjusted for the {len(comparison.findings.models)} models."
+    if len(comparison.figures) > 1:
         note += (
-            f" Over all documents of {len(of.figures)} tasks; lm_eval does not report this mean."
+            f" Over all documents of {len(comparison.figures)} tasks; lm_eval does not report this mean."
         )
-    return note + _few(of, of.found.models.values())
+    return note + _format_small_units(comparison, comparison.findings.models.values())
 
 
-def _tests(of: Comparison, found: Iterable[Paired]) -> str:
+def _format_tests(comparison: Comparison, pairs: Iterable[Paired]) -> str:
     """Name the tests of a table."""
-    names = {"mcnemar": "McNemar's exact test", "sign_flip": f"sign flips of {_unit(of)}s"}
-    tests = {one.test for one in found}
+    names = {"mcnemar": "McNemar's exact test", "sign_flip": f"sign flips of {_unit_name(comparison)}s"}
+    tests = {pair.test for pair in pairs}
     if len(tests) > 1:
         return (
             f"p: {names['mcnemar']} for one seed and numbers 0 and 1, else "
@@ -406,38 +406,38 @@ def _tests(of: Comparison, found: Iterable[Paired]) -> str:
     return f"p: {names[tests.pop()]}, two-sided."
 
 
-def _few(of: Comparison, found: Iterable[Paired]) -> str:
+def _format_small_units(comparison: Comparison, pairs: Iterable[Paired]) -> str:
     """Format the note on intervals from few documents or clusters, or from one."""
-    units = {one.units for one in found}
-    few, said = _unit(of), ""
+    units = {pair.units for pair in pairs}
+    unit, note = _unit_name(comparison), ""
     if any(1 < n < STABLE_ITEMS for n in units):
-        said += f" {UNSTABLE} fewer than {STABLE_ITEMS} {few}s: interval likely too narrow."
+        note += f" {UNSTABLE} fewer than {STABLE_ITEMS} {unit}s: interval likely too narrow."
     if 1 in units:
-        said += f" –: no interval for one {few}."
-    return said
+        note += f" –: no interval for one {unit}."
+    return note
 
 
-def _unit(of: Comparison) -> str:
-    return "document" if of.table.clusters is None else "cluster"
+def _unit_name(comparison: Comparison) -> str:
+    return "document" if comparison.table.clusters is None else "cluster"
 
 
-def _states(of: Comparison) -> list[Block]:
-    assert of.samples is not None
-    sizes = next(iter(of.found.by_state.values())).counts
-    models = of.found.models
+def _build_state_blocks(comparison: Comparison) -> list[Block]:
+    assert comparison.samples is not None
+    sizes = next(iter(comparison.findings.by_state.values())).counts
+    models = comparison.findings.models
     rows = [
-        Line(models[name], model=name, by_state=one, k=of.samples.k)
-        for name, one in of.found.by_state.items()
+        ComparisonLine(models[name], model=name, by_state=entry, k=comparison.samples.k)
+        for name, entry in comparison.findings.by_state.items()
     ]
-    seeds = {name: one.seeds for name, one in models.items()}
+    seeds = {name: entry.seeds for name, entry in models.items()}
     first = next(iter(seeds.values()))
     shares = ", ".join(
-        f"{state} {whole(n // first)}{UNSTABLE if n // first < STABLE_ITEMS else ''}"
+        f"{state} {format_count(n // first)}{UNSTABLE if n // first < STABLE_ITEMS else ''}"
         for state, n in (("G", sizes.n_g), ("S", sizes.n_s), ("U", sizes.n_u))
     )
     text = (
         f"States before: {shares}. G: right before; S: wrong before, right in at least one of "
-        f"{of.samples.k} samples; U: in none."
+        f"{comparison.samples.k} samples; U: in none."
     )
     if UNSTABLE in shares:
         text += f" {UNSTABLE} fewer than {STABLE_ITEMS} documents: rates on them are unstable."
@@ -458,24 +458,24 @@ _STATE_COLUMNS: tuple[Column[ByState], ...] = (
     Column("kappa_S", "", lambda one: one.counts.kappa_s, "κ_S", percent),
     Column("kappa_U", "", lambda one: one.counts.kappa_u, "κ_U", percent),
     Column("rho_G", "", lambda one: one.counts.rho_g, "ρ_G", percent),
-    Column("terms", "", lambda one: by_state(one.counts.terms), names=TERMS),
-    Column("K_eq", "", lambda one: k_label(one.k_eq)),
+    Column("terms", "", lambda one: split_by_state(one.counts.terms), names=TERMS),
+    Column("K_eq", "", lambda one: format_k(one.k_eq)),
 )
 
 #: The terms of the change, if the states are known.
-BY_STATE: tuple[Column[Line], ...] = (
-    *(column.of(lambda line: line.by_state) for column in _STATE_COLUMNS),
+BY_STATE: tuple[Column[ComparisonLine], ...] = (
+    *(column.map_rows(lambda line: line.by_state) for column in _STATE_COLUMNS),
     Column(
         "",
         "",
-        lambda line: "" if line.by_state is None else wording.k_eq(line.by_state.k_eq, line.k),
+        lambda line: "" if line.by_state is None else wording.format_k_eq(line.by_state.k_eq, line.k),
         "K_eq",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """A point of a model's curves at one k, on all documents or on those of a state."""
 
     model: str
@@ -490,14 +490,14 @@ class Point:
         """Number of samples."""
         return self.any_right.k[self.number]
 
-    def of(self, values: Any) -> float | None:
+    def select_value(self, values: Any) -> float | None:
         """Return this point's value of a curve."""
         return None if values is None else float(values[self.number])
 
     @property
     def band(self) -> Interval | None:
         """The simultaneous band."""
-        low, high = self.of(self.any_right.low), self.of(self.any_right.high)
+        low, high = self.select_value(self.any_right.low), self.select_value(self.any_right.high)
         return None if low is None or high is None else Interval(low, high)
 
 
@@ -506,20 +506,20 @@ _PASS_HAT_K = "pass^k: all k samples are right; unbiased"
 _BAND = "of Pass@k after minus before; simultaneous for all k"
 
 
-def _all_right(value: Callable[[CurveDifference], Any]) -> Callable[[Point], float | None]:
-    return lambda one: None if one.all_right is None else one.of(value(one.all_right))
+def _all_right_reader(value: Callable[[CurveDifference], Any]) -> Callable[[CurvePoint], float | None]:
+    return lambda point: None if point.all_right is None else point.select_value(value(point.all_right))
 
 
 #: Pass@k of a model at each k.
-CURVES: tuple[Column[Point], ...] = (
+CURVES: tuple[Column[CurvePoint], ...] = (
     Column("model", "AFTER's name", lambda one: one.model, "model"),
     Column("state", "of the documents, by the model before", lambda one: one.state, "state"),
-    Column("documents", _HOW_MANY, lambda one: one.documents, "documents", whole),
+    Column("documents", _HOW_MANY, lambda one: one.documents, "documents", format_count),
     Column("k", "samples", lambda one: one.k, "k"),
-    Column("before", _PASS_AT_K, lambda one: one.of(one.any_right.before), "before", percent),
-    Column("after", _PASS_AT_K, lambda one: one.of(one.any_right.after), "after", percent),
+    Column("before", _PASS_AT_K, lambda one: one.select_value(one.any_right.before), "before", percent),
+    Column("after", _PASS_AT_K, lambda one: one.select_value(one.any_right.after), "after", percent),
     Column(
-        "difference", _MINUS, lambda one: one.of(one.any_right.difference),
+        "difference", _MINUS, lambda one: one.select_value(one.any_right.difference),
         "difference (points)", points,
     ),
     Column(
@@ -527,17 +527,17 @@ CURVES: tuple[Column[Point], ...] = (
         names=("band95_low", "band95_high"),
     ),
     Column(
-        "all_before", _PASS_HAT_K, _all_right(lambda curve: curve.before),
+        "all_before", _PASS_HAT_K, _all_right_reader(lambda curve: curve.before),
         "all k before", percent, missing="",
     ),
     Column(
-        "all_after", _PASS_HAT_K, _all_right(lambda curve: curve.after),
+        "all_after", _PASS_HAT_K, _all_right_reader(lambda curve: curve.after),
         "all k after", percent, missing="",
     ),
 )  # fmt: skip
 
 
-def points_of(of: Comparison, *, every: bool = True, states: bool = True) -> list[Point]:
+def list_curve_points(comparison: Comparison, *, every: bool = True, states: bool = True) -> list[CurvePoint]:
     """List the points of all models: on all documents, then by state.
 
     Args:
@@ -546,27 +546,27 @@ def points_of(of: Comparison, *, every: bool = True, states: bool = True) -> lis
         states: include the points by state.
     """
     points = []
-    for name, one in of.curves.items():
+    for name, curve in comparison.curves.items():
         parts: list[tuple[str, int, CurveDifference, CurveDifference | None]] = [
-            ("", len(of.items), one.any_right, one.all_right)
+            ("", len(comparison.items), curve.any_right, curve.all_right)
         ]
         if states:
-            parts += [(state, *part, None) for state, part in one.by_state.items()]
-        shown = set(one.any_right.k if every else reported_k(one.any_right.k[-1]))
+            parts += [(state, *part, None) for state, part in curve.by_state.items()]
+        shown_ks = set(curve.any_right.k if every else list_reported_k(curve.any_right.k[-1]))
         points += [
-            Point(name, state, documents, number, any_right, all_right)
+            CurvePoint(name, state, documents, number, any_right, all_right)
             for state, documents, any_right, all_right in parts
             for number, k in enumerate(any_right.k)
-            if k in shown
+            if k in shown_ks
         ]
     return points
 
 
-def _curves(of: Comparison) -> list[Block]:
-    several = len(of.curves) > 1
-    left_out = {"state", "documents", *(() if several else ("model",))}
+def _build_curve_blocks(comparison: Comparison) -> list[Block]:
+    has_models = len(comparison.curves) > 1
+    left_out = {"state", "documents", *(() if has_models else ("model",))}
     columns = [column for column in CURVES if column.key not in left_out]
-    seeds = {one.any_right.seeds for one in of.curves.values()}
+    seeds = {entry.any_right.seeds for entry in comparison.curves.values()}
     note = (
         "before, after: Pass@k, at least one of k samples right; all k: all of k right. The band "
         "is simultaneous for all k, over documents"
@@ -576,91 +576,91 @@ def _curves(of: Comparison) -> list[Block]:
         note += ". With one training seed it does not cover other seeds"
     if 2 in seeds:
         note += ". With two training seeds it is wide"
-    rows = points_of(of, every=False, states=False)
+    rows = list_curve_points(comparison, every=False, states=False)
     blocks: list[Block] = [
-        *(Text(_behind(name, one.any_right, several)) for name, one in of.curves.items()),
+        *(Text(_describe_behind(name, entry.any_right, has_models)) for name, entry in comparison.curves.items()),
         Frame(columns, rows).table(f"{note}."),
     ]
-    by_state = [one for one in points_of(of, every=False) if one.state]
+    by_state = [entry for entry in list_curve_points(comparison, every=False) if entry.state]
     if by_state:
-        left_out = {"all_before", "all_after", *(() if several else ("model",))}
+        left_out = {"all_before", "all_after", *(() if has_models else ("model",))}
         columns = [column for column in CURVES if column.key not in left_out]
         note = (
             "By the state before. The samples before define S and U, so their Pass@K is 100% on S "
             "and 0% on U; new samples of the same model would be lower on S and higher on U, too."
         )
-        blocks.append(Frame(columns, by_state).table(note, words=1 + several))
+        blocks.append(Frame(columns, by_state).table(note, words=1 + has_models))
     return blocks
 
 
-def _behind(name: str, curve: CurveDifference, several: bool) -> str:
+def _describe_behind(name: str, curve: CurveDifference, has_models: bool) -> str:
     """Format the first k at which a model falls behind, and the values that the band allows."""
-    told = f"{name}: " if several else ""
+    sentence = f"{name}: " if has_models else ""
     if curve.behind is None:
-        told += f"Pass@k after is not below that before at any k up to {curve.k[-1]}"
+        sentence += f"Pass@k after is not below that before at any k up to {curve.k[-1]}"
     else:
-        told += f"Pass@k after falls below that before first at k = {curve.behind}"
+        sentence += f"Pass@k after falls below that before first at k = {curve.behind}"
     possible = [k for k in curve.behind_set if k is not None]
-    none = None in curve.behind_set
+    is_none_possible = None in curve.behind_set
     if not possible:
-        return f"{told} (95% confidence: at no k)."
+        return f"{sentence} (95% confidence: at no k)."
     span = f"k = {possible[0]}"
     if len(possible) > 1:
         span = f"a k from {possible[0]} to {possible[-1]}"
-    return f"{told} (95% confidence: first at {span}{', or at no k' if none else ''})."
+    return f"{sentence} (95% confidence: first at {span}{', or at no k' if is_none_possible else ''})."
 
 
-def _case(of: Comparison, one: Changed, names: Mapping[int, str]) -> Case:
-    name = of.seeds[one.model][one.seed - 1]
-    which = f"{one.model}, seed {name}" if len(of.seeds[one.model]) > 1 else one.model
-    rose, fell = changes(of)
-    task = of.items[one.position][0]
-    numbers = f" {task}" if task and len(of.figures) > 1 else ""
-    if not of.judged():
-        old, new = of.table.before[one.position], of.table.after[one.model][one.seed - 1]
-        numbers += f", {wording.number(old)} to {wording.number(new[one.position])}"
-    document, there = f"doc_id {one.before.doc_id}", names.get(one.position)
-    told = f"{rose if one.gained else fell}{numbers}"
+def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, str]) -> Case:
+    name = comparison.seeds[item.model][item.seed - 1]
+    which = f"{item.model}, seed {name}" if len(comparison.seeds[item.model]) > 1 else item.model
+    rose, fell = name_changes(comparison)
+    task = comparison.items[item.position][0]
+    numbers = f" {task}" if task and len(comparison.figures) > 1 else ""
+    if not comparison.is_judged():
+        old, new = comparison.table.before[item.position], comparison.table.after[item.model][item.seed - 1]
+        numbers += f", {wording.format_number(old)} to {wording.format_number(new[item.position])}"
+    document, name_in_explorer = f"doc_id {item.before.doc_id}", names.get(item.position)
+    change_text = f"{rose if item.is_gained else fell}{numbers}"
     return Case(
-        heading=f"{told}: {document} ({which})" if there is None else f"{told} ({which})",
-        name="" if there is None else document,
-        link="" if there is None else page.problem_link(there),
-        prompt=_bounded(one.before.prompt),
-        gold=one.before.gold,
-        before=_bounded(one.before.response),
-        after=_bounded(one.after.response),
-        gained=one.gained if of.judged() else None,
+        heading=f"{change_text}: {document} ({which})" if name_in_explorer is None else f"{change_text} ({which})",
+        name="" if name_in_explorer is None else document,
+        link="" if name_in_explorer is None else page.problem_link(name_in_explorer),
+        prompt=_shorten(item.before.prompt),
+        gold=item.before.gold,
+        before=_shorten(item.before.response),
+        after=_shorten(item.after.response),
+        gained=item.is_gained if comparison.is_judged() else None,
     )
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     """Shorten a long text to its start and its end, to limit the size of the page."""
-    if len(text) <= _TEXT:
+    if len(text) <= _MAX_TEXT:
         return text
-    half = _TEXT // 2
-    left_out = f"{whole(len(text) - _TEXT)} characters are in items.csv and explorer.html"
+    half = _MAX_TEXT // 2
+    left_out = f"{format_count(len(text) - _MAX_TEXT)} characters are in items.csv and explorer.html"
     return f"{text[:half]}\n[… {left_out} …]\n{text[-half:]}"
 
 
-def results(of: Comparison) -> dict[str, Any]:
+def build_results(comparison: Comparison) -> dict[str, Any]:
     """Build the content of results.json (schema 1; keys in docs/comparing.md)."""
     models: dict[str, dict[str, Any]] = {}
-    for name, runs in of.after.items():
-        judged = of.judged(name)
-        one = of.found.models.get(name)
+    for name, runs in comparison.after.items():
+        is_judged = comparison.is_judged(name)
+        entry = comparison.findings.models.get(name)
         models[name] = {
-            "logs": [_paths(rows) for rows, _ in runs],
+            "logs": [_list_paths(rows) for rows, _ in runs],
             "seeds": len(runs),
-            "seed_names": of.seeds[name],
-            **({} if one is None else paired(one, judged)),
-            "by": _each(of.found.groups, name, judged),
-            "groups": _each(of.found.aggregates, name, judged),
+            "seed_names": comparison.seeds[name],
+            **({} if entry is None else build_pair_entry(entry, is_judged)),
+            "by": _build_group_entries(comparison.findings.groups, name, is_judged),
+            "groups": _build_group_entries(comparison.findings.aggregates, name, is_judged),
         }
-        if name in of.found.by_state:
-            line = Line(of.found.models[name], by_state=of.found.by_state[name])
+        if name in comparison.findings.by_state:
+            line = ComparisonLine(comparison.findings.models[name], by_state=comparison.findings.by_state[name])
             (models[name]["decomposition"],) = Frame(BY_STATE, [line]).entries()
-        if name in of.curves:
-            curve = of.curves[name]
+        if name in comparison.curves:
+            curve = comparison.curves[name]
             models[name]["curves"] = {
                 "samples": curve.samples,
                 "seeds": curve.any_right.seeds,
@@ -669,92 +669,92 @@ def results(of: Comparison) -> dict[str, Any]:
                 "behind_at_none": None in curve.any_right.behind_set,
                 "points": Frame(
                     [column for column in CURVES if column.key != "model"],
-                    [point for point in points_of(of) if point.model == name],
+                    [point for point in list_curve_points(comparison) if point.model == name],
                 ).entries(),
             }
-    clusters, figure = of.table.clusters, of.figure
+    clusters, figure = comparison.table.clusters, comparison.figure
     content: dict[str, Any] = {
         "schema": 1,
         "tasks": {
             task: {
                 "metric": figure.name,
                 "filter": figure.filter,
-                "higher_is_better": of.directions[task],
+                "higher_is_better": comparison.directions[task],
             }
-            for task, figure in of.figures.items()
+            for task, figure in comparison.figures.items()
         },
         "metric": figure and figure.name,
         "filter": figure and figure.filter,
-        "higher_is_better": of.higher_is_better,
-        "n": len(of.items),
-        "by": (of.choice.by or "task") if of.found.groups else None,
+        "higher_is_better": comparison.higher_is_better,
+        "n": len(comparison.items),
+        "by": (comparison.choice.by or "task") if comparison.findings.groups else None,
         "groups": {
-            one.name: {"tasks": list(one.tasks), "weight_by_size": one.weighted}
-            for one in of.aggregates
+            entry.name: {"tasks": list(entry.tasks), "weight_by_size": entry.weighted}
+            for entry in comparison.aggregates
         },
-        "cluster": of.choice.cluster,
-        "clusters": len(of.items) if clusters is None else int(clusters.max()) + 1,
+        "cluster": comparison.choice.cluster,
+        "clusters": len(comparison.items) if clusters is None else int(clusters.max()) + 1,
         "before": {
-            "logs": _paths(of.before),
-            "mean": float(of.table.before.mean()) if of.found.models else None,
+            "logs": _list_paths(comparison.before),
+            "mean": float(comparison.table.before.mean()) if comparison.findings.models else None,
         },
         "gate": None
-        if of.choice.margin is None
+        if comparison.choice.margin is None
         else {
-            "margin": of.choice.margin,
+            "margin": comparison.choice.margin,
             "models": {
                 held.name: {"verdict": held.verdict, "times_as_many": held.times}
-                for held in of.gate()
+                for held in comparison.check_margin()
             },
         },
         "models": models,
-        "notes": [note.line for note in of.notes],
+        "notes": [note.line for note in comparison.notes],
     }
-    if (samples := of.samples) is not None:
+    if (samples := comparison.samples) is not None:
         content["source_samples"] = {
             "k": samples.k,
             "states": samples.sizes,
-            "pass_at_k": {str(n): float(samples.pass_at(n)) for n in reported_k(samples.k)},
+            "pass_at_k": {str(n): float(samples.compute_pass_at(n)) for n in list_reported_k(samples.k)},
         }
     return content
 
 
-def _each(
-    found: Mapping[str, Mapping[str, Paired]], model: str, judged: bool
+def _build_group_entries(
+    findings: Mapping[str, Mapping[str, Paired]], model: str, is_judged: bool
 ) -> dict[str, dict[str, Any]]:
     """Build one model's figures by group."""
     return {
-        group: {"n": by_model[model].items, **paired(by_model[model], judged)}
-        for group, by_model in found.items()
+        group: {"n": by_model[model].items, **build_pair_entry(by_model[model], is_judged)}
+        for group, by_model in findings.items()
     }
 
 
-def _paths(rows: Logs) -> list[str]:
+def _list_paths(rows: Logs) -> list[str]:
     return [str(log.path) for log in rows.logs]
 
 
-def paired(one: Paired, judged: bool) -> dict[str, Any]:
+def build_pair_entry(pair: Paired, is_judged: bool) -> dict[str, Any]:
     """Build one model's figures; ``is_judged``: the numbers mean right or wrong."""
-    columns = [*LEVELS, *TEST, *ADJUSTED, *_documents(judged)]
-    (figures,) = Frame(columns, [Line(one)]).entries()
+    columns = [*LEVELS, *TEST, *ADJUSTED, *_choose_change_columns(is_judged)]
+    (figures,) = Frame(columns, [ComparisonLine(pair)]).entries()
     return figures
 
 
-def _rows(of: Comparison) -> Rows:
+def _list_rows(comparison: Comparison) -> Rows:
     """List a row for each model: on all documents, by group of tasks, by group."""
-    own = {one.name: of.figures[one.tasks[0]] for one in of.aggregates}
-    own |= of.figures if of.choice.by is None else {}
-    groups = (*of.found.aggregates.items(), *of.found.groups.items())
+    metrics = {entry.name: comparison.figures[entry.tasks[0]] for entry in comparison.aggregates}
+    metrics |= comparison.figures if comparison.choice.by is None else {}
+    groups = (*comparison.findings.aggregates.items(), *comparison.findings.groups.items())
     rows = [
-        Line(
-            *(one, group, name, own.get(group, of.figure)),
-            by_state=None if group else of.found.by_state.get(name),
+        ComparisonLine(
+            *(entry, group, name, metrics.get(group, comparison.figure)),
+            by_state=None if group else comparison.findings.by_state.get(name),
         )
-        for group, by_model in [("", of.found.models), *groups]
-        for name, one in by_model.items()
+        for group, by_model in [("", comparison.findings.models), *groups]
+        for name, entry in by_model.items()
     ]
     columns = [
-        *(*MODEL, group_by("group"), *METRIC, *DOCUMENTS, *SEEDS, *LEVELS, *TEST, *ADJUSTED),
-        *(*_documents(of.judged()), *BY_STATE),
+        *(*MODEL, group_column("group"), *METRIC, *DOCUMENTS, *SEEDS, *LEVELS, *TEST, *ADJUSTED),
+        *(*_choose_change_columns(comparison.is_judged()), *BY_STATE),
     ]
     return Frame(columns, rows).csv()

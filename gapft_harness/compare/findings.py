@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import (
     Interval,
-    percentile_interval,
-    resampled_means,
-    seed_weights,
+    compute_interval,
+    resample_means,
+    draw_seed_weights,
 )
-from gapft_harness.analysis.decomposition import Decomposition, decompose, pool
-from gapft_harness.analysis.paired import holm, mcnemar, sign_flips
+from gapft_harness.analysis.decomposition import Decomposition, decompose, pool_counts
+from gapft_harness.analysis.paired import adjust_p_values, mcnemar, flip_signs
 from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
 from gapft_harness.core.streams import Stream
-from gapft_harness.core.text import natural
+from gapft_harness.core.text import natural_sort_key
 from gapft_harness.verdicts.table import Verdicts
 
 #: Every random draw derives from this seed and its purpose, so a comparison is reproducible.
@@ -46,12 +46,12 @@ class Numbers:
     groups: NDArray[np.str_] | None = None
     strata: NDArray[np.int64] | None = None
 
-    def binary(self, *models: str) -> bool:
+    def is_binary(self, *models: str) -> bool:
         """Return whether all numbers before, and of these models or of all, are 0 or 1."""
         after = [self.after[name] for name in models or self.after]
-        return all(bool(((of == 0) | (of == 1)).all()) for of in (self.before, *after))
+        return all(bool(((numbers == 0) | (numbers == 1)).all()) for numbers in (self.before, *after))
 
-    def part(self, members: NDArray[np.bool_]) -> Numbers:
+    def select(self, members: NDArray[np.bool_]) -> Numbers:
         """Select items, without strata; clusters are renumbered.
 
         Args:
@@ -60,10 +60,10 @@ class Numbers:
         clusters = None
         if self.clusters is not None:
             clusters = np.unique(self.clusters[members], return_inverse=True)[1]
-        after = {name: of[:, members] for name, of in self.after.items()}
+        after = {name: numbers[:, members] for name, numbers in self.after.items()}
         return Numbers(self.before[members], after, clusters)
 
-    def weights(self) -> NDArray[np.float64]:
+    def compute_weights(self) -> NDArray[np.float64]:
         """Return each item's weight in a mean, shape (P,), with mean 1."""
         if self.strata is None:
             return np.ones(len(self.before))
@@ -118,7 +118,7 @@ class Paired:
     p_value: float
     gained: int
     lost: int
-    binary: bool
+    is_binary: bool
     p_holm: float | None = None
 
 
@@ -160,7 +160,7 @@ def find(
     *,
     tasks: NDArray[np.str_] | None = None,
     aggregates: Sequence[Aggregate] = (),
-    whole: bool = True,
+    has_common_mean: bool = True,
 ) -> CompareFindings:
     """Compute all findings.
 
@@ -171,62 +171,62 @@ def find(
         aggregates: groups of tasks.
         has_common_mean: whether a mean over all items is meaningful.
     """
-    models = _adjusted({"": paired(table, "all")})[""] if whole else {}
+    models = _adjust_p_values({"": compare_models(table, "all")})[""] if has_common_mean else {}
     groups = {}
     if table.groups is not None:
-        for name in sorted(set(table.groups.tolist()), key=natural):
-            groups[name] = paired(table.part(table.groups == name), f"group/{name}")
-    groups = _adjusted(groups)
-    together = {}
-    for one in aggregates:
+        for name in sorted(set(table.groups.tolist()), key=natural_sort_key):
+            groups[name] = compare_models(table.select(table.groups == name), f"group/{name}")
+    groups = _adjust_p_values(groups)
+    aggregate_findings = {}
+    for aggregate in aggregates:
         assert tasks is not None
-        members = np.isin(tasks, one.tasks)
-        part = table.part(members)
+        members = np.isin(tasks, aggregate.tasks)
+        part = table.select(members)
         _, strata, sizes = np.unique(tasks[members], return_inverse=True, return_counts=True)
-        if not one.weighted and len({*sizes.tolist()}) > 1:
+        if not aggregate.weighted and len({*sizes.tolist()}) > 1:
             part = replace(part, strata=strata)
-        together[one.name] = paired(part, f"aggregate/{one.name}")
-    together = _adjusted(together)
+        aggregate_findings[aggregate.name] = compare_models(part, f"aggregate/{aggregate.name}")
+    aggregate_findings = _adjust_p_values(aggregate_findings)
     if samples is None:
-        return CompareFindings(models, groups, together)
+        return CompareFindings(models, groups, aggregate_findings)
     states = samples.states
-    by_state = {name: _by_state(states, of == 1, samples) for name, of in table.after.items()}
-    return CompareFindings(models, groups, together, states, by_state)
+    by_state = {name: _decompose_model(states, numbers == 1, samples) for name, numbers in table.after.items()}
+    return CompareFindings(models, groups, aggregate_findings, states, by_state)
 
 
-def paired(table: Numbers, purpose: str) -> dict[str, Paired]:
+def compare_models(table: Numbers, purpose: str) -> dict[str, Paired]:
     """Compare every model with the one before; each result is independent of the other models."""
     items = len(table.before)
     clusters = np.arange(items) if table.clusters is None else table.clusters
     units = int(clusters.max()) + 1
-    weights = table.weights()
-    drawn_from = 1 if table.strata is None else int(table.strata.max()) + 1
-    differences = {name: of - table.before for name, of in table.after.items()}
+    weights = table.compute_weights()
+    groups = 1 if table.strata is None else int(table.strata.max()) + 1
+    differences = {name: numbers - table.before for name, numbers in table.after.items()}
     stream = Stream(_SEED, f"compare/{purpose}")
-    found = {}
+    pairs = {}
     for name, difference in differences.items():
         seeds = len(difference)
-        drawn = _means(difference.T, clusters, table.strata, stream)
-        drawn = drawn * seed_weights(seeds, REPLICATES, stream)
-        test, p_value = _test(difference * weights, table, table.binary(name), stream)
-        found[name] = Paired(
+        means = _resample_means(difference.T, clusters, table.strata, stream)
+        means = means * draw_seed_weights(seeds, REPLICATES, stream)
+        test, p_value = _compute_test(difference * weights, table, table.is_binary(name), stream)
+        pairs[name] = Paired(
             items=items,
             units=units,
             seeds=seeds,
             before=float((table.before * weights).mean()),
             after=float((table.after[name] * weights).mean()),
             difference=float((difference * weights).mean()),
-            interval=percentile_interval(drawn.sum(axis=1) / seeds) if units > drawn_from else None,
+            interval=compute_interval(means.sum(axis=1) / seeds) if units > groups else None,
             test=test,
             p_value=p_value,
             gained=int((difference > 0).sum()),
             lost=int((difference < 0).sum()),
-            binary=table.binary(name),
+            is_binary=table.is_binary(name),
         )
-    return found
+    return pairs
 
 
-def _means(
+def _resample_means(
     columns: NDArray[np.float64],
     clusters: NDArray[np.int64],
     strata: NDArray[np.int64] | None,
@@ -238,47 +238,47 @@ def _means(
         Shape (replicates, columns).
     """
     if strata is None:
-        return resampled_means(columns, clusters, replicates=REPLICATES, stream=stream)
+        return resample_means(columns, clusters, replicates=REPLICATES, stream=stream)
     means = []
     for number in range(int(strata.max()) + 1):
         inside = strata == number
-        own = np.unique(clusters[inside], return_inverse=True)[1]
-        of = stream.child(f"task/{number}")
-        means.append(resampled_means(columns[inside], own, replicates=REPLICATES, stream=of))
+        task_clusters = np.unique(clusters[inside], return_inverse=True)[1]
+        task_stream = stream.child(f"task/{number}")
+        means.append(resample_means(columns[inside], task_clusters, replicates=REPLICATES, stream=task_stream))
     mean: NDArray[np.float64] = np.mean(means, axis=0)
     return mean
 
 
-def _test(
-    difference: NDArray[np.float64], table: Numbers, binary: bool, stream: Stream
+def _compute_test(
+    difference: NDArray[np.float64], table: Numbers, is_binary: bool, stream: Stream
 ) -> tuple[str, float]:
     """Use McNemar's exact test for independent binary items of one seed; else sign flips.
 
     Returns:
         The test's name, and its two-sided p-value.
     """
-    alike = table.clusters is None and table.strata is None
-    if len(difference) == 1 and alike and binary:
+    is_simple = table.clusters is None and table.strata is None
+    if len(difference) == 1 and is_simple and is_binary:
         return "mcnemar", mcnemar(int((difference > 0).sum()), int((difference < 0).sum()))
     sums = difference.sum(axis=0)
     if table.clusters is not None:
         sums = np.bincount(table.clusters, weights=sums)
-    flipped = sign_flips(sums, flips=PERMUTATIONS, stream=stream.child("signs"))
+    flipped = flip_signs(sums, flips=PERMUTATIONS, stream=stream.child("signs"))
     return "sign_flip", flipped.p_value
 
 
-def _by_state(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts) -> ByState:
-    counts = pool([decompose(states, seed) for seed in passed])
+def _decompose_model(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts) -> ByState:
+    counts = pool_counts([decompose(states, seed) for seed in passed])
     return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
 
 
-def _adjusted(table: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:
+def _adjust_p_values(table: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:
     """Adjust p-values for all tests of the table (Holm), if it has several."""
-    tests = [one.p_value for of in table.values() for one in of.values()]
+    tests = [pair.p_value for by_model in table.values() for pair in by_model.values()]
     if len(tests) < 2:
         return table
-    adjusted = iter(holm(tests))
+    adjusted = iter(adjust_p_values(tests))
     return {
-        group: {name: replace(one, p_holm=next(adjusted)) for name, one in of.items()}
-        for group, of in table.items()
+        group: {name: replace(pair, p_holm=next(adjusted)) for name, pair in by_model.items()}
+        for group, by_model in table.items()
     }

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.compare.reading import Rows
-from gapft_harness.core.errors import UserError, plain
-from gapft_harness.verdicts.places import Evaluation
+from gapft_harness.compare.reading import RunRows
+from gapft_harness.core.errors import UserError, quote_unprintable
+from gapft_harness.verdicts.log_files import Evaluation
 
 #: An item: task, content hash, and the document's number if the content is not unique.
 Item = tuple[str, bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedRows:
     """The items in all logs, sorted by content, so the order of rows has no effect.
 
     Attributes:
@@ -50,20 +50,20 @@ def refuse_other_tasks(before: Evaluation, after: Evaluation) -> None:
     if before.tasks != after.tasks:
         only = sorted(set(before.tasks) ^ set(after.tasks))
         raise UserError(
-            f"{before} has the tasks {_listed(before.tasks)}, {after} has {_listed(after.tasks)}; "
-            f"expected the same tasks (only in one: {_listed(only)}); --task NAME selects tasks"
+            f"{before} has the tasks {_format_tasks(before.tasks)}, {after} has {_format_tasks(after.tasks)}; "
+            f"expected the same tasks (only in one: {_format_tasks(only)}); --task NAME selects tasks"
         )
-    for mine, other in zip(before.logs, after.logs, strict=True):
-        known = None not in (mine.version, other.version)
-        if known and mine.version != other.version:
+    for log_before, log_after in zip(before.logs, after.logs, strict=True):
+        has_versions = None not in (log_before.version, log_after.version)
+        if has_versions and log_before.version != log_after.version:
             raise UserError(
-                f"task {mine.task}: {mine.path} has version {mine.version}, {other.path} has "
-                f"version {other.version}, so prompts or scores may differ; evaluate both with one "
+                f"task {log_before.task}: {log_before.path} has version {log_before.version}, {log_after.path} has "
+                f"version {log_after.version}, so prompts or scores may differ; evaluate both with one "
                 "version"
             )
 
 
-def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
+def join(before: RunRows, afters: Sequence[RunRows], *, common: bool) -> JoinedRows:
     """Join rows by task and content.
 
     Rows with a content that occurs more than once in a log are distinguished by ``doc_id``. See
@@ -78,22 +78,22 @@ def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
         UserError: a duplicate document, no common document, or a missing one without ``common``.
     """
     tasks = [{log.task for log in rows.logs} for rows in (before, *afters)]
-    named = "" not in tasks[0] and all(of == tasks[0] for of in tasks)
-    indices = [index(rows, with_task=named) for rows in (before, *afters)]
+    has_task_names = "" not in tasks[0] and all(run_tasks == tasks[0] for run_tasks in tasks)
+    indices = [index_items(rows, with_task=has_task_names) for rows in (before, *afters)]
     shared = set(indices[0]).intersection(*indices[1:])
     everything = set().union(*indices)
     if not shared:
         raise UserError(
-            f"{before.place(0)} and {afters[0].place(0)}: no common document; check that both were "
+            f"{before.describe_place(0)} and {afters[0].describe_place(0)}: no common document; check that both were "
             "run on the same data. If a field differs between runs (shuffled options), join on "
             "other fields: --on FIELD"
         )
     if not common:
-        for rows, found in zip(afters, indices[1:], strict=True):
-            _refuse_missing(before, indices[0], rows, found)
+        for rows, item_index in zip(afters, indices[1:], strict=True):
+            _refuse_missing(before, indices[0], rows, item_index)
     items = tuple(sorted(shared))
-    by_row = [np.array([found[item] for item in items], dtype=np.int64) for found in indices]
-    return Joined(
+    by_row = [np.array([item_index[item] for item in items], dtype=np.int64) for item_index in indices]
+    return JoinedRows(
         items=items,
         before=by_row[0],
         after=tuple(by_row[1:]),
@@ -102,7 +102,7 @@ def join(before: Rows, afters: Sequence[Rows], *, common: bool) -> Joined:
     )
 
 
-def index(rows: Rows, *, with_task: bool) -> dict[Item, int]:
+def index_items(rows: RunRows, *, with_task: bool) -> dict[Item, int]:
     """Map every item to its row; rows without a number are skipped.
 
     Raises:
@@ -110,45 +110,45 @@ def index(rows: Rows, *, with_task: bool) -> dict[Item, int]:
     """
     tasks = [log.task if with_task else "" for log in rows.logs]
     keys = [(tasks[log], content) for log, content in zip(rows.log, rows.contents, strict=True)]
-    times = Counter(keys)
-    found: dict[Item, int] = {}
+    counts = Counter(keys)
+    rows_by_item: dict[Item, int] = {}
     for row, (task, content) in enumerate(keys):
         if math.isnan(rows.values[row]):
             continue
-        item = (task, content, rows.doc_ids[row] if times[task, content] > 1 else "")
-        if item in found:
+        item = (task, content, rows.doc_ids[row] if counts[task, content] > 1 else "")
+        if item in rows_by_item:
             raise UserError(
-                f"{rows.place(found[item])} and {rows.place(row)}: duplicate document "
-                f"({rows.document(row)}); check whether a log was written twice, or choose fields "
+                f"{rows.describe_place(rows_by_item[item])} and {rows.describe_place(row)}: duplicate document "
+                f"({rows.describe_document(row)}); check whether a log was written twice, or choose fields "
                 "for --on that identify documents"
             )
-        found[item] = row
-    return found
+        rows_by_item[item] = row
+    return rows_by_item
 
 
 def _refuse_missing(
-    before: Rows, mine: dict[Item, int], after: Rows, other: dict[Item, int]
+    before: RunRows, before_index: dict[Item, int], after: RunRows, after_index: dict[Item, int]
 ) -> None:
-    lacking = [_lacking(after, other, before, mine), _lacking(before, mine, after, other)]
-    said = "; ".join(filter(None, lacking))
-    if said:
+    missing = [_describe_missing(after, after_index, before, before_index), _describe_missing(before, before_index, after, after_index)]
+    message = "; ".join(filter(None, missing))
+    if message:
         raise UserError(
-            f"{said}; check that both were run on the same data with the same --limit, or compare "
+            f"{message}; check that both were run on the same data with the same --limit, or compare "
             "only the documents that all logs contain and score: --common"
         )
 
 
-def _lacking(rows: Rows, its: dict[Item, int], full: Rows, all_of: dict[Item, int]) -> str:
-    absent = sorted(all_of[item] for item in all_of.keys() - its.keys())
+def _describe_missing(rows: RunRows, own_index: dict[Item, int], full: RunRows, full_index: dict[Item, int]) -> str:
+    absent = sorted(full_index[item] for item in full_index.keys() - own_index.keys())
     if not absent:
         return ""
     first = absent[0]
     return (
-        f"{rows.logs[0].path} lacks {len(absent)} of {len(all_of)} documents (the first: "
-        f"{full.place(first)}, {full.document(first)})"
+        f"{rows.logs[0].path} lacks {len(absent)} of {len(full_index)} documents (the first: "
+        f"{full.describe_place(first)}, {full.describe_document(first)})"
     )
 
 
-def _listed(tasks: Sequence[str]) -> str:
-    shown = ", ".join(map(plain, tasks[:5]))
-    return shown if len(tasks) <= 5 else f"{shown} and {len(tasks) - 5} more"
+def _format_tasks(tasks: Sequence[str]) -> str:
+    names = ", ".join(map(quote_unprintable, tasks[:5]))
+    return names if len(tasks) <= 5 else f"{names} and {len(tasks) - 5} more"

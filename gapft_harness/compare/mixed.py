@@ -22,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.reading import Figure, Rows
+from gapft_harness.compare.reading import ComparedMetric, RunRows
 from gapft_harness.core.errors import UserError
 from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.places import Evaluation, Log
-from gapft_harness.verdicts.sample_logs import LogRow, SampleLog, digest, log_rows, seekable
+from gapft_harness.verdicts.log_files import Evaluation, Log
+from gapft_harness.verdicts.sample_logs import LogRow, SampleLog, hash_value, read_rows, open_row_access
 
 #: Number of unmatched documents of each side in a message.
-_SHOWN = 3
+_MAX_SHOWN = 3
 #: Maximum characters of a prompt or a gold answer in that message.
-_LETTERS = 60
+_MAX_LETTERS = 60
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     r"""Normalise a text for the comparison across kinds of logs.
 
     >>> normalised(" What is\n 2+2? ")
@@ -43,31 +43,31 @@ def normalised(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def figures_in(
-    run: Evaluation, figures: Mapping[str, Figure], source: Evaluation, choice: CompareChoice
-) -> dict[str, Figure]:
+def choose_run_metrics(
+    run: Evaluation, figures: Mapping[str, ComparedMetric], source: Evaluation, choice: CompareChoice
+) -> dict[str, ComparedMetric]:
     """Choose a run's metric for each task: BEFORE's, or the log's first if its kind lacks that.
 
     Raises:
         UserError: a log is empty, or its first row has no metric.
     """
-    found = {}
+    metrics = {}
     for log in run.logs:
-        wanted = figures.get(log.task) or next(iter(figures.values()))
-        same = log.kind == source.logs[0].kind
-        found[log.task] = wanted if same else _nearest(log, wanted, choice.filter)
-    return found
+        metric = figures.get(log.task) or next(iter(figures.values()))
+        is_same_kind = log.kind == source.logs[0].kind
+        metrics[log.task] = metric if is_same_kind else _choose_nearest(log, metric, choice.filter)
+    return metrics
 
 
-def _nearest(log: Log, wanted: Figure, chosen: str | None) -> Figure:
-    asked = (row for row in log_rows(log) if row.filter == chosen)
-    row = (next(asked, None) if chosen is not None else None) or SampleLog(log).first
+def _choose_nearest(log: Log, metric: ComparedMetric, chosen: str | None) -> ComparedMetric:
+    rows = (row for row in read_rows(log) if row.filter == chosen)
+    row = (next(rows, None) if chosen is not None else None) or SampleLog(log).first
     metrics = row.metrics
-    return Figure(wanted.metric if wanted.metric in metrics else metrics[0], row.filter)
+    return ComparedMetric(metric.metric if metric.metric in metrics else metrics[0], row.filter)
 
 
 def join_kinds(
-    model: str, before: Rows, after: Rows, mine: Mapping[str, Figure], theirs: Mapping[str, Figure],
+    model: str, before: RunRows, after: RunRows, figures_before: Mapping[str, ComparedMetric], figures_after: Mapping[str, ComparedMetric],
     choice: CompareChoice,
 ) -> Iterator[Text]:  # fmt: skip
     """Set the contents of rows after to those of their matches before, and yield notes on it.
@@ -79,26 +79,26 @@ def join_kinds(
     kinds = [", ".join(sorted({log.kind for log in rows.logs})) for rows in (before, after)]
     if kinds[0] == kinds[1]:
         return
-    figures = [", ".join(sorted({*map(str, of.values())})) for of in (mine, theirs)]
+    figures = [", ".join(sorted({*map(str, items.values())})) for items in (figures_before, figures_after)]
     if figures[0] != figures[1]:
         yield Text(f"{model}: {figures[1]} of its {kinds[1]} logs is compared with {figures[0]}")
     if choice.on or not {*before.contents}.isdisjoint(after.contents):
         return
-    pairs = _pairs(_asked(before, mine), _asked(after, theirs))
+    pairs = _match_rows(_hash_rows(before, figures_before), _hash_rows(after, figures_after))
     for row, other in pairs.items():
         after.contents[row], after.doc_ids[row] = before.contents[other], before.doc_ids[other]
-    many, others = len(before.lines), len(after.lines)
-    said = f"{len(pairs):,} of {many:,} documents before and {others:,} after"
+    count_before, count_after = len(before.lines), len(after.lines)
+    summary = f"{len(pairs):,} of {count_before:,} documents before and {count_after:,} after"
     joined = {*pairs.values()}
-    alone = [
-        [row for row in range(many) if row not in joined],
-        [row for row in range(others) if row not in pairs],
+    unmatched = [
+        [row for row in range(count_before) if row not in joined],
+        [row for row in range(count_after) if row not in pairs],
     ]
-    if not pairs or (not choice.common and any(alone)):
-        shown = [_shown(rows, of) for rows, of in zip((before, after), alone, strict=True)]
-        lines = [f"  {a or '(none)'} | {b or '(none)'}" for a, b in zip_longest(*shown)]
+    if not pairs or (not choice.common and any(unmatched)):
+        examples = [_format_unmatched(rows, items) for rows, items in zip((before, after), unmatched, strict=True)]
+        lines = [f"  {a or '(none)'} | {b or '(none)'}" for a, b in zip_longest(*examples)]
         raise UserError(
-            f"{before.logs[0].path} ({kinds[0]}) and {after.logs[0].path} ({kinds[1]}): {said} "
+            f"{before.logs[0].path} ({kinds[0]}) and {after.logs[0].path} ({kinds[1]}): {summary} "
             "matched by prompt and gold answer; --on FIELD=FIELD joins by a field of each"
             + (", --common compares the matched ones" if pairs else "")
             + "; the first unmatched ones, before and after:\n"
@@ -106,12 +106,12 @@ def join_kinds(
         )
     yield Text(
         f"{model}: matched by prompt and gold answer, since documents of {kinds[0]} and of "
-        f"{kinds[1]} differ: {said}"
+        f"{kinds[1]} differ: {summary}"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RowHashes:
     """Hashes of a row's prompt, of all its texts, and of its gold answer (None without one)."""
 
     prompt: bytes
@@ -119,64 +119,64 @@ class _Asked:
     gold: bytes | None
 
 
-def _asked(rows: Rows, figures: Mapping[str, Figure]) -> list[_Asked]:
-    found = []
+def _hash_rows(rows: RunRows, figures: Mapping[str, ComparedMetric]) -> list[_RowHashes]:
+    hashes = []
     for log in rows.logs:
         figure = figures.get(log.task) or next(iter(figures.values()))
         for row in SampleLog(log, figure.filter):
-            prompt = _hash(row.prompt)
-            texts = {_hash(text) for text in row.document.values() if isinstance(text, str)}
-            gold = _gold(row)
-            hashed = None if gold is None else _hash(gold)
-            found.append(_Asked(prompt, frozenset({prompt, *texts}), hashed))
-    return found
+            prompt = _hash_text(row.prompt)
+            texts = {_hash_text(text) for text in row.document.values() if isinstance(text, str)}
+            gold = _read_gold(row)
+            hashed = None if gold is None else _hash_text(gold)
+            hashes.append(_RowHashes(prompt, frozenset({prompt, *texts}), hashed))
+    return hashes
 
 
-def _pairs(before: list[_Asked], after: list[_Asked]) -> dict[int, int]:
+def _match_rows(before: list[_RowHashes], after: list[_RowHashes]) -> dict[int, int]:
     """Match each row after to a row before, if the match is unique in both directions."""
     by_text: dict[bytes, set[int]] = defaultdict(set)
     by_prompt: dict[bytes, set[int]] = defaultdict(set)
-    for row, asked in enumerate(before):
-        by_prompt[asked.prompt].add(row)
-        for text in asked.texts:
+    for row, hashes in enumerate(before):
+        by_prompt[hashes.prompt].add(row)
+        for text in hashes.texts:
             by_text[text].add(row)
-    found: dict[int, int] = {}
+    matches: dict[int, int] = {}
     of_before: dict[int, list[int]] = defaultdict(list)
-    for row, asked in enumerate(after):
-        others = by_text.get(asked.prompt, set()).union(
-            *(by_prompt.get(text, set()) for text in asked.texts)
+    for row, hashes in enumerate(after):
+        others = by_text.get(hashes.prompt, set()).union(
+            *(by_prompt.get(text, set()) for text in hashes.texts)
         )
-        same = [o for o in others if None in (asked.gold, g := before[o].gold) or g == asked.gold]
-        for other in same:
+        candidates = [o for o in others if None in (hashes.gold, g := before[o].gold) or g == hashes.gold]
+        for other in candidates:
             of_before[other].append(row)
-        if len(same) == 1:
-            found[row] = same[0]
-    return {row: other for row, other in found.items() if len(of_before[other]) == 1}
+        if len(candidates) == 1:
+            matches[row] = candidates[0]
+    return {row: other for row, other in matches.items() if len(of_before[other]) == 1}
 
 
-def _gold(row: LogRow) -> str | None:
+def _read_gold(row: LogRow) -> str | None:
     target: Any = row.target
     if isinstance(target, list) and len(target) == 1:
         target = target[0]
     return None if target is None or target == [] else str(target)
 
 
-def _hash(text: str) -> bytes:
-    return digest(normalised(text))
+def _hash_text(text: str) -> bytes:
+    return hash_value(normalise(text))
 
 
-def _shown(rows: Rows, alone: list[int]) -> list[str]:
+def _format_unmatched(rows: RunRows, alone: list[int]) -> list[str]:
     """Format the first unmatched rows for a message."""
-    told = []
+    lines = []
     with ExitStack() as stack:
         readers: dict[Path, Any] = {}
-        for row in alone[:_SHOWN]:
+        for row in alone[:_MAX_SHOWN]:
             log = rows.logs[rows.log[row]]
             if log.path not in readers:
-                readers[log.path] = stack.enter_context(seekable(log))
-            found = readers[log.path](rows.lines[row], rows.offsets[row])
-            prompt, gold = normalised(found.prompt), normalised(_gold(found) or "none")
-            told.append(
-                f"line {found.line}: {prompt[:_LETTERS]!r}, gold answer {gold[:_LETTERS]!r}"
+                readers[log.path] = stack.enter_context(open_row_access(log))
+            entry = readers[log.path](rows.lines[row], rows.offsets[row])
+            prompt, gold = normalise(entry.prompt), normalise(_read_gold(entry) or "none")
+            lines.append(
+                f"line {entry.line}: {prompt[:_MAX_LETTERS]!r}, gold answer {gold[:_MAX_LETTERS]!r}"
             )
-    return told
+    return lines

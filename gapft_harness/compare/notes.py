@@ -10,45 +10,45 @@ from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.findings import Numbers
-from gapft_harness.compare.joining import Joined
-from gapft_harness.compare.reading import Figure, Rows
+from gapft_harness.compare.joining import JoinedRows
+from gapft_harness.compare.reading import ComparedMetric, RunRows
 from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.places import LM_EVAL
+from gapft_harness.verdicts.log_files import LM_EVAL
 
 #: A run's rows, and the indices of the compared ones.
-Selected = tuple[Rows, NDArray[np.int64]]
+Selected = tuple[RunRows, NDArray[np.int64]]
 
 
-def notes(
+def list_notes(
     choice: CompareChoice,
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, ComparedMetric],
     directions: Mapping[str, bool | None],
-    joined: Joined,
-    before: Rows,
+    joined: JoinedRows,
+    before: RunRows,
     after: Mapping[str, Sequence[Selected]],
     table: Numbers,
 ) -> Iterator[Text]:
     """Yield notes; those that may change the meaning of the figures are warnings."""
-    yield from _same_logs(before, after)
-    yield from _chosen(choice, figures, before)
+    yield from _note_same_logs(before, after)
+    yield from _note_choices(choice, figures, before)
     yield from _note_missing_numbers(figures, before, after)
     yield from _note_logarithms(figures, before)
-    lower = _named(figures, [task for task, higher in directions.items() if higher is False])
+    lower = _format_metrics(figures, [task for task, higher in directions.items() if higher is False])
     if lower:
         yield Text(f"{lower}: lower is better, so a negative difference is a gain")
-    numbers = [name for name in table.after if not table.binary(name)]
-    unknown = _named(figures, [task for task, higher in directions.items() if higher is None])
-    everything = [before, *(rows for runs in after.values() for rows, _ in runs)]
-    of_lm_eval = [log for rows in everything for log in rows.logs if log.kind == LM_EVAL]
+    numbers = [name for name in table.after if not table.is_binary(name)]
+    unknown = _format_metrics(figures, [task for task, higher in directions.items() if higher is None])
+    all_rows = [before, *(rows for runs in after.values() for rows, _ in runs)]
+    lm_eval_logs = [log for rows in all_rows for log in rows.logs if log.kind == LM_EVAL]
     if unknown and not numbers:
-        why = " (no direction in lm_eval's results file, or no such file)" * bool(of_lm_eval)
-        yield Text(f"{unknown}: assuming that higher is better{why}; else add --lower-is-better")
+        reason = " (no direction in lm_eval's results file, or no such file)" * bool(lm_eval_logs)
+        yield Text(f"{unknown}: assuming that higher is better{reason}; else add --lower-is-better")
     if numbers:
-        tasks = np.array([before.task(row) for row in joined.before.tolist()])
-        graded = [task for task in figures if not table.part(tasks == task).binary()]
+        tasks = np.array([before.find_task(row) for row in joined.before.tolist()])
+        graded = [task for task in figures if not table.select(tasks == task).is_binary()]
         which = "" if len(numbers) == len(table.after) else f" of {', '.join(numbers)}"
         yield Text(
-            f"{_named(figures, graded)} has values other than 0 and 1{which}: means are compared, "
+            f"{_format_metrics(figures, graded)} has values other than 0 and 1{which}: means are compared, "
             "and tested by sign flips"
         )
     if numbers or lower:
@@ -60,66 +60,66 @@ def notes(
             f"{joined.repeated:,} documents share their content with another one; these are "
             "paired by content and doc_id"
         )
-    yield from _asked_otherwise(joined, before, after)
-    alone = [log.path for log in of_lm_eval if log.version is None]
-    if alone:
-        more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
+    yield from _note_changed_inputs(joined, before, after)
+    unversioned = [log.path for log in lm_eval_logs if log.version is None]
+    if unversioned:
+        others = f" and {len(unversioned) - 1} more" if len(unversioned) > 1 else ""
         yield Text(
             "versions of the task are not compared: no results file of lm_eval found beside "
-            f"{alone[0]}{more}"
+            f"{unversioned[0]}{others}"
         )
 
 
-def _named(figures: Mapping[str, Figure], tasks: Sequence[str]) -> str:
+def _format_metrics(figures: Mapping[str, ComparedMetric], tasks: Sequence[str]) -> str:
     """Format the metrics of some tasks, with the tasks if others have a different metric."""
     metrics = ", ".join(dict.fromkeys(figures[task].name for task in tasks))
-    several = len({of.metric for of in figures.values()}) > 1
-    return f"{metrics} ({', '.join(tasks)})" if metrics and several else metrics
+    has_metrics = len({figure.metric for figure in figures.values()}) > 1
+    return f"{metrics} ({', '.join(tasks)})" if metrics and has_metrics else metrics
 
 
-def _chosen(choice: CompareChoice, figures: Mapping[str, Figure], before: Rows) -> Iterator[Text]:
+def _note_choices(choice: CompareChoice, figures: Mapping[str, ComparedMetric], before: RunRows) -> Iterator[Text]:
     """Yield notes on the metric or filter chosen among several, one for tasks that agree."""
-    for option, given, known in (
+    for option, choice_value, names_by_task in (
         ("metric", choice.metric, before.metrics),
         ("filter", choice.filter, before.filters),
     ):
-        if given is not None:
+        if choice_value is not None:
             continue
-        told: dict[tuple[str, str], list[str]] = {}
+        tasks_by_choice: dict[tuple[str, str], list[str]] = {}
         for task, figure in figures.items():
             chosen = getattr(figure, option)
-            rest = ", ".join(name for name in known[task] if name != chosen)
+            rest = ", ".join(name for name in names_by_task[task] if name != chosen)
             if rest:
-                told.setdefault((chosen, rest), []).append(task)
-        for (chosen, rest), tasks in told.items():
-            of = "" if len(tasks) == len(figures) else f" of {_few(tasks)}"
-            taken = f"using {option} {chosen}, the first in the log{of}"
-            yield Text(f"{taken}; others: {rest} (--{option})")
+                tasks_by_choice.setdefault((chosen, rest), []).append(task)
+        for (chosen, rest), tasks in tasks_by_choice.items():
+            task_text = "" if len(tasks) == len(figures) else f" of {_format_few(tasks)}"
+            summary = f"using {option} {chosen}, the first in the log{task_text}"
+            yield Text(f"{summary}; others: {rest} (--{option})")
 
 
 def _note_missing_numbers(
-    figures: Mapping[str, Figure], before: Rows, after: Mapping[str, Sequence[Selected]]
+    figures: Mapping[str, ComparedMetric], before: RunRows, after: Mapping[str, Sequence[Selected]]
 ) -> Iterator[Text]:
     """Yield counts of documents that are left out because they have no number."""
-    runs = [("before", before), *((name, rows) for name, of in after.items() for rows, _ in of)]
+    runs = [("before", before), *((name, rows) for name, model_runs in after.items() for rows, _ in model_runs)]
     for kind, verb in (("unscored", "has null or NaN"), ("unmeasured", "does not apply")):
-        told = []
+        counts = []
         for name, rows in runs:
             count = sum(getattr(rows, kind).values())
             if count:
-                told.append(f"{count:,} of {len(rows.values):,} ({name})")
-        if told:
-            metrics = _named(figures, [*figures])
+                counts.append(f"{count:,} of {len(rows.values):,} ({name})")
+        if counts:
+            metrics = _format_metrics(figures, [*figures])
             yield Text(
-                f"documents left out because {metrics} {verb}: {', '.join(told)}",
+                f"documents left out because {metrics} {verb}: {', '.join(counts)}",
                 "warning" if kind == "unscored" else "body",
             )
 
 
-def _note_logarithms(figures: Mapping[str, Figure], before: Rows) -> Iterator[Text]:
+def _note_logarithms(figures: Mapping[str, ComparedMetric], before: RunRows) -> Iterator[Text]:
     """Yield notes on logarithms that are compared instead of perplexities."""
     values = np.frombuffer(before.values, dtype=np.float64)
-    tasks = np.array([before.task(row) for row in range(len(values))])
+    tasks = np.array([before.find_task(row) for row in range(len(values))])
     for task, figure in figures.items():
         if figure.negative_log:
             perplexity = np.exp(np.nanmean(values[tasks == task]))
@@ -129,41 +129,41 @@ def _note_logarithms(figures: Mapping[str, Figure], before: Rows) -> Iterator[Te
             )
 
 
-def _few(names: Sequence[str]) -> str:
+def _format_few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _same_logs(before: Rows, after: Mapping[str, Sequence[Selected]]) -> Iterator[Text]:
+def _note_same_logs(before: RunRows, after: Mapping[str, Sequence[Selected]]) -> Iterator[Text]:
     """Yield warnings for models whose logs are those before, by path or by content."""
     for model, runs in after.items():
         for rows, _ in runs:
-            logs = [(one.path, other.path) for one in before.logs for other in rows.logs]
+            logs = [(log.path, other.path) for log in before.logs for other in rows.logs]
             same = [pair for pair in logs if filecmp.cmp(*pair, shallow=False)]
             if len(same) == len(before.logs):
-                mine, theirs = same[0]
+                path_before, path_after = same[0]
                 yield Text(
-                    f"{model} is BEFORE compared with itself: {theirs} and {mine} are the same log"
-                    if mine.resolve() == theirs.resolve()
-                    else f"{model} has an identical log to the one before: {theirs} is a copy of "
-                    f"{mine}",
+                    f"{model} is BEFORE compared with itself: {path_after} and {path_before} are the same log"
+                    if path_before.resolve() == path_after.resolve()
+                    else f"{model} has an identical log to the one before: {path_after} is a copy of "
+                    f"{path_before}",
                     "warning",
                 )
                 break
 
 
-def _asked_otherwise(
-    joined: Joined, before: Rows, after: Mapping[str, Sequence[Selected]]
+def _note_changed_inputs(
+    joined: JoinedRows, before: RunRows, after: Mapping[str, Sequence[Selected]]
 ) -> Iterator[Text]:
     """Yield warnings about different prompts or gold answers for the same documents."""
     for field, name in (("prompts", "prompt"), ("targets", "gold answer")):
-        mine = getattr(before, field)
+        hashes_before = getattr(before, field)
         for model, runs in after.items():
-            differ = set()
+            changed_rows = set()
             for rows, by_item in runs:
-                theirs = getattr(rows, field)
+                hashes_after = getattr(rows, field)
                 for row, other in zip(joined.before.tolist(), by_item.tolist(), strict=True):
-                    if mine[row] and theirs[other] and mine[row] != theirs[other]:
-                        differ.add(row)
-            if differ:
-                count = f"{len(differ):,} of {len(joined.items):,} documents"
+                    if hashes_before[row] and hashes_after[other] and hashes_before[row] != hashes_after[other]:
+                        changed_rows.add(row)
+            if changed_rows:
+                count = f"{len(changed_rows):,} of {len(joined.items):,} documents"
                 yield Text(f"{model}: different {name} than before for {count}", "warning")

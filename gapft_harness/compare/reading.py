@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.core.errors import UserError, did_you_mean, plain
-from gapft_harness.verdicts.places import Evaluation, Log
+from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
+from gapft_harness.verdicts.log_files import Evaluation, Log
 from gapft_harness.verdicts.sample_logs import (
     UNGRADED,
     LogRow,
     SampleLog,
-    canonical,
-    digest,
+    encode_canonical,
+    hash_value,
     ungraded_error,
 )
 from gapft_harness.verdicts.scales import Scale, find_scale
@@ -27,7 +27,7 @@ _REMEDY = "gapft rejudge LOG --verifier NAME judges its responses"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ComparedMetric:
     """The compared number: a metric under a filter.
 
     Attributes:
@@ -50,7 +50,7 @@ class Figure:
 
 
 @dataclass(slots=True)
-class Rows:
+class RunRows:
     """The columns that are kept of a run's rows; row i is element i of each.
 
     Attributes:
@@ -89,22 +89,22 @@ class Rows:
     filters: dict[str, list[str]] = field(default_factory=dict)
     metrics: dict[str, list[str]] = field(default_factory=dict)
 
-    def place(self, row: int) -> str:
+    def describe_place(self, row: int) -> str:
         """Return a row's file and line, for messages."""
         return self.logs[self.log[row]].name_entry(self.lines[row])
 
-    def document(self, row: int) -> str:
+    def describe_document(self, row: int) -> str:
         """Return lm_eval's number of a row's document, for messages."""
-        return f"doc_id {plain(self.doc_ids[row])}"
+        return f"doc_id {quote_unprintable(self.doc_ids[row])}"
 
-    def task(self, row: int) -> str:
+    def find_task(self, row: int) -> str:
         """Return the task of a row."""
         return self.logs[self.log[row]].task
 
 
-def read(
-    run: Evaluation, figures: Mapping[str, Figure], choice: CompareChoice, side: int = 0
-) -> Rows:
+def read_run(
+    run: Evaluation, figures: Mapping[str, ComparedMetric], choice: CompareChoice, side: int = 0
+) -> RunRows:
     """Read a run's logs, each with the metric of its task.
 
     Args:
@@ -117,27 +117,27 @@ def read(
         UserError: an invalid row, a missing field, a row without a number if ``choice.common`` is
             not set, or rows whose mean differs from the one that the log reports.
     """
-    rows = Rows(run.logs)
-    known: dict[Any, Any] = {}  # repeated texts and hashes are stored once
+    rows = RunRows(run.logs)
+    shared_values: dict[Any, Any] = {}  # repeated texts and hashes are stored once
     for number, log in enumerate(run.logs):
         # the task of a renamed file is unknown
         figure = figures.get(log.task) or next(iter(figures.values()))
         source = SampleLog(log, figure.filter)
-        numbers = _Numbers(figure.metric)
+        numbers = _MetricValues(figure.metric)
         for row in source:
             if log.task not in rows.metrics:
-                rows.metrics[log.task] = row.named
-            rows.contents.append(row.content(choice.on, side))
+                rows.metrics[log.task] = row.named_metrics
+            rows.contents.append(row.hash_fields(choice.on, side))
             numbers.add(row)
             if choice.cluster is not None:
-                cluster = digest(row.value_at(choice.cluster))
-                rows.clusters.append(known.setdefault(cluster, cluster))
+                cluster = hash_value(row.find_value(choice.cluster))
+                rows.clusters.append(shared_values.setdefault(cluster, cluster))
             if choice.by is not None:
-                group = row.value_at(choice.by)
-                shown = group if isinstance(group, str) else canonical(group)
-                rows.groups.append(known.setdefault(shown, shown))
-            rows.prompts.append(row.hash_of("prompt"))
-            rows.targets.append(row.hash_of("target"))
+                group = row.find_value(choice.by)
+                group_text = group if isinstance(group, str) else encode_canonical(group)
+                rows.groups.append(shared_values.setdefault(group_text, group_text))
+            rows.prompts.append(row.find_hash("prompt"))
+            rows.targets.append(row.find_hash("target"))
             rows.doc_ids.append(str(row.doc_id))
             rows.log.append(number)
             rows.lines.append(row.line)
@@ -155,7 +155,7 @@ def read(
 
 
 @dataclass(slots=True)
-class _Numbers:
+class _MetricValues:
     """The values of one metric in a log's rows, and facts about rows without one.
 
     Attributes:
@@ -169,8 +169,8 @@ class _Numbers:
     metric: str
     values: array[float] = field(default_factory=lambda: array("d"))
     unscored: int = 0
-    known: dict[str, None] = field(default_factory=dict)
-    first: LogRow | None = None
+    names: dict[str, None] = field(default_factory=dict)
+    first_unscored: LogRow | None = None
 
     def add(self, row: LogRow) -> None:
         """Add a row.
@@ -178,11 +178,11 @@ class _Numbers:
         Raises:
             UserError: the metric is not a number in this row.
         """
-        self.known.update(dict.fromkeys(row.named))
+        self.names.update(dict.fromkeys(row.named_metrics))
         value = row.read_number(self.metric)
-        if value is None and (self.metric in row.fields or not row.named):
+        if value is None and (self.metric in row.fields or not row.named_metrics):
             self.unscored += 1
-            self.first = self.first or row
+            self.first_unscored = self.first_unscored or row
         self.values.append(math.nan if value is None else value)
 
     def check(self, log: Log, *, common: bool) -> None:
@@ -196,30 +196,30 @@ class _Numbers:
         if not measured and not self.unscored:
             raise UserError(
                 f"{log.path}: unknown metric {self.metric!r}; "
-                f"{did_you_mean(self.metric, self.known)}"
+                f"{did_you_mean(self.metric, self.names)}"
             )
-        if self.first is None or (common and measured):
+        if self.first_unscored is None or (common and measured):
             return
-        if self.metric not in self.first.fields:
-            _ = self.first.metrics  # raises: the row has no metrics
+        if self.metric not in self.first_unscored.fields:
+            _ = self.first_unscored.metrics  # raises: the row has no metrics
         remedy = "--common compares only documents that all logs score" if measured else _REMEDY
-        raise self.first.number_error(
+        raise self.first_unscored.number_error(
             self.metric,
             f"expected a number; {self.unscored:,} of {total:,} documents have none; {remedy}",
         )
 
 
-def figures_of(run: Evaluation, choice: CompareChoice) -> dict[str, Figure]:
+def choose_metrics(run: Evaluation, choice: CompareChoice) -> dict[str, ComparedMetric]:
     """Choose for each task the metric and the filter: the user's, or else the first in its log.
 
     Raises:
         UserError: a log is empty, has no metric, or nothing in it was graded.
     """
-    found = {}
+    metrics = {}
     for log in run.logs:
         first = SampleLog(log, choice.filter).first
         metric = choice.metric or first.metrics[0]
         if metric == UNGRADED:
             raise ungraded_error(log, _REMEDY)
-        found[log.task] = Figure(metric, first.filter)
-    return found
+        metrics[log.task] = ComparedMetric(metric, first.filter)
+    return metrics

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.joining import Item
-from gapft_harness.compare.reading import Figure
+from gapft_harness.compare.reading import ComparedMetric
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.verdicts.copies import AlikeWatch
-from gapft_harness.verdicts.places import Evaluation, Log, runs_of
-from gapft_harness.verdicts.sample_logs import Criterion, LogRow, digest, log_rows
+from gapft_harness.verdicts.copies import CopyDetector
+from gapft_harness.verdicts.log_files import Evaluation, Log, find_runs
+from gapft_harness.verdicts.sample_logs import Criterion, LogRow, hash_value, read_rows
 
 _REMEDY = (
     "samples need verdicts (as in logs of gapft gap), an unbiased pass@1 over several responses, "
@@ -28,7 +28,7 @@ _REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
+class _DocumentCount:
     """How many samples of a document passed.
 
     Attributes:
@@ -45,8 +45,8 @@ class _Count:
     texts: tuple[bytes, ...] = ()
     passed: tuple[bool, ...] = ()
 
-    def __add__(self, further: _Count) -> _Count:
-        return _Count(
+    def __add__(self, further: _DocumentCount) -> _DocumentCount:
+        return _DocumentCount(
             self.passing + further.passing,
             self.samples + further.samples,
             further.place,
@@ -60,7 +60,7 @@ _Key = tuple[bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampleCounts:
     """Samples of P documents by one model.
 
     Attributes:
@@ -94,20 +94,20 @@ class SampleReader:
 
     choice: CompareChoice
     items: Sequence[Item]
-    figure: Figure
+    figure: ComparedMetric
     source: Evaluation
 
-    def named(self, arguments: Sequence[str], option: str) -> Sampled:
+    def read_option(self, arguments: Sequence[str], option: str) -> SampleCounts:
         """Read the samples in the logs of an option.
 
         Raises:
             UserError: as in ``read``.
         """
-        how: Any = {"latest": self.choice.latest, "plugin_files": self.choice.plugin_files}
-        runs = [run for argument in arguments for run in runs_of(argument, **how)]
+        options: Any = {"latest": self.choice.latest, "plugin_files": self.choice.plugin_files}
+        runs = [run for argument in arguments for run in find_runs(argument, **options)]
         return self.read(runs, f"{option} {arguments[0]}")
 
-    def read(self, runs: Sequence[Evaluation], what: str, *, own: bool = False) -> Sampled:
+    def read(self, runs: Sequence[Evaluation], title: str, *, may_be_before: bool = False) -> SampleCounts:
         """Read the samples in some logs.
 
         Args:
@@ -122,95 +122,95 @@ class SampleReader:
         keys = [(digest, doc_id) for _, digest, doc_id in self.items]
         if len(set(keys)) < len(keys):
             raise UserError(
-                f"{what}: two of the compared tasks share a document, so its samples are "
+                f"{title}: two of the compared tasks share a document, so its samples are "
                 "ambiguous; choose one task: --task NAME"
             )
-        counts: dict[_Key, _Count] = {}
+        counts: dict[_Key, _DocumentCount] = {}
         for run in runs:
-            for key, count in self._of_run(run, set(keys), own=own).items():
+            for key, count in self._count_run(run, set(keys), may_be_before=may_be_before).items():
                 counts[key] = counts[key] + count if key in counts else count
         paths = tuple(log.path for run in runs for log in run.logs)
-        for one, other in combinations(paths, 2):
-            refuse_same(one, other)
-        lacking = [key for key in keys if key not in counts]
-        if lacking:
+        for path, other_path in combinations(paths, 2):
+            refuse_same_log(path, other_path)
+        missing = [key for key in keys if key not in counts]
+        if missing:
             raise UserError(
-                f"{what}: no samples of {len(lacking)} of {len(keys)} compared documents; expected "
+                f"{title}: no samples of {len(missing)} of {len(keys)} compared documents; expected "
                 "samples of all"
             )
         sizes = sorted({counts[key].samples for key in keys})
         if len(sizes) > 1:
-            few = next(key for key in keys if counts[key].samples == sizes[0])
+            fewest_key = next(key for key in keys if counts[key].samples == sizes[0])
             raise UserError(
-                f"{counts[few].place}: found {sizes[0]} samples of this document and {sizes[-1]} "
+                f"{counts[fewest_key].place}: found {sizes[0]} samples of this document and {sizes[-1]} "
                 "of another; expected the same number for each"
             )
-        return self._sampled([counts[key] for key in keys], paths, what)
+        return self._build_counts([counts[key] for key in keys], paths, title)
 
-    def _sampled(self, counts: Sequence[_Count], paths: tuple[Path, ...], what: str) -> Sampled:
+    def _build_counts(self, counts: Sequence[_DocumentCount], paths: tuple[Path, ...], title: str) -> SampleCounts:
         """Build the arrays of counts, with a warning about copies, or without the copies."""
-        watch, k = AlikeWatch(), counts[0].samples
+        watch, k = CopyDetector(), counts[0].samples
         for count in counts:
             if len(count.texts) == k > 1:
-                watch.see(count.texts)
-        warning = watch.warning()
+                watch.add(count.texts)
+        warning = watch.format_warning()
         alike = sum(len(count.texts) == k > 1 == len({*count.texts}) for count in counts)
         copies = watch.copies if self.choice.drop_copies else []
         if not copies:
-            told = f"{what}: {warning}" if warning else ""
+            warning_text = f"{title}: {warning}" if warning else ""
             passing = np.array([c.passing for c in counts], dtype=np.int64)
-            return Sampled(passing, k, paths, told, alike)
-        kept = [number for number in range(k) if number not in copies]
-        passing = np.array([sum(c.passed[n] for n in kept) for c in counts], dtype=np.int64)
-        told = f"{what}: {warning}; {len(copies)} of {k} are dropped, {len(kept)} kept"
-        return Sampled(passing, len(kept), paths, told, alike)
+            return SampleCounts(passing, k, paths, warning_text, alike)
+        kept_numbers = [number for number in range(k) if number not in copies]
+        passing = np.array([sum(c.passed[n] for n in kept_numbers) for c in counts], dtype=np.int64)
+        warning_text = f"{title}: {warning}; {len(copies)} of {k} are dropped, {len(kept_numbers)} kept"
+        return SampleCounts(passing, len(kept_numbers), paths, warning_text, alike)
 
-    def _of_run(self, run: Evaluation, wanted: set[_Key], *, own: bool) -> dict[_Key, _Count]:
-        counted: dict[_Key, _Count] = {}
-        alone: set[Path] = set()
+    def _count_run(self, run: Evaluation, keys: set[_Key], *, may_be_before: bool) -> dict[_Key, _DocumentCount]:
+        counts: dict[_Key, _DocumentCount] = {}
+        single_paths: set[Path] = set()
         for log in run.logs:
-            for key, count in _of_log(log, wanted, self.figure, self.choice).items():
-                if key in counted:
+            for key, count in _count_log(log, keys, self.figure, self.choice).items():
+                if key in counts:
                     raise UserError(
-                        f"{counted[key].place} and {count.place}: the same document in logs of two "
+                        f"{counts[key].place} and {count.place}: the same document in logs of two "
                         "tasks; give only the log with the samples"
                     )
                 if count.samples == 1:
-                    alone.add(log.path)
-                counted[key] = count
-        if own:
-            return counted
-        for path in alone:  # rows of several samples may be BEFORE's, with a different metric
-            for mine in self.source.logs:
-                refuse_same(mine.path, path)
-        return counted
+                    single_paths.add(log.path)
+                counts[key] = count
+        if may_be_before:
+            return counts
+        for path in single_paths:  # rows of several samples may be BEFORE's, with a different metric
+            for log_before in self.source.logs:
+                refuse_same_log(log_before.path, path)
+        return counts
 
 
-def refuse_same(one: Path, other: Path) -> None:
+def refuse_same_log(path: Path, other_path: Path) -> None:
     """Refuse two identical logs, since independent samples are never all equal.
 
     Raises:
         UserError: the files are identical.
     """
-    if filecmp.cmp(one, other, shallow=False):
+    if filecmp.cmp(path, other_path, shallow=False):
         raise UserError(
-            f"{one} and {other}: identical logs, which would count samples twice; "
+            f"{path} and {other_path}: identical logs, which would count samples twice; "
             "give every log once, and draw each with a different seed (lm_eval --seed)"
         )
 
 
-def _of_log(
-    log: Log, wanted: set[_Key], figure: Figure, choice: CompareChoice
-) -> dict[_Key, _Count]:
+def _count_log(
+    log: Log, keys: set[_Key], figure: ComparedMetric, choice: CompareChoice
+) -> dict[_Key, _DocumentCount]:
     """Count the samples of the documents in ``keys``, from the rows of one filter."""
-    repeated = {digest for digest, doc_id in wanted if doc_id}
-    by_filter: dict[str, dict[_Key, _Count]] = {}
+    repeated = {digest for digest, doc_id in keys if doc_id}
+    by_filter: dict[str, dict[_Key, _DocumentCount]] = {}
     faults: dict[str, UserError] = {}
     criteria: dict[str, Criterion] = {}
-    for row in log_rows(log):
-        content = row.content(choice.on)
+    for row in read_rows(log):
+        content = row.hash_fields(choice.on)
         key = content, str(row.doc_id) if content in repeated else ""
-        if key not in wanted:
+        if key not in keys:
             continue
         counts = by_filter.setdefault(row.filter, {})
         if key in counts:
@@ -218,35 +218,35 @@ def _of_log(
                 f"{counts[key].place} and {row.place}: duplicate document; check whether the log "
                 "was written twice"
             )
-        told: tuple[int, int] = 0, 0
+        numbers: tuple[int, int] = 0, 0
         passed: tuple[bool, ...] = ()
         try:
             if row.filter not in criteria:
                 chosen = choice.metric if choice.metric in row.fields else None
                 criteria[row.filter] = Criterion.of(row, chosen, _REMEDY, figure.metric)
-            told = criteria[row.filter].passing(row)
+            numbers = criteria[row.filter].count_passing(row)
             if choice.drop_copies:
-                passed = tuple(criteria[row.filter].passed(row))
+                passed = tuple(criteria[row.filter].find_passed(row))
         except UserError as error:  # the rows of another filter may be valid
             faults.setdefault(row.filter, error)
-        counts[key] = _Count(*told, row.place, _texts(row), passed)
+        counts[key] = _DocumentCount(*numbers, row.place, _hash_texts(row), passed)
     if not by_filter:
         return {}
-    taken = figure.filter if figure.filter in by_filter else next(iter(by_filter))
-    if taken in faults:
-        raise faults[taken]
-    single = any(count.samples == 1 for count in by_filter[taken].values())
-    if taken != figure.filter and (single or len(by_filter) > 1):
+    chosen_filter = figure.filter if figure.filter in by_filter else next(iter(by_filter))
+    if chosen_filter in faults:
+        raise faults[chosen_filter]
+    has_single = any(count.samples == 1 for count in by_filter[chosen_filter].values())
+    if chosen_filter != figure.filter and (has_single or len(by_filter) > 1):
         raise UserError(
             f"{log.path}: no row of these documents under filter {figure.filter!r}; "
             f"{did_you_mean(figure.filter, by_filter)}"
         )
-    return by_filter[taken]
+    return by_filter[chosen_filter]
 
 
-def _texts(row: LogRow) -> tuple[bytes, ...]:
+def _hash_texts(row: LogRow) -> tuple[bytes, ...]:
     """Hash a row's responses; empty if the log has none."""
     try:
-        return tuple(map(digest, row.texts))
+        return tuple(map(hash_value, row.texts))
     except UserError:
         return ()

@@ -28,7 +28,7 @@ _V1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_f
 _CPU_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
 
 
-def free_in_cgroups(root: Path = Path("/")) -> int | None:
+def read_cgroup_free_memory(root: Path = Path("/")) -> int | None:
     """Read the free memory under the tightest limit of this process's groups and their parents.
 
     Inactive file pages count as free: the kernel reclaims them first.
@@ -40,39 +40,39 @@ def free_in_cgroups(root: Path = Path("/")) -> int | None:
         Bytes; None if no group has a limit. In version 1 "no limit" is a number larger than any
         memory.
     """
-    free = [_free(folder, _V2 if new else _V1) for folder, new in _groups(root, "memory")]
-    return min((left for left in free if left is not None), default=None)
+    free = [_read_free(folder, _V2 if is_v2 else _V1) for folder, is_v2 in _find_groups(root, "memory")]
+    return min((amount for amount in free if amount is not None), default=None)
 
 
-def usable_memory(root: Path = Path("/")) -> int:
+def read_usable_memory(root: Path = Path("/")) -> int:
     """Read the memory in bytes, used or free, that this process's groups may use in total."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [
-        _limit(folder / (_V2 if new else _V1).limit) for folder, new in _groups(root, "memory")
+        _read_limit(folder / (_V2 if is_v2 else _V1).limit) for folder, is_v2 in _find_groups(root, "memory")
     ]
     return min([machine, *(limit for limit in limits if limit is not None)])
 
 
-def usable_cores(root: Path = Path("/")) -> float:
+def count_usable_cores(root: Path = Path("/")) -> float:
     """Count the CPUs that this process may use: its affinity, or its groups' quota if lower."""
-    quotas = [_quota(folder, new) for folder, new in _groups(root, "cpu")]
+    quotas = [_read_quota(folder, is_v2) for folder, is_v2 in _find_groups(root, "cpu")]
     affinity = getattr(os, "sched_getaffinity", None)  # not available on macOS
     cores = float(len(affinity(0)) if affinity else os.cpu_count() or 1)
     return min([cores, *(quota for quota in quotas if quota is not None)])
 
 
-def threads_per_process(processes: int) -> int:
+def compute_threads_per_process(processes: int) -> int:
     """Compute the number of CPU threads for each of several processes on this machine.
 
     In total they use no more than the cores that this process may use. Each uses at least one
     thread, and at most ``OMP_NUM_THREADS`` if that is set.
     """
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    threads = max(1, int(usable_cores()) // processes)
+    threads = max(1, int(count_usable_cores()) // processes)
     return min(threads, int(limit)) if limit.isdecimal() and int(limit) else threads
 
 
-def _groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
+def _find_groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
     """Yield (folder, whether it is version 2) of this process's groups, each before its parents.
 
     Args:
@@ -80,41 +80,41 @@ def _groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
         controller: ``memory`` or ``cpu``; groups that do not control it are skipped.
     """
     try:
-        own = (root / "proc/self/cgroup").read_text("utf-8")
+        memberships = (root / "proc/self/cgroup").read_text("utf-8")
         mounts = (root / "proc/self/mountinfo").read_text("utf-8")
     except OSError:  # not Linux, or no control groups
         return
-    for line in own.splitlines():
+    for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        for shown, at in _mounts(mounts, controller if controllers else None):
-            top = root / at.lstrip("/")
+        for mounted_group, mount_point in _find_mounts(mounts, controller if controllers else None):
+            top = root / mount_point.lstrip("/")
             try:
-                inside = PurePosixPath(path).relative_to(shown)
+                relative = PurePosixPath(path).relative_to(mounted_group)
             except ValueError:  # in a container the mount shows the container's group as its root
-                inside = PurePosixPath()
-            if ".." in inside.parts:
-                inside = PurePosixPath()
-            group = top / inside
-            within = (each for each in (group, *group.parents) if each.is_relative_to(top))
-            yield from ((folder, not controllers) for folder in within)
+                relative = PurePosixPath()
+            if ".." in relative.parts:
+                relative = PurePosixPath()
+            group = top / relative
+            folders = (candidate for candidate in (group, *group.parents) if candidate.is_relative_to(top))
+            yield from ((folder, not controllers) for folder in folders)
 
 
-def _mounts(mounts: str, controller: str | None) -> Iterator[tuple[str, str]]:
+def _find_mounts(mounts: str, controller: str | None) -> Iterator[tuple[str, str]]:
     """Yield (mounted group, mount point) of a version 1 controller; of version 2 for None."""
     for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
+        fields, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         if (
             kind == "cgroup2"
             if controller is None
             else kind == "cgroup" and controller in options.split(",")
         ):
-            yield tuple(before.split(" ")[3:5])  # type: ignore[misc]
+            yield tuple(fields.split(" ")[3:5])  # type: ignore[misc]
 
 
-def _limit(file: Path) -> int | None:
+def _read_limit(file: Path) -> int | None:
     try:
         limit = file.read_text("utf-8").strip()
     except OSError:  # the root group has no such file
@@ -122,8 +122,8 @@ def _limit(file: Path) -> int | None:
     return None if limit == "max" else int(limit)
 
 
-def _free(folder: Path, files: _Files) -> int | None:
-    limit = _limit(folder / files.limit)
+def _read_free(folder: Path, files: _Files) -> int | None:
+    limit = _read_limit(folder / files.limit)
     if limit is None:
         return None
     try:
@@ -135,9 +135,9 @@ def _free(folder: Path, files: _Files) -> int | None:
     return max(0, limit - used + int(cache))
 
 
-def _quota(folder: Path, new: bool) -> float | None:
+def _read_quota(folder: Path, is_v2: bool) -> float | None:
     """Read a group's CPU quota, as a number of CPUs; None ("max" or -1 in the file) is no limit."""
-    names = ("cpu.max",) if new else _CPU_V1
+    names = ("cpu.max",) if is_v2 else _CPU_V1
     try:
         quota, period = " ".join((folder / name).read_text("utf-8") for name in names).split()
     except OSError:

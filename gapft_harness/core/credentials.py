@@ -26,31 +26,31 @@ def refuse_credentials(args: Mapping[str, Any], where: str) -> None:
         UserError: there is an ``auth_token``, a header whose name suggests a secret, or a URL with
             a user name, a password or a secret.
     """
-    found = []
+    keys = []
     if args.get("auth_token"):
-        found.append("auth_token")
+        keys.append("auth_token")
     header = args.get("header")
     if isinstance(header, Mapping):
-        found += [f"header.{name}" for name in header if _SECRET.search(str(name))]
+        keys += [f"header.{name}" for name in header if _SECRET.search(str(name))]
     elif header is not None:
-        found.append("header")
+        keys.append("header")
     url = args.get("base_url")
-    if isinstance(url, str) and without_credentials(url) != url:
-        found.append("base_url")
-    if found:
+    if isinstance(url, str) and strip_credentials(url) != url:
+        keys.append("base_url")
+    if keys:
         raise UserError(
-            f"{where}: model.args.{found[0]} contains a user name or a key, and the recipe is "
+            f"{where}: model.args.{keys[0]} contains a user name or a key, and the recipe is "
             f"copied into the run directory; remove it and set the environment variable "
             f"{KEY_VARIABLE}"
         )
 
 
-def without_credentials(url: str) -> str:
+def strip_credentials(url: str) -> str:
     """Remove the user, the password and query values with secret-like names from a URL."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     query = parts.query
     if any(_SECRET.search(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
-        kept = [pair for pair in query.split("&") if not _SECRET.search(pair.partition("=")[0])]
-        query = "&".join(kept)
+        pairs = [pair for pair in query.split("&") if not _SECRET.search(pair.partition("=")[0])]
+        query = "&".join(pairs)
     return urlunsplit((parts.scheme, host, parts.path, query, parts.fragment))

@@ -19,7 +19,7 @@ class GapftError(Exception):
 
     exit_status = 1
 
-    def at(self, where: str) -> Self:
+    def with_place(self, where: str) -> Self:
         """Return a copy of this error whose message begins with the place where it occurred.
 
         Args:
@@ -55,9 +55,9 @@ class UnknownPluginError(UserError):
     kind = name = ""
 
     @classmethod
-    def of(cls, kind: str, name: str, known: Iterable[str]) -> Self:
+    def for_name(cls, kind: str, name: str, known_names: Iterable[str]) -> Self:
         """Create the error with a message that lists the known names."""
-        error = cls(f"unknown {kind} {name!r}; {did_you_mean(name, known)}")
+        error = cls(f"unknown {kind} {name!r}; {did_you_mean(name, known_names)}")
         error.kind, error.name = kind, name
         return error
 
@@ -70,7 +70,7 @@ class PoolTooSmallError(UserError):
 ERRORS: tuple[type[GapftError], ...] = (PluginError, UserError, GapftError)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known_names: Iterable[str]) -> str:
     """Suggest the nearest known name and list all known names, for the end of an error message.
 
     Args:
@@ -80,18 +80,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     Returns:
         Text such as ``did you mean 'gapft'? known: gapft, replay``, without a leading space.
     """
-    names = sorted(known)
+    names = sorted(known_names)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known: {', '.join(map(plain, names)) if names else '(none)'}"
+    return f"{hint}known: {', '.join(map(quote_unprintable, names)) if names else '(none)'}"
 
 
-def plain(name: str) -> str:
+def quote_unprintable(name: str) -> str:
     """Return a printable name unchanged, and any other name as a Python string literal."""
     return name if name.isprintable() else repr(name)
 
 
-def refuse_unknown(given: Iterable[object], known: Iterable[str], where: str) -> None:
+def refuse_unknown(keys: Iterable[object], known_keys: Iterable[str], where: str) -> None:
     """Check that all keys are known.
 
     Args:
@@ -102,13 +102,13 @@ def refuse_unknown(given: Iterable[object], known: Iterable[str], where: str) ->
     Raises:
         UserError: a key is unknown.
     """
-    names = list(known)
-    for key in given:
+    names = list(known_keys)
+    for key in keys:
         if key not in names:
             raise UserError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), names)}")
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an exception in one line of type and message; if ``str`` fails, the type alone."""
     try:
         text = " ".join(str(error).split())[:300]

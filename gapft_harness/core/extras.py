@@ -19,18 +19,18 @@ _EXTRAS = {
 }
 
 
-def lacking(error: ModuleNotFoundError) -> UserError | None:
+def missing_package_error(error: ModuleNotFoundError) -> UserError | None:
     """Return the error for a missing package of an extra; None if no extra has the package."""
     package = (error.name or "").partition(".")[0]
     if package not in _EXTRAS:
         return None
     return UserError(
-        f"the package {package} is required, but is not installed: {install(package)} (in a "
+        f"the package {package} is required, but is not installed: {install_command(package)} (in a "
         f"clone: pip install -c constraints.txt '.[{_EXTRAS[package]}]')"
     )
 
 
-def installed(package: str) -> str | None:
+def find_version(package: str) -> str | None:
     """Find the version of a distribution (its name in pip); None if it is not installed."""
     try:
         return version(package)
@@ -38,12 +38,12 @@ def installed(package: str) -> str | None:
         return None
 
 
-def has(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Check whether a package can be imported, without importing it."""
     return find_spec(package) is not None
 
 
-def install(package: str) -> str:
+def install_command(package: str) -> str:
     """Return the command that installs a package, through its extra if it has one."""
     extra = _EXTRAS.get(package)
     return f"pip install {package}" if extra is None else f"pip install 'gapft-harness[{extra}]'"

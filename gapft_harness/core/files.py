@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.text import replace_text_surrogates
 
 #: Error numbers for a full disk, an exceeded quota and an exceeded file size limit.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Suffix of files that are being written.
 PARTIAL = ".partial"
 
 #: Values that reveal a change of a file: name, device, inode, size, mtime and ctime in nanoseconds.
-_Look = tuple[str, int, int, int, int, int]
+_Stamp = tuple[str, int, int, int, int, int]
 
 #: Hashes computed in this process: path -> the stamps of its files at that time, and the hash.
-_HASHED: dict[Path, tuple[list[_Look], str]] = {}
+_HASHED: dict[Path, tuple[list[_Stamp], str]] = {}
 
 #: The hash of a file that was changed less than this before hashing is not cached: a second change
 #: in the same tick of the file system's clock would leave the stamp unchanged.
-SETTLED_NS = 2 * 10**9
+RECENT_CHANGE_NS = 2 * 10**9
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -43,19 +43,19 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
     """
-    beside = path.with_name(f".{path.name}{PARTIAL}")
+    temporary = path.with_name(f".{path.name}{PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(beside)
-        with beside.open("rb") as file:
+        write(temporary)
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
         sync_folder(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise unwritable(path, error) from error
+            raise not_writable_error(path, error) from error
         raise
 
 
@@ -69,16 +69,16 @@ def require_folder(folder: Path, option: str = "--out") -> None:
     Raises:
         UserError: the folder cannot be created or written.
     """
-    there = next(path for path in (folder, *folder.parents, Path(".")) if os.path.lexists(path))
-    if not os.path.isdir(there):
-        raise UserError(f"{option} {folder}: {there} is a file; expected a folder")
+    existing = next(path for path in (folder, *folder.parents, Path(".")) if os.path.lexists(path))
+    if not os.path.isdir(existing):
+        raise UserError(f"{option} {folder}: {existing} is a file; expected a folder")
     try:
-        tempfile.TemporaryDirectory(dir=there).cleanup()
+        tempfile.TemporaryDirectory(dir=existing).cleanup()
     except OSError as error:
         raise UserError(f"{option} {folder}: cannot be written: {error.strerror}") from error
 
 
-def require_free(folder: Path, names: Sequence[str], *, overwrite: bool = False) -> None:
+def require_absent(folder: Path, names: Sequence[str], *, overwrite: bool = False) -> None:
     """Check that a folder has none of the given files, so that no file is overwritten silently.
 
     Args:
@@ -98,16 +98,16 @@ def require_free(folder: Path, names: Sequence[str], *, overwrite: bool = False)
             )
 
 
-def is_full(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
     """Check whether an error reports a full disk."""
     text = str(error)  # errors of native libraries have no errno
-    return getattr(error, "errno", None) in _FULL or any(os.strerror(of) in text for of in _FULL)
+    return getattr(error, "errno", None) in _DISK_FULL_CODES or any(os.strerror(code) in text for code in _DISK_FULL_CODES)
 
 
-def unwritable(path: Path, error: Exception) -> GapftError:
+def not_writable_error(path: Path, error: Exception) -> GapftError:
     """Return the error for a file that could not be written; for a full disk, with a remedy."""
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    advice = "; free disk space and run the same command to continue" if is_full(error) else ""
+    advice = "; free disk space and run the same command to continue" if is_disk_full(error) else ""
     return GapftError(f"{path}: cannot be written: {reason}{advice}")
 
 
@@ -122,7 +122,7 @@ def sync_folder(folder: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically; a lone surrogate becomes U+FFFD."""
-    replace_file(path, lambda beside: beside.write_text(whole_text(text), encoding="utf-8"))
+    replace_file(path, lambda temporary: temporary.write_text(replace_text_surrogates(text), encoding="utf-8"))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -135,15 +135,15 @@ def write_json(path: Path, content: Any) -> None:
     Raises:
         GapftError: the folder cannot be written, or the disk is full.
     """
-    write_text(path, json_text(content))
+    write_text(path, format_json(content))
 
 
-def json_text(content: Any) -> str:
+def format_json(content: Any) -> str:
     """Return the text that ``write_json`` writes."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def sha256_once(path: Path) -> str:
+def sha256_cached(path: Path) -> str:
     """Compute the SHA-256 of a file or folder; use the cached hash if no file can have changed.
 
     A change is detected by the name, device, inode, size, mtime and ctime of every file. Programs
@@ -152,16 +152,16 @@ def sha256_once(path: Path) -> str:
     pages to the disk, or never for a page that the program had written to before.
     """
     place, start = path.resolve(), time.time_ns()
-    looks = _looks(place)
-    if place in _HASHED and _HASHED[place][0] == looks:
+    stamps = _read_stamps(place)
+    if place in _HASHED and _HASHED[place][0] == stamps:
         return _HASHED[place][1]
-    found = sha256(place)
-    if all(changed < start - SETTLED_NS for *_, changed in looks):
-        _HASHED[place] = (looks, found)
-    return found
+    digest = sha256(place)
+    if all(changed < start - RECENT_CHANGE_NS for *_, changed in stamps):
+        _HASHED[place] = (stamps, digest)
+    return digest
 
 
-def _looks(path: Path) -> list[_Look]:
+def _read_stamps(path: Path) -> list[_Stamp]:
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return [
         (str(f), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)

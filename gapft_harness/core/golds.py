@@ -42,6 +42,6 @@ def is_answer_alone(text: str, gold: Any) -> bool:
         text: the response.
         gold: the gold answer, see ``gold_answer``.
     """
-    found = _ANSWER.fullmatch(text)
+    match = _ANSWER.fullmatch(text)
     answer = gold_answer(gold)
-    return found is not None and answer is not None and found[1].casefold() == answer.casefold()
+    return match is not None and answer is not None and match[1].casefold() == answer.casefold()

@@ -32,15 +32,15 @@ def content_hash(content: Any) -> str:
     Args:
         content: any JSON value.
     """
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def canonical(content: Any) -> str:
+def canonical_json(content: Any) -> str:
     """Serialize a JSON value in canonical form: sorted keys, no spaces, no escapes."""
     return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def searched(config: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unused_split(config: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the validation split from a task's configuration if pool and audit do not use it.
 
     The split and its data files are removed if the task also has a test split and lm-eval does not
@@ -58,15 +58,15 @@ def searched(config: Mapping[str, Any]) -> dict[str, Any]:
         return dict(config)
     if config.get("num_fewshot") and not (others[0] or examples or config.get("fewshot_split")):
         return dict(config)
-    found = {key: value for key, value in config.items() if key != "validation_split"}
-    arguments = found.get("dataset_kwargs") or {}
+    reduced = {key: value for key, value in config.items() if key != "validation_split"}
+    arguments = reduced.get("dataset_kwargs") or {}
     if isinstance(files := arguments.get("data_files"), dict):
-        left = {name: file for name, file in files.items() if name != split}
-        found["dataset_kwargs"] = {**arguments, "data_files": left}
-    return found
+        remaining = {name: file for name, file in files.items() if name != split}
+        reduced["dataset_kwargs"] = {**arguments, "data_files": remaining}
+    return reduced
 
 
-def problem_ids(
+def assign_problem_ids(
     documents: Sequence[Mapping[str, Any]],
     own_ids: Sequence[str] | None = None,
     content: Sequence[str] = (),
@@ -95,7 +95,7 @@ def problem_ids(
     ids = [""] * len(documents)
     for digest, rows in by_content.items():
         # Sorted by content, so that the numbers do not depend on the file's order.
-        rows.sort(key=lambda row: (names[row], canonical(dict(documents[row]))))
+        rows.sort(key=lambda row: (names[row], canonical_json(dict(documents[row]))))
         for occurrence, row in enumerate(rows, start=1):
             stem = "-".join(part for part in (names[row], digest[:HASH_DIGITS]) if part)
             ids[row] = stem if occurrence == 1 else f"{stem}#{occurrence}"
@@ -113,7 +113,7 @@ def is_repeat(problem_id: str) -> bool:
     return _REPEAT.search(problem_id) is not None
 
 
-def content_digest(problem_id: str) -> str | None:
+def extract_content_hash(problem_id: str) -> str | None:
     """Extract the content hash from a problem id; None for an id of a different form."""
-    found = _DIGEST.search(problem_id)
-    return found[1] if found else None
+    match = _DIGEST.search(problem_id)
+    return match[1] if match else None

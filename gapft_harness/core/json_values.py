@@ -12,15 +12,15 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 
 #: Values nested deeper cannot be written and read everywhere: Python's json module is recursive.
-DEEPEST = 400
+MAX_DEPTH = 400
 #: Python refuses to convert longer integers to decimal (its limit is 4,300 digits).
-_LONGEST_INTEGER_BITS = 14_284
+_MAX_INTEGER_BITS = 14_284
 
 #: Characters of a value that a message shows.
 _LONGEST_SHOWN = 60
 
 
-def json_fault(value: Any, *, finite: bool = False, deepest: int = DEEPEST) -> str:
+def find_json_fault(value: Any, *, finite: bool = False, max_depth: int = MAX_DEPTH) -> str:
     """Find the first reason why a value is not JSON that any reader can write, read and compare.
 
     Args:
@@ -36,40 +36,40 @@ def json_fault(value: Any, *, finite: bool = False, deepest: int = DEEPEST) -> s
     while open_values:
         for item in open_values[-1]:
             if isinstance(item, dict | list | tuple):
-                if len(open_values) > deepest:
-                    return f"is nested more than {deepest} times"
-                if isinstance(item, dict) and (fault := _key_fault(item)):
+                if len(open_values) > max_depth:
+                    return f"is nested more than {max_depth} times"
+                if isinstance(item, dict) and (fault := _find_key_fault(item)):
                     return fault
                 open_values.append(iter(item.values() if isinstance(item, dict) else item))
                 break
-            if fault := _leaf_fault(item, finite):
+            if fault := _find_leaf_fault(item, finite):
                 return fault
         else:
             open_values.pop()
     return ""
 
 
-def _key_fault(item: dict[Any, Any]) -> str:
+def _find_key_fault(item: dict[Any, Any]) -> str:
     for key in item:
         if not isinstance(key, str):
             return f"has a key of type {type(key).__name__}; expected text"
-        if fault := _leaf_fault(key, finite=False):
+        if fault := _find_leaf_fault(key, finite=False):
             return fault
     return ""
 
 
-def _leaf_fault(item: Any, finite: bool) -> str:
+def _find_leaf_fault(item: Any, finite: bool) -> str:
     if isinstance(item, str):
-        return "" if _is_whole(item) else "holds a lone surrogate, which UTF-8 cannot encode"
+        return "" if _is_encodable(item) else "holds a lone surrogate, which UTF-8 cannot encode"
     if isinstance(item, int):
-        long = item.bit_length() > _LONGEST_INTEGER_BITS
+        long = item.bit_length() > _MAX_INTEGER_BITS
         return "holds an integer of more than 4,300 digits" if long else ""
     if isinstance(item, float):
         return f"holds {item}, not a JSON number" if finite and not math.isfinite(item) else ""
     return "" if item is None else f"holds {type(item).__name__}, not a JSON value"
 
 
-def _is_whole(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     if text.isascii():
         return True
     try:
@@ -79,16 +79,16 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def changes(before: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+def diff_values(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield (dotted key, old value, new value) for each place where two JSON values differ.
 
     A key that is missing from one of the objects has the value None there.
     """
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for name in sorted({*before, *now}):
-            yield from changes(before.get(name), now.get(name), f"{key}.{name}".strip("."))
-    elif before != now:
-        yield key, before, now
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in sorted({*old, *new}):
+            yield from diff_values(old.get(name), new.get(name), f"{key}.{name}".strip("."))
+    elif old != new:
+        yield key, old, new
 
 
 def describe_change(key: str, before: Any, now: Any) -> str:
@@ -123,19 +123,19 @@ def _part(text: str, start: int) -> str:
     return f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}"
 
 
-class _Twice(ValueError):
+class _RepeatedKey(ValueError):
     """An object has a key twice; JSON readers do not agree which value counts."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise _Twice(f"the key {twice!r:.80} occurs twice")
-    return found
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise _RepeatedKey(f"the key {repeated!r:.80} occurs twice")
+    return value
 
 
-def parse(text: str, place: str) -> Any:
+def parse_json(text: str, place: str) -> Any:
     """Parse JSON.
 
     Args:
@@ -147,14 +147,14 @@ def parse(text: str, place: str) -> Any:
     """
     text = text.rstrip()  # so that no error points behind the line's end
     try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except _Twice as error:
+        return json.loads(text, object_pairs_hook=_build_object)
+    except _RepeatedKey as error:
         raise UserError(f"{place}: {error}; expected each key once in an object") from error
     except json.JSONDecodeError as error:
         line = f", line {error.lineno}" if "\n" in text.lstrip() else ""
         raise UserError(
             f"{place}{line}: malformed JSON at column {error.colno} ({error.msg}); "
-            f"{_guess(text, error.pos)}"
+            f"{_suggest_remedy(text, error.pos)}"
         ) from error
     except RecursionError as error:
         raise UserError(f"{place}: malformed JSON: nested too deeply") from error
@@ -172,10 +172,10 @@ def parse_object(text: str, place: str) -> dict[str, Any]:
     Raises:
         UserError: the text is malformed, or not an object.
     """
-    return as_object(parse(text, place), place)
+    return require_object(parse_json(text, place), place)
 
 
-def as_object(value: Any, place: str) -> dict[str, Any]:
+def require_object(value: Any, place: str) -> dict[str, Any]:
     """Return a value if it is a JSON object.
 
     Raises:
@@ -186,14 +186,14 @@ def as_object(value: Any, place: str) -> dict[str, Any]:
     return value
 
 
-def _guess(text: str, wrong: int) -> str:
+def _suggest_remedy(text: str, position: int) -> str:
     """Guess why JSON is malformed at an offset, and suggest a remedy."""
     start = text.strip()
     if start in ("{", "["):
         return "is one record spread over several lines? expected one object per line or a list"
     if start.startswith("{'"):
         return "is it Python? expected JSON, with double quotes: json.dumps(record)"
-    if text[wrong:].strip() == ",":
+    if text[position:].strip() == ",":
         return "remove the comma at the end of the line"
     if not start.startswith(("{", "[")):
         return (

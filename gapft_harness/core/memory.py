@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapft_harness.core.cgroups import free_in_cgroups
+from gapft_harness.core.cgroups import read_cgroup_free_memory
 
 if TYPE_CHECKING:
     import torch
 
 
-def free_memory(device: torch.device) -> int:
+def measure_free_memory(device: torch.device) -> int:
     """Measure the free memory of a device in bytes.
 
     For a CPU this is the system's available memory, capped by the limits of this process's control
@@ -20,10 +20,10 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         import torch
 
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + held
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     import psutil
 
     available = int(psutil.virtual_memory().available)
-    left = free_in_cgroups()
-    return available if left is None else min(available, left)
+    group_free = read_cgroup_free_memory()
+    return available if group_free is None else min(available, group_free)

@@ -27,7 +27,7 @@ from typing import IO, Any, Self, cast
 _PR_SET_PDEATHSIG = 1
 
 
-def thread_limits(threads: int) -> dict[str, str]:
+def build_thread_environment(threads: int) -> dict[str, str]:
     """Build the environment variables that limit the threads of a child's libraries.
 
     Waiting threads sleep unless ``OMP_WAIT_POLICY`` is already set: spinning threads make two
@@ -49,7 +49,7 @@ def open_standard_streams() -> None:
     os.close(descriptor)
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies (Linux only).
 
     The thread that reads messages does the same on every system, but not during a long C call that
@@ -83,7 +83,7 @@ class Closing(ABC):
         self.close()
 
 
-def collect_seldom() -> None:
+def reduce_gc_frequency() -> None:
     """Run the garbage collector after 50,000 new objects, not after 700 or 2,000 (the defaults).
 
     Importing torch, transformers and lm_eval creates hundreds of thousands of objects and almost no
@@ -96,16 +96,16 @@ def collect_seldom() -> None:
 LENGTH = struct.Struct(">I")
 
 
-def framed(content: bytes) -> bytes:
+def frame_message(content: bytes) -> bytes:
     """Return JSON with the frame header, ready for a pipe."""
     return LENGTH.pack(len(content)) + content
 
 
-def resolve(function: str) -> Callable[..., Any]:
+def import_function(function: str) -> Callable[..., Any]:
     """Import the function named ``module:name``."""
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    imported: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return imported
 
 
 def begin(serve: str, pipes: Sequence[int], arguments: Sequence[Any]) -> None:
@@ -116,14 +116,14 @@ def begin(serve: str, pipes: Sequence[int], arguments: Sequence[Any]) -> None:
         pipes: the descriptors that messages are read from and reports are written to.
         arguments: further arguments of the function, JSON values.
     """
-    collect_seldom()
+    reduce_gc_frequency()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     for fd in pipes:
         os.set_inheritable(fd, False)
     for stream in (sys.stdout, sys.stderr):
         # Both are files in a worker, and a killed process loses its buffered output.
         cast(Any, stream).reconfigure(line_buffering=True, errors="backslashreplace")
-    resolve(serve)(Parent(*pipes), *arguments)
+    import_function(serve)(Parent(*pipes), *arguments)
 
 
 class Parent:
@@ -134,7 +134,7 @@ class Parent:
         self._messages = os.fdopen(messages, "rb")
         self._reports = reports
 
-    def messages(self) -> Iterator[bytes]:
+    def read_messages(self) -> Iterator[bytes]:
         """Yield the parent's messages as JSON until the parent closes the pipe or dies."""
         while len(head := self._messages.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)
@@ -143,9 +143,9 @@ class Parent:
                 return
             yield content
 
-    def tell(self, content: bytes) -> None:
+    def send(self, content: bytes) -> None:
         """Send the parent a report as JSON; exit this process if the parent has died."""
-        view = memoryview(framed(content))
+        view = memoryview(frame_message(content))
         try:
             while view:
                 view = view[os.write(self._reports, view) :]
@@ -160,7 +160,7 @@ _BOOT = (
 
 #: Seconds to wait for a worker to exit after its pipe closed, so that its own exit status is
 #: reported and not the signal that we would kill it with.
-_LAST_BREATH_S = 5.0
+_EXIT_GRACE_S = 5.0
 
 #: Maximum bytes and lines of a worker's output in an error message.
 _TAIL_BYTES, _TAIL_LINES = 16384, 20
@@ -200,20 +200,20 @@ class WorkerProcess:
         # In append mode the parent can truncate the file while the worker writes to it.
         flags = fcntl.fcntl(output, fcntl.F_GETFL)
         fcntl.fcntl(output, fcntl.F_SETFL, flags | os.O_APPEND)
-        take_messages, messages = os.pipe()
-        reports, give_reports = os.pipe()
+        child_messages, messages = os.pipe()
+        reports, child_reports = os.pipe()
         os.set_blocking(reports, False)
-        told = json.dumps([path, serve, [take_messages, give_reports], arguments])
+        argument = json.dumps([path, serve, [child_messages, child_reports], arguments])
         try:
             process = subprocess.Popen(
                 # A new interpreter: a fork would copy torch and the locks of the parent's threads.
                 # With the parent's import path it finds the same packages.
-                [sys.executable, "-s", "-c", _BOOT, told],
+                [sys.executable, "-s", "-c", _BOOT, argument],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **environment},
-                pass_fds=(take_messages, give_reports),
+                pass_fds=(child_messages, child_reports),
                 start_new_session=True,  # so that Ctrl-C in the terminal reaches only the parent
             )
         except BaseException:
@@ -224,13 +224,13 @@ class WorkerProcess:
         finally:
             # Only the child may keep these open: otherwise neither side would notice that the
             # other has closed its end.
-            os.close(take_messages)
-            os.close(give_reports)
+            os.close(child_messages)
+            os.close(child_reports)
         return cls(process, output, messages, reports)
 
     def send(self, message: Any) -> None:
         """Send the worker a message; ``receive`` reports it if the worker has died."""
-        view = memoryview(framed(json.dumps(message).encode()))
+        view = memoryview(frame_message(json.dumps(message).encode()))
         with contextlib.suppress(BrokenPipeError):
             while view:
                 view = view[os.write(self.messages, view) :]
@@ -257,7 +257,7 @@ class WorkerProcess:
         """Truncate the file with the worker's output."""
         os.ftruncate(self.output.fileno(), 0)
 
-    def tail(self) -> str:
+    def read_tail(self) -> str:
         """Return the last lines of the worker's standard output and error."""
         fd = self.output.fileno()
         start = max(0, os.fstat(fd).st_size - _TAIL_BYTES)
@@ -265,10 +265,10 @@ class WorkerProcess:
         lines = os.pread(fd, _TAIL_BYTES, start).decode(errors="replace").rstrip().splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
-    def autopsy(self) -> str:
+    def describe_death(self) -> str:
         """Describe how a worker whose pipe has closed ended: its signal or exit status."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_LAST_BREATH_S)
+            self.process.wait(_EXIT_GRACE_S)
         code = self.process.poll()
         if code is None:
             return "it closed its pipe but did not exit"

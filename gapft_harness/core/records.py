@@ -48,7 +48,7 @@ Gold = Any
 Turn = Mapping[str, str]
 
 
-def state_of(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
+def classify_state(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
     """Classify one problem by its source verdicts (Section 3.2).
 
     Args:
@@ -124,7 +124,7 @@ class Decoding:
     top_p: float = 1.0
     top_k: int = 0
 
-    def of(self, index: int) -> Decoding:
+    def for_index(self, index: int) -> Decoding:
         """Return the decoding of the response with this index; for ``GREEDY`` it is greedy."""
         if self.do_sample and index == GREEDY:
             return Decoding(False, self.max_gen_toks, self.until)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def derive(*parts: object) -> int:
+def derive_key(*parts: object) -> int:
     """Derive a 64-bit integer from the parts alone; it is the same on every machine and run."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
@@ -22,7 +22,7 @@ def derive(*parts: object) -> int:
 _STRIDE = 0x1E3779B97F4A7C15
 
 #: Seeds are non-negative integers below this, so they fit signed 64-bit integers.
-SEEDS = 2**63
+SEED_LIMIT = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SampleStreams:
     split: str
     training_seed: int | None = None
 
-    def seeds_of(self, problem_id: str, attempt: int, indices: Sequence[int]) -> tuple[int, ...]:
+    def derive_seeds(self, problem_id: str, attempt: int, indices: Sequence[int]) -> tuple[int, ...]:
         """Compute the seeds of one problem's samples, below ``SEEDS``; all of them differ.
 
         Args:
@@ -52,9 +52,9 @@ class SampleStreams:
             attempt: the number of the attempt in an episode, from 1.
             indices: the samples' numbers, from 0. A negative index is a greedy decode, with seed 0.
         """
-        named = (self.seed, self.purpose, self.split, problem_id, attempt, self.training_seed)
-        first = derive(*named)
-        return tuple(0 if i < 0 else (first + i * _STRIDE) % SEEDS for i in indices)
+        parts = (self.seed, self.purpose, self.split, problem_id, attempt, self.training_seed)
+        first = derive_key(*parts)
+        return tuple(0 if i < 0 else (first + i * _STRIDE) % SEED_LIMIT for i in indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Stream:
 
     def key(self, item: str) -> int:
         """Return the 64-bit key of one item; sorting items by it is a uniform shuffle."""
-        return derive(self.seed, self.purpose, item)
+        return derive_key(self.seed, self.purpose, item)
 
     def child(self, purpose: str) -> Stream:
         """Return an independent stream for a part of this purpose."""
@@ -84,4 +84,4 @@ class Stream:
         """Return a numpy generator, for calls that need many numbers."""
         import numpy as np
 
-        return np.random.Generator(np.random.PCG64(derive(self.seed, self.purpose)))
+        return np.random.Generator(np.random.PCG64(derive_key(self.seed, self.purpose)))

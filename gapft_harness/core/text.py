@@ -31,9 +31,9 @@ _KINDS = {
 }
 
 #: Exceptions that reading a plain or gzipped file may raise.
-UNREADABLE = (OSError, EOFError, zlib.error)
+READ_ERRORS = (OSError, EOFError, zlib.error)
 #: Bytes shown in a message before and after the first invalid byte.
-_AROUND = 12
+_CONTEXT_BYTES = 12
 
 
 def read_text(path: Path) -> str:
@@ -43,14 +43,14 @@ def read_text(path: Path) -> str:
         UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             content = file.read()
-    except UNREADABLE as error:
-        raise UserError(unreadable(path, error)) from error
+    except READ_ERRORS as error:
+        raise UserError(describe_read_error(path, error)) from error
     return decode(content, str(path))
 
 
-def opened(path: Path) -> BufferedReader | gzip.GzipFile:
+def open_unpacked(path: Path) -> BufferedReader | gzip.GzipFile:
     """Open a file for reading bytes; a gzip file, recognised by its first bytes, is decompressed.
 
     Raises:
@@ -73,13 +73,13 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         UserError: the file cannot be read, or is not UTF-8; the message names the line.
     """
     try:
-        with opened(path) as lines:
-            yield from decoded(lines, str(path))
-    except UNREADABLE as error:
-        raise UserError(unreadable(path, error)) from error
+        with open_unpacked(path) as lines:
+            yield from decode_lines(lines, str(path))
+    except READ_ERRORS as error:
+        raise UserError(describe_read_error(path, error)) from error
 
 
-def decoded(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
+def decode_lines(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
     """Yield lines of UTF-8 with their numbers from 1, without a byte order mark.
 
     Raises:
@@ -93,14 +93,14 @@ def decoded(lines: Iterable[bytes], place: str) -> Iterator[tuple[int, str]]:
             raise
 
 
-def unreadable(path: Path, error: Exception) -> str:
+def describe_read_error(path: Path, error: Exception) -> str:
     """Return the error message for a file that cannot be read."""
-    found = error.strerror if isinstance(error, OSError) else None
+    reason = error.strerror if isinstance(error, OSError) else None
     if isinstance(error, IsADirectoryError):
-        found = "it is a folder"
+        reason = "it is a folder"
     if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
-        found = f"its gzip data is damaged or truncated: {error}"
-    return f"{path}: cannot be read: {found}"
+        reason = f"its gzip data is damaged or truncated: {error}"
+    return f"{path}: cannot be read: {reason}"
 
 
 def decode(content: bytes, place: str, first: int = 1) -> str:
@@ -117,18 +117,18 @@ def decode(content: bytes, place: str, first: int = 1) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        kind = next((what for start, what in _KINDS.items() if content.startswith(start)), None)
+        kind = next((description for start, description in _KINDS.items() if content.startswith(start)), None)
         if kind is not None and first == 1:
             raise UserError(f"{place}: expected UTF-8 text, found {kind}") from error
         number = content.count(b"\n", 0, error.start) + first
-        raise UserError(f"{place}, line {number}: {_no_utf8(content, error.start)}") from error
+        raise UserError(f"{place}, line {number}: {_describe_bad_byte(content, error.start)}") from error
 
 
-def _no_utf8(content: bytes, start: int) -> str:
+def _describe_bad_byte(content: bytes, start: int) -> str:
     """Describe an invalid byte of UTF-8 at offset ``start``, and how to convert the file."""
     line = content.rfind(b"\n", 0, start) + 1
     column = len(content[line:start].decode("utf-8", "replace")) + 1
-    near = content[max(line, start - _AROUND) : start + _AROUND].partition(b"\n")[0]
+    near = content[max(line, start - _CONTEXT_BYTES) : start + _CONTEXT_BYTES].partition(b"\n")[0]
     return (
         f"expected UTF-8 text, found the byte 0x{content[start]:02x} at column {column}, which "
         f"in Latin-1 reads {near.decode('latin-1')!r}; if that is right, convert the file: "
@@ -136,7 +136,7 @@ def _no_utf8(content: bytes, start: int) -> str:
     )
 
 
-def whole_text(text: str) -> str:
+def replace_text_surrogates(text: str) -> str:
     r"""Replace every lone surrogate in a text with U+FFFD.
 
     >>> whole_text("hi \ud83d") == "hi \ufffd"
@@ -145,22 +145,22 @@ def whole_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def whole(value: Json) -> Json:
+def replace_surrogates(value: Json) -> Json:
     """Replace every lone surrogate in a JSON value with U+FFFD, so that UTF-8 can encode it.
 
     Args:
         value: a text, or a list or object; its texts and keys are replaced at any depth.
     """
     if isinstance(value, str):
-        return whole_text(value)  # type: ignore[return-value]
+        return replace_text_surrogates(value)  # type: ignore[return-value]
     if isinstance(value, list):
-        return [whole(item) for item in value]  # type: ignore[return-value]
+        return [replace_surrogates(item) for item in value]  # type: ignore[return-value]
     if isinstance(value, dict):
-        return {whole(key): whole(item) for key, item in value.items()}  # type: ignore[return-value]
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}  # type: ignore[return-value]
     return value
 
 
-def natural(text: str) -> tuple[tuple[str, int, str], ...]:
+def natural_sort_key(text: str) -> tuple[tuple[str, int, str], ...]:
     """Return a sort key that orders names by the numbers in them: ``c2`` before ``c10``.
 
     >>> sorted(["c10", "c2", "b"], key=natural)

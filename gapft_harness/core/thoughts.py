@@ -42,27 +42,27 @@ def remove_thoughts(response: str) -> str:
     >>> remove_thoughts("It is 5. <think>Or 7?")
     'It is 5.'
     """
-    kept: list[str] = []
-    position, opened = 0, ""
+    parts: list[str] = []
+    position, open_kind = 0, ""
     for tag in _TAG.finditer(response):
         if tag["quote"]:
             continue
         kind, closes = _read_tag(tag)
-        if opened:
-            if not (closes and kind == opened):
+        if open_kind:
+            if not (closes and kind == open_kind):
                 continue
-            opened = ""
+            open_kind = ""
         elif closes:
-            kept = []  # the block began in the prompt
+            parts = []  # the block began in the prompt
         else:
-            kept.append(response[position : tag.start()])
-            opened = kind
+            parts.append(response[position : tag.start()])
+            open_kind = kind
         position = tag.end()
     if position == 0:
         return response
-    if not opened:
-        kept.append(response[position:])
-    text = "\n".join(part for part in kept if part.strip()).rstrip()
+    if not open_kind:
+        parts.append(response[position:])
+    text = "\n".join(part for part in parts if part.strip()).rstrip()
     leading = _LEADING.match(text)
     return text[leading.end() :] if leading else text
 

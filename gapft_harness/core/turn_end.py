@@ -44,10 +44,10 @@ def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None
     try:
         rendered = tokenizer.apply_chat_template(chat, tokenize=False, **(template_args or {}))
     except Exception as error:  # a template may raise anything
-        why = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
             f"model.chat_template: the template of {tokenizer.name_or_path!r} cannot render a "
-            f"user's and an assistant's turn ({why}); repair it, or set model.chat_template: false"
+            f"user's and an assistant's turn ({reason}); repair it, or set model.chat_template: false"
         ) from error
     _, answer, text = str(rendered).rpartition(_ANSWER)
     if not answer:
@@ -81,7 +81,7 @@ def find_end_token(
         UserError: there is no such token, the template ends turns with text that is not a single
             token, or the template fails to render.
     """
-    without = "or train without an end: training.supervise_eos: false"
+    alternative = "or train without an end: training.supervise_eos: false"
     if chat_template and tokenizer.chat_template is not None:
         end = find_turn_end(tokenizer, template_args)
         if end.token is not None:
@@ -90,13 +90,13 @@ def find_end_token(
         if end.text is None:
             raise UserError(
                 f"{where} omits the assistant's answer, so the end of a response is unknown; "
-                f"repair it, {without}"
+                f"repair it, {alternative}"
             )
         if end.text.strip():
             raise UserError(
                 f"{where} ends an assistant's turn with {end.text!r}, which contains no special "
                 "token; expected one token that ends a response. Add it to the tokenizer, "
-                f"{without}"
+                f"{alternative}"
             )
     eos = tokenizer.eos_token_id
     if eos is not None and (eos in own_ends or not own_ends):
@@ -105,7 +105,7 @@ def find_end_token(
         raise UserError(
             f"model {tokenizer.name_or_path}: no end-of-sequence token to train on: neither the "
             "tokenizer (eos_token) nor the generation_config (eos_token_id) names one; add it, "
-            f"{without}"
+            f"{alternative}"
         )
     return int(own_ends[0])
 

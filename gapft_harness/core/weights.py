@@ -21,7 +21,7 @@ _SMALL = (
 )  # fmt: skip
 
 
-def model_files(folder: Path) -> tuple[set[Path], set[Path]]:
+def find_model_files(folder: Path) -> tuple[set[Path], set[Path]]:
     """Find the files that determine a model's output.
 
     Returns:
@@ -32,7 +32,7 @@ def model_files(folder: Path) -> tuple[set[Path], set[Path]]:
     return small - weights, weights
 
 
-def weights_folder(arguments: Mapping[str, Any]) -> Path:
+def find_weights_folder(arguments: Mapping[str, Any]) -> Path:
     """Find the folder with a model's weight files: a local folder, or a snapshot in the hub cache.
 
     Args:
@@ -53,11 +53,11 @@ def weights_folder(arguments: Mapping[str, Any]) -> Path:
     return folder / str(arguments.get("subfolder", ""))
 
 
-def hub_commit(arguments: Mapping[str, Any]) -> str | None:
+def find_hub_commit(arguments: Mapping[str, Any]) -> str | None:
     """Find the commit of the hub snapshot that a model is loaded from; None for a local folder."""
     if Path(arguments["pretrained"]).is_dir():
         return None
-    return weights_folder({**arguments, "subfolder": ""}).name  # snapshots/COMMIT
+    return find_weights_folder({**arguments, "subfolder": ""}).name  # snapshots/COMMIT
 
 
 def weights_hash(folder: Path) -> str:
@@ -82,7 +82,7 @@ def hash_weights(folder: Path, hash_file: Callable[[Path], str]) -> str:
     return digest.hexdigest()
 
 
-def adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
+def read_adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
     """Read the facts file of an adapter folder and check the hash of the weights against it.
 
     Args:
@@ -101,15 +101,15 @@ def adapter_facts(folder: Path, name: str) -> dict[str, Any] | None:
     remedy = "remove the folder and run the command again"
     try:
         facts = json.loads((folder / name).read_text("utf-8"))
-        stated = facts["adapter_sha256"]
+        recorded = facts["adapter_sha256"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"{folder}: is incomplete: its {name} cannot be read, or has no adapter_sha256 "
             f"({type(error).__name__}: {error}); {remedy}"
         ) from error
-    if (found := weights_hash(folder)) != stated:
+    if (digest := weights_hash(folder)) != recorded:
         raise UserError(
             f"{folder}: is incomplete or was changed: the hash of its weight files is "
-            f"{found[:12]}…, expected {str(stated)[:12]}… ({name}); {remedy}"
+            f"{digest[:12]}…, expected {str(recorded)[:12]}… ({name}); {remedy}"
         )
     return dict(facts)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["code_policy_path", "policy_path"]
+__all__ = ["find_code_policy", "find_policy"]
 
 
-def policy_path() -> Path:
+def find_policy() -> Path:
     """Find the folder of the arithmetic policy, for ``AutoModelForCausalLM.from_pretrained``."""
     return Path(__file__).resolve().parent / "policy"
 
 
-def code_policy_path() -> Path:
+def find_code_policy() -> Path:
     """Find the folder of the policy that writes programs."""
     return Path(__file__).resolve().parent / "code_policy"

@@ -23,24 +23,24 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import ERRORS, GapftError, UserError
-from gapft_harness.core.extras import lacking
+from gapft_harness.core.extras import missing_package_error
 from gapft_harness.core.files import PARTIAL
 from gapft_harness.core.locks import has_no_locks, hold_soft_lock
-from gapft_harness.core.processes import resolve
-from gapft_harness.core.streams import derive
+from gapft_harness.core.processes import import_function
+from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress
 from gapft_harness.run_directory.lock import JOBS_LOCK
 
 #: Seconds that a job waits for another process that still runs the same job.
-PATIENCE_S = 60.0
+CLAIM_TIMEOUT_S = 60.0
 
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 
 @contextlib.contextmanager
-def claimed(
-    function: str, arguments: Mapping[str, Any], patience_s: float = PATIENCE_S
+def claim_job(
+    function: str, arguments: Mapping[str, Any], timeout_s: float = CLAIM_TIMEOUT_S
 ) -> Iterator[None]:
     """Claim a job of a run for the length of the block; wait while another process holds it.
 
@@ -71,12 +71,12 @@ def claimed(
         raise GapftError(f"run directory {run}: not writable: {error.strerror}") from error
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, descriptor)
-        for place in _places(function, arguments):
-            _lock(descriptor, place, run, patience_s, stack)
+        for offset in _derive_lock_offsets(function, arguments):
+            _lock_byte(descriptor, offset, run, timeout_s, stack)
         yield
 
 
-def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
+def _derive_lock_offsets(function: str, arguments: Mapping[str, Any]) -> list[int]:
     """Derive the offsets of a job's lock bytes from its function and arguments.
 
     The paths of the run and of plugins do not count. A job of several arms has one byte for each
@@ -91,16 +91,16 @@ def _places(function: str, arguments: Mapping[str, Any]) -> list[int]:
     if share := arguments.get("share"):  # of a search that is divided among jobs
         parts.append(f"share={[*share]}")
     arms = arguments.get("arms", [()])
-    return sorted(derive(function, *parts, *arm) >> 2 for arm in arms)
+    return sorted(derive_key(function, *parts, *arm) >> 2 for arm in arms)
 
 
-def _lock(
-    descriptor: int, place: int, run: Path, patience_s: float, stack: contextlib.ExitStack
+def _lock_byte(
+    descriptor: int, offset: int, run: Path, timeout_s: float, stack: contextlib.ExitStack
 ) -> None:
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
             return
         except (BlockingIOError, PermissionError) as error:  # POSIX allows EAGAIN and EACCES
             if time.monotonic() > deadline:
@@ -110,11 +110,11 @@ def _lock(
                 raise GapftError(
                     f"run directory {run}: cannot be locked: {error.strerror}"
                 ) from error
-            soft = run / f".{JOBS_LOCK}.{place}{PARTIAL}"
-            if not stack.enter_context(hold_soft_lock(soft, patience_s)):
+            soft = run / f".{JOBS_LOCK}.{offset}{PARTIAL}"
+            if not stack.enter_context(hold_soft_lock(soft, timeout_s)):
                 raise _held_error(run) from error
             return
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _held_error(run: Path) -> GapftError:
@@ -127,10 +127,10 @@ def _held_error(run: Path) -> GapftError:
 #: Number of lines of a traceback that an error shows.
 _TRACE_LINES = 12
 
-GO_ON = "Finished work is kept: run the same command again to resume."
+RESUME_HINT = "Finished work is kept: run the same command again to resume."
 
 
-def outcome(function: str, arguments: Mapping[str, Any], progress: ReportProgress) -> str:
+def run_job(function: str, arguments: Mapping[str, Any], progress: ReportProgress) -> str:
     """Call ``function(progress=..., **arguments)``, which must return a dict of JSON values.
 
     Returns:
@@ -139,27 +139,27 @@ def outcome(function: str, arguments: Mapping[str, Any], progress: ReportProgres
     try:
         if files := arguments.get("plugin_files"):
             load_plugins(files)  # the function may be defined in one of them
-        called = resolve(function)
-        with claimed(function, arguments):
-            value = called(progress=progress, **arguments)
+        job_function = import_function(function)
+        with claim_job(function, arguments):
+            value = job_function(progress=progress, **arguments)
         if not isinstance(value, dict):
             raise TypeError(f"{function} returned {type(value).__name__}, expected a dict")
         return json.dumps(["result", value])
     except BaseException as error:
         # BaseException: a job that calls sys.exit has failed, and the driver must know.
-        return failure_text(error)
+        return encode_error(error)
 
 
-def failure_text(error: BaseException) -> str:
+def encode_error(error: BaseException) -> str:
     """Return the outcome of a job that raised an exception, as JSON text."""
     if isinstance(error, ModuleNotFoundError):
-        error = lacking(error) or error
-    kind = next((known.__name__ for known in ERRORS if isinstance(error, known)), "")
-    text = str(error) if kind else _one_line(error)
+        error = missing_package_error(error) or error
+    kind = next((error_class.__name__ for error_class in ERRORS if isinstance(error, error_class)), "")
+    text = str(error) if kind else _format_exception(error)
     return json.dumps(["error", kind, text, "".join(traceback.format_exception(error))])
 
 
-def failure(label: str, kind: str, text: str, trace: str, output: str = "") -> GapftError:
+def job_error(label: str, kind: str, text: str, trace: str, output: str = "") -> GapftError:
     """Build the exception that the driver raises for a failed job.
 
     Args:
@@ -170,12 +170,12 @@ def failure(label: str, kind: str, text: str, trace: str, output: str = "") -> G
         trace: its traceback.
         output: the last lines that the job printed, if they are known.
     """
-    for known in ERRORS:
-        if known.__name__ == kind:
-            return known(text)
+    for error_class in ERRORS:
+        if error_class.__name__ == kind:
+            return error_class(text)
     lines = trace.rstrip().splitlines()[-_TRACE_LINES:]
     return GapftError(f"{label}: {text}\n" + "\n".join(["End of the traceback:", *lines]) + output)
 
 
-def _one_line(error: BaseException) -> str:
+def _format_exception(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error)).strip()

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import WorkerProcess, end_all, thread_limits
-from gapft_harness.executors.jobs import GO_ON, failure
+from gapft_harness.core.processes import WorkerProcess, end_all, build_thread_environment
+from gapft_harness.executors.jobs import RESUME_HINT, job_error
 from gapft_harness.hooks.protocols import Job, Progress
 
 #: Seconds between two checks that the workers are alive. Usually the closed pipe of a dead worker
 #: is noticed at once; this is for a worker whose own child process still holds the pipe.
-_LOOK_S = 1.0
+_POLL_INTERVAL_S = 1.0
 
-_SERVE = "gapft_harness.executors.worker:serve"
+_WORKER_FUNCTION = "gapft_harness.executors.worker:run_worker"
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,7 @@ class LocalExecutor:
             self._workers.remove(worker)
             worker.end()
         try:
-            results = self._run(jobs, progress)
+            results = self._run_jobs(jobs, progress)
         except BaseException:  # also after Ctrl-C, no job may continue in the background
             end_all(self._workers, os.getpid())
             raise
@@ -88,70 +88,70 @@ class LocalExecutor:
         self._closed = True
         self._finalizer()
 
-    def _run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        waiting = collections.deque(range(len(jobs)))
+    def _run_jobs(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
+        queue = collections.deque(range(len(jobs)))
         results: dict[int, dict[str, Any]] = {}
         while len(results) < len(jobs):
-            self._hand_out(waiting, jobs)
-            for worker in self._heard():
+            self._assign_jobs(queue, jobs)
+            for worker in self._wait_for_reports():
                 number = worker.job
                 assert number is not None  # only busy workers report
                 job = jobs[number]
                 reports = worker.receive()
                 if reports is None:
-                    raise _died(job, worker)
+                    raise _worker_died_error(job, worker)
                 for kind, *fields in reports:
                     if kind == "progress":
                         progress(job.label, *fields)
                     elif kind == "error":
                         name, text, trace = fields
-                        raise failure(job.label, name, text, trace, _output(worker))
+                        raise job_error(job.label, name, text, trace, _format_output(worker))
                     else:
                         results[number] = fields[0]
                         worker.job = None
         return [results[number] for number in range(len(jobs))]
 
-    def _hand_out(self, waiting: collections.deque[int], jobs: Sequence[Job]) -> None:
+    def _assign_jobs(self, queue: collections.deque[int], jobs: Sequence[Job]) -> None:
         """Assign queued jobs to idle workers; start workers up to the maximum."""
-        while waiting:
-            idle = next((worker for worker in self._workers if worker.job is None), None)
-            if idle is None:
+        while queue:
+            idle_worker = next((worker for worker in self._workers if worker.job is None), None)
+            if idle_worker is None:
                 if len(self._workers) >= self._count:
                     return
-                idle = self._start()
-            idle.job = waiting.popleft()
-            job = jobs[idle.job]
-            idle.forget_output()
-            idle.send({"function": job.function, "arguments": dict(job.arguments)})
+                idle_worker = self._start_worker()
+            idle_worker.job = queue.popleft()
+            job = jobs[idle_worker.job]
+            idle_worker.forget_output()
+            idle_worker.send({"function": job.function, "arguments": dict(job.arguments)})
 
-    def _start(self) -> _JobWorker:
-        environment = {**thread_limits(self._threads), "TOKENIZERS_PARALLELISM": "false"}
-        worker = _JobWorker.start(_SERVE, [os.getpid()], environment)
+    def _start_worker(self) -> _JobWorker:
+        environment = {**build_thread_environment(self._threads), "TOKENIZERS_PARALLELISM": "false"}
+        worker = _JobWorker.start(_WORKER_FUNCTION, [os.getpid()], environment)
         self._workers.append(worker)
         return worker
 
-    def _heard(self) -> list[_JobWorker]:
+    def _wait_for_reports(self) -> list[_JobWorker]:
         """Wait until busy workers have sent a report or died, and return these workers."""
-        busy = [worker for worker in self._workers if worker.job is not None]
+        busy_workers = [worker for worker in self._workers if worker.job is not None]
         with selectors.DefaultSelector() as selector:
-            for worker in busy:
+            for worker in busy_workers:
                 selector.register(worker.reports, selectors.EVENT_READ, worker)
-            heard: list[_JobWorker] = []
-            while not heard:
+            ready_workers: list[_JobWorker] = []
+            while not ready_workers:
                 # Check for dead workers before the pipes: their last reports are in the pipe then.
-                dead = [worker for worker in busy if worker.process.poll() is not None]
-                heard = [key.data for key, _ in selector.select(0 if dead else _LOOK_S)] or dead
-        return heard
+                dead_workers = [worker for worker in busy_workers if worker.process.poll() is not None]
+                ready_workers = [key.data for key, _ in selector.select(0 if dead_workers else _POLL_INTERVAL_S)] or dead_workers
+        return ready_workers
 
 
-def _died(job: Job, worker: _JobWorker) -> GapftError:
-    how = worker.autopsy()
-    cause = " (often because memory ran out)" if "SIGKILL" in how else ""
+def _worker_died_error(job: Job, worker: _JobWorker) -> GapftError:
+    ending = worker.describe_death()
+    cause = " (often because memory ran out)" if "SIGKILL" in ending else ""
     return GapftError(
-        f"{job.label}: its worker process died, {how}{cause}. {GO_ON}{_output(worker)}"
+        f"{job.label}: its worker process died, {ending}{cause}. {RESUME_HINT}{_format_output(worker)}"
     )
 
 
-def _output(worker: _JobWorker) -> str:
-    tail = worker.tail()
+def _format_output(worker: _JobWorker) -> str:
+    tail = worker.read_tail()
     return f"\nIts last output:\n{tail}" if tail else ""

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.executors.jobs import GO_ON, failure, failure_text, outcome
-from gapft_harness.executors.ray_cluster import PATIENCE_S, join, start, worker_environment
+from gapft_harness.executors.jobs import RESUME_HINT, job_error, encode_error, run_job
+from gapft_harness.executors.ray_cluster import ANSWER_TIMEOUT_S, join_cluster, start_ray, build_worker_environment
 from gapft_harness.hooks.protocols import Job, Progress
 
 #: Minimum seconds between two progress reports of a job.
-_INTERVAL_S = 0.2
+_REPORT_INTERVAL_S = 0.2
 
 
 #: A job's progress report: done, total, tokens, note.
@@ -37,21 +37,21 @@ class ProgressBoard:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, list[_Report]] = {}
+        self._reports: dict[int, list[_Report]] = {}
 
     def put(self, number: int, report: _Report) -> None:
         """Add a progress report of a job."""
-        kept = self._kept.get(number, [])
-        self._kept[number] = [*kept[:1], *(each for each in kept[1:] if each[-1]), report]
+        reports = self._reports.get(number, [])
+        self._reports[number] = [*reports[:1], *(note_report for note_report in reports[1:] if note_report[-1]), report]
 
     def take(self) -> list[tuple[int, _Report]]:
         """Return the (job number, report) pairs since the last call, and forget them."""
-        taken = [(number, each) for number, kept in sorted(self._kept.items()) for each in kept]
-        self._kept.clear()
-        return taken
+        numbered_reports = [(number, report) for number, reports in sorted(self._reports.items()) for report in reports]
+        self._reports.clear()
+        return numbered_reports
 
 
-def work(
+def run_task(
     number: int, function: str, arguments: Mapping[str, Any], folder: str, reports: Any
 ) -> tuple[str, list[_Report]]:
     """Do one job in the driver's working directory.
@@ -74,7 +74,7 @@ def work(
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
         nonlocal last, sent_at
         last = (int(done), int(total), int(tokens))
-        if note or time.monotonic() - sent_at >= _INTERVAL_S:
+        if note or time.monotonic() - sent_at >= _REPORT_INTERVAL_S:
             reports.put.remote(number, (*last, note))
             sent_at = time.monotonic()
         if note:
@@ -83,36 +83,36 @@ def work(
     try:
         os.chdir(folder)
     except OSError as error:
-        return failure_text(
+        return encode_error(
             UserError(
                 f"folder {folder}: not accessible on {platform.node()} ({error.strerror}); all "
                 "workers must see it under the same path"
             )
         ), []
-    with _ended_by_sigterm():
-        text = outcome(function, arguments, progress)
+    with _die_on_sigterm():
+        text = run_job(function, arguments, progress)
     return text, [(*last, note) for note in (*notes, "")]
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def _die_on_sigterm() -> Iterator[None]:
     """Let SIGTERM end the process at once, as SIGKILL does, so that Ray restarts its job.
 
     ``ray stop``, a preempted node and Slurm send SIGTERM. Ray's own handler would raise SystemExit
     in the job, which cannot be distinguished from a job that calls ``sys.exit``.
     """
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    previous_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 #: How many times a job is restarted after its worker process or its node was lost.
 RETRIES = 3
 
 #: Seconds between two checks of the jobs' progress.
-_LOOK_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
 class RayExecutor:
@@ -142,7 +142,7 @@ class RayExecutor:
         self._memory = int((settings.get("memory_gb") or 0) * 1e9)
         self._workers = int(settings["workers"])
         self._threads = int(settings["threads"])
-        self._joined = False
+        self._has_joined = False
         self._closed = False
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
@@ -166,14 +166,14 @@ class RayExecutor:
             raise ValueError("this executor is closed")
         if not jobs:
             return []
-        self._join()
+        self._connect()
         import ray
 
-        options = self._options(ray)
+        options = self._choose_options(ray)
         actor = {"num_cpus": 0, "max_restarts": -1, "runtime_env": options["runtime_env"]}
         reports: Any = ray.remote(ProgressBoard).options(**actor).remote()
         # CUDA reads the visible GPUs once per process, so a worker with GPUs does one job only.
-        tasks = {False: ray.remote(work), True: ray.remote(max_calls=1)(work)}
+        tasks = {False: ray.remote(run_task), True: ray.remote(max_calls=1)(run_task)}
         pending = {
             tasks[job.own_process or options["num_gpus"] > 0]
             .options(name=job.label, **options)
@@ -181,12 +181,12 @@ class RayExecutor:
             for number, job in enumerate(jobs)
         }
         try:
-            return _gather(ray, jobs, pending, reports, progress)
+            return _wait_for_jobs(ray, jobs, pending, reports, progress)
         except BaseException:  # also after Ctrl-C, no job may continue in the background
             for ref in pending:
                 ray.cancel(ref, force=True)
             if pending:
-                ray.wait(list(pending), num_returns=len(pending), timeout=PATIENCE_S)
+                ray.wait(list(pending), num_returns=len(pending), timeout=ANSWER_TIMEOUT_S)
             raise
         finally:
             ray.kill(reports)
@@ -194,13 +194,13 @@ class RayExecutor:
     def close(self) -> None:
         """Disconnect from Ray if this executor connected. Closing twice has no further effect."""
         self._closed = True
-        if self._joined:
+        if self._has_joined:
             import ray
 
             ray.shutdown()
-            self._joined = False
+            self._has_joined = False
 
-    def _join(self) -> None:
+    def _connect(self) -> None:
         """Start Ray on this machine or join the cluster at the address, unless connected.
 
         Raises:
@@ -208,16 +208,16 @@ class RayExecutor:
             UserError: no cluster answers at the address.
         """
         # Not imported before ``start_ray`` has set the variables that ray reads at import.
-        known = sys.modules.get("ray")
-        if known is not None and known.is_initialized():
+        ray_module = sys.modules.get("ray")
+        if ray_module is not None and ray_module.is_initialized():
             return
         if self._address is None:
-            start(self._workers * self._threads)
+            start_ray(self._workers * self._threads)
         else:
-            join(self._address)
-        self._joined = True
+            join_cluster(self._address)
+        self._has_joined = True
 
-    def _options(self, ray: Any) -> dict[str, Any]:
+    def _choose_options(self, ray: Any) -> dict[str, Any]:
         """Return the options of each Ray task, after a check that some node has the resources.
 
         Raises:
@@ -227,11 +227,11 @@ class RayExecutor:
         gpus = self._gpus
         if gpus is None:
             gpus = 1 if any(node.get("GPU", 0) >= 1 for node in nodes) else 0
-        wanted = {"CPU": self._threads, "GPU": gpus, "memory": self._memory}
+        request = {"CPU": self._threads, "GPU": gpus, "memory": self._memory}
         if not any(
-            all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes
+            all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes
         ):
-            there = "; ".join(
+            node_texts = "; ".join(
                 f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs, "
                 f"{node.get('memory', 0) / 1e9:.1f} GB"
                 for node in nodes
@@ -239,7 +239,7 @@ class RayExecutor:
             raise UserError(
                 f"executor: no node of the Ray cluster has the resources of one job: expected "
                 f"{self._threads} CPUs (threads), {gpus:g} GPUs (gpus) and "
-                f"{self._memory / 1e9:.1f} GB (memory_gb); found the nodes: {there}. Lower these "
+                f"{self._memory / 1e9:.1f} GB (memory_gb); found the nodes: {node_texts}. Lower these "
                 "keys or add a node"
             )
         return {
@@ -247,47 +247,47 @@ class RayExecutor:
             "num_gpus": gpus,
             **({"memory": self._memory} if self._memory else {}),
             "max_retries": RETRIES,
-            "runtime_env": {"env_vars": worker_environment(self._threads)},
+            "runtime_env": {"env_vars": build_worker_environment(self._threads)},
         }
 
 
-def _gather(
+def _wait_for_jobs(
     ray: Any, jobs: Sequence[Job], pending: dict[Any, int], reports: Any, progress: Progress
 ) -> list[dict[str, Any]]:
     """Wait for all jobs and return their results; remove ended tasks from ``pending``."""
     results: dict[int, dict[str, Any]] = {}
-    heard: set[tuple[int, str]] = set()
-    news = reports.take.remote()
+    shown_notes: set[tuple[int, str]] = set()
+    board_reports = reports.take.remote()
     while pending:
-        ended, _ = ray.wait(list(pending), timeout=_LOOK_S)
-        if ray.wait([news], timeout=0)[0]:
+        ended_refs, _ = ray.wait(list(pending), timeout=_POLL_INTERVAL_S)
+        if ray.wait([board_reports], timeout=0)[0]:
             with contextlib.suppress(ray.exceptions.RayActorError):
-                for number, report in ray.get(news):
+                for number, report in ray.get(board_reports):
                     if number not in results:  # a late report is older than the result
                         progress(jobs[number].label, *report)
-                        heard.add((number, report[-1]))
-            news = reports.take.remote()
-        for ref in ended:
+                        shown_notes.add((number, report[-1]))
+            board_reports = reports.take.remote()
+        for ref in ended_refs:
             number = pending.pop(ref)
             label = jobs[number].label
             try:
-                text, unheard = ray.get(ref)
+                text, late_reports = ray.get(ref)
             except ray.exceptions.RayError as error:
-                raise _lost(label, error) from error
+                raise _worker_lost_error(label, error) from error
             kind, *fields = json.loads(text)
             if kind == "error":
-                raise failure(label, *fields)
-            for report in unheard:
-                if not report[-1] or (number, report[-1]) not in heard:
+                raise job_error(label, *fields)
+            for report in late_reports:
+                if not report[-1] or (number, report[-1]) not in shown_notes:
                     progress(label, *report)
             results[number] = fields[0]
     return [results[number] for number in range(len(jobs))]
 
 
-def _lost(label: str, error: Exception) -> GapftError:
+def _worker_lost_error(label: str, error: Exception) -> GapftError:
     """Build the error for a job that Ray does not restart any more."""
-    why = " ".join(str(error).split())[:600]
+    reason = " ".join(str(error).split())[:600]
     return GapftError(
         f"{label}: its worker process was lost, also in {RETRIES} retries: "
-        f"{type(error).__name__}: {why}\n{GO_ON}"
+        f"{type(error).__name__}: {reason}\n{RESUME_HINT}"
     )

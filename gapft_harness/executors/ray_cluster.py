@@ -14,20 +14,20 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.numerics import decides_results
-from gapft_harness.core.processes import thread_limits
-from gapft_harness.executors.jobs import GO_ON
+from gapft_harness.core.processes import build_thread_environment
+from gapft_harness.executors.jobs import RESUME_HINT
 
 #: Seconds to wait for a cluster's answer.
-PATIENCE_S = 10.0
+ANSWER_TIMEOUT_S = 10.0
 
 #: How many times starting Ray on this machine is tried.
-_STARTS = 3
+_START_ATTEMPTS = 3
 
 #: Ray logs errors only, and does not print the output of jobs.
-_QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+_LOGGING_OPTIONS: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
 
 #: Size of Ray's object store in bytes: arguments and results are small JSON.
-_STORE = 100_000_000
+_STORE_BYTES = 100_000_000
 
 #: Environment of a Ray that this process starts; ray reads it at import. No usage reports. Workers
 #: with the priority of this process (Ray's default is a niceness of 15). Long timeouts for its
@@ -35,7 +35,7 @@ _STORE = 100_000_000
 #: stage with torch imported (Ray ends them after a second by default), and no worker starts before
 #: it is needed. All servers on the loopback interface, as Ray does on macOS; on Linux they would
 #: listen on all interfaces without authentication.
-OWN_RAY = {
+RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_gcs_server_port_wait_time_s": "120",
@@ -47,17 +47,17 @@ OWN_RAY = {
 }
 
 #: Environment variables of the command that change a job, so they are passed to all nodes.
-_PASSED_ON = re.compile(r"VLLM_.*|GAPFT_.*|(HF_HUB|HF_DATASETS|TRANSFORMERS)_OFFLINE")
+_FORWARDED = re.compile(r"VLLM_.*|GAPFT_.*|(HF_HUB|HF_DATASETS|TRANSFORMERS)_OFFLINE")
 
 #: Exceptions. Keys: anyone who can query Ray's state sees a task's environment. vLLM's addresses
 #: and folders: each machine has its own.
-_KEPT_HERE = re.compile(
+_NOT_FORWARDED = re.compile(
     r".*(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)"
     r"|VLLM_(.*_)?(IP|HOST|PORT|RANK|RANK_LOCAL|PATH|ROOT|DIR|FOLDER|CACHE)"
 )
 
 
-def start(cpus: int) -> None:
+def start_ray(cpus: int) -> None:
     """Start Ray on this machine, on loopback; ``RAY_ENVIRONMENT`` fills in unset variables.
 
     Args:
@@ -66,44 +66,44 @@ def start(cpus: int) -> None:
     Raises:
         GapftError: Ray did not start in ``_START_ATTEMPTS`` attempts.
     """
-    for name, value in OWN_RAY.items():
+    for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import ray
 
-    _try_to_start(ray, cpus)
+    _start_with_retries(ray, cpus)
 
 
-def _try_to_start(ray: Any, cpus: int) -> None:
-    for attempt in range(1, _STARTS + 1):
+def _start_with_retries(ray: Any, cpus: int) -> None:
+    for attempt in range(1, _START_ATTEMPTS + 1):
         try:
             ray.init(
                 address="local",
                 num_cpus=cpus,
-                object_store_memory=_STORE,
+                object_store_memory=_STORE_BYTES,
                 include_dashboard=False,
-                **_QUIET,
+                **_LOGGING_OPTIONS,
             )
             return
         except Exception as error:  # Ray raises a plain Exception here
             ray.shutdown()
-            if attempt == _STARTS:
+            if attempt == _START_ATTEMPTS:
                 raise GapftError(
-                    f"executor ray: Ray did not start on this machine in {_STARTS} attempts: "
-                    f"{' '.join(str(error).split())}. {GO_ON}"
+                    f"executor ray: Ray did not start on this machine in {_START_ATTEMPTS} attempts: "
+                    f"{' '.join(str(error).split())}. {RESUME_HINT}"
                 ) from error
 
 
-def join(address: str) -> None:
+def join_cluster(address: str) -> None:
     """Join the cluster at an address, ``auto`` or host:port.
 
     Raises:
         UserError: no cluster answers at the address.
     """
-    _require_answer(address)
+    _check_connection(address)
     import ray
 
     try:
-        ray.init(address=address, **_QUIET)
+        ray.init(address=address, **_LOGGING_OPTIONS)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(
             f"executor.address {address!r}: cannot join a Ray cluster at this address "
@@ -112,7 +112,7 @@ def join(address: str) -> None:
         ) from error
 
 
-def worker_environment(threads: int) -> dict[str, str]:
+def build_worker_environment(threads: int) -> dict[str, str]:
     """Build a worker's environment: thread limits, import path, and forwarded variables.
 
     Each node has its own interpreter, packages, keys and caches, so the folders of the interpreter
@@ -121,28 +121,28 @@ def worker_environment(threads: int) -> dict[str, str]:
     Args:
         threads: CPU threads of a worker, as for local workers.
     """
-    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed_folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     # Debian's Python, and a virtual environment that sees its packages, have more folders.
-    own += [*site.getsitepackages(), site.getusersitepackages()]
+    installed_folders += [*site.getsitepackages(), site.getusersitepackages()]
     paths = [
         path
         for path in map(os.path.abspath, sys.path)
-        if not any(Path(path).is_relative_to(folder) for folder in own)
+        if not any(Path(path).is_relative_to(folder) for folder in installed_folders)
     ]
     settings = {
         name: value
         for name, value in os.environ.items()
-        if (_PASSED_ON.fullmatch(name) and not _KEPT_HERE.fullmatch(name)) or decides_results(name)
+        if (_FORWARDED.fullmatch(name) and not _NOT_FORWARDED.fullmatch(name)) or decides_results(name)
     }
     return {
         **settings,
-        **thread_limits(threads),
+        **build_thread_environment(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join(paths),
     }
 
 
-def _require_answer(address: str) -> None:
+def _check_connection(address: str) -> None:
     """Connect to host:port before Ray does, since Ray's own timeout is long.
 
     Raises:
@@ -152,7 +152,7 @@ def _require_answer(address: str) -> None:
     if not colon or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+        socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT_S).close()
     except OSError as error:
         raise UserError(
             f"executor.address {address!r}: no answer ({error.strerror or error}); "

@@ -18,11 +18,11 @@ from gapft_harness import api
 from gapft_harness.analysis.allocation import (
     Successes,
     Value,
-    mean_successes,
+    average_successes,
     replicate_successes,
-    successes,
+    compute_successes,
 )
-from gapft_harness.analysis.bootstrap import Interval, percentile_interval
+from gapft_harness.analysis.bootstrap import Interval, compute_interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.api import (
     condition_name,
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Allocation(api.RecipeSection):
+class AllocationSettings(api.RecipeSection):
     """The settings ``experiments.allocation``."""
 
     diffuse: str = Field(description="the condition that trains on halves A and B once each")
     concentrated: str = Field(description="the condition that trains on half A twice")
 
-    def arms(self, seed: int) -> tuple[api.Arm, api.Arm]:
+    def list_arms(self, seed: int) -> tuple[api.Arm, api.Arm]:
         """Return the two arms of a seed: diffuse, concentrated."""
         return api.Arm(self.diffuse, seed), api.Arm(self.concentrated, seed)
 
 
-def compared(recipe: api.Recipe) -> Allocation | None:
+def find_settings(recipe: api.Recipe) -> AllocationSettings | None:
     """Return the settings of a checked recipe; None if it has no such comparison."""
-    said = recipe.experiments.get("allocation")
-    return None if said is None else Allocation.model_validate(said)
+    settings = recipe.experiments.get("allocation")
+    return None if settings is None else AllocationSettings.model_validate(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class Halves:
     replay: int
 
     @property
-    def problems(self) -> tuple[str, ...]:
+    def problem_ids(self) -> tuple[str, ...]:
         """The ids of A and B together, ascending."""
         return tuple(sorted(self.a + self.b))
 
 
-def read_halves(allocation: Allocation, seed: int, file: Callable[[str], Path]) -> Halves:
+def read_halves(allocation: AllocationSettings, seed: int, file: Callable[[str], Path]) -> Halves:
     """Read the halves of one seed from its sealed selections.
 
     Args:
@@ -88,16 +88,16 @@ def read_halves(allocation: Allocation, seed: int, file: Callable[[str], Path]) 
     Raises:
         UserError: the selections are not sealed, or do not form such a comparison.
     """
-    diffuse, concentrated = arms = allocation.arms(seed)
+    diffuse, concentrated = arms = allocation.list_arms(seed)
     once, twice = (api.read_examples(file(layout.selection(arm))) for arm in arms)
     return find_halves(diffuse, once, concentrated, twice)
 
 
 def find_halves(
     diffuse: api.Arm,
-    of_diffuse: Sequence[api.Example],
+    diffuse_examples: Sequence[api.Example],
     concentrated: api.Arm,
-    of_concentrated: Sequence[api.Example],
+    concentrated_examples: Sequence[api.Example],
 ) -> Halves:
     """Split the problems into halves A and B by how often each condition selected an example.
 
@@ -111,46 +111,46 @@ def find_halves(
         UserError: an example was selected a different number of times, the halves differ in size,
             the replay differs, or an arm trains on missed problems; the message names the arms.
     """
-    names = f"arms {diffuse.name} and {concentrated.name}"
-    fix = "change the conditions, or leave out the key experiments.allocation"
-    for arm, examples in ((diffuse, of_diffuse), (concentrated, of_concentrated)):
-        missed = sorted(e.problem_id for e in examples if e.state == "U")
-        if missed:
+    arm_names = f"arms {diffuse.name} and {concentrated.name}"
+    remedy = "change the conditions, or leave out the key experiments.allocation"
+    for arm, examples in ((diffuse, diffuse_examples), (concentrated, concentrated_examples)):
+        missed_ids = sorted(e.problem_id for e in examples if e.state == "U")
+        if missed_ids:
             raise api.UserError(
-                f"arm {arm.name}: {len(missed)} examples of problems that search missed "
-                f"(first: {missed[0]}); expected recovered and solved problems only; {fix}"
+                f"arm {arm.name}: {len(missed_ids)} examples of problems that search missed "
+                f"(first: {missed_ids[0]}); expected recovered and solved problems only; {remedy}"
             )
     once, twice = (
-        Counter(e for e in examples if e.state == "S") for examples in (of_diffuse, of_concentrated)
+        Counter(e for e in examples if e.state == "S") for examples in (diffuse_examples, concentrated_examples)
     )
     a: list[str] = []
     b: list[str] = []
     for example in sorted({*once, *twice}, key=lambda e: (e.problem_id, e.response_ids)):
-        seen = (once[example], twice[example])
-        if seen not in ((1, 2), (1, 0)):
+        counts = (once[example], twice[example])
+        if counts not in ((1, 2), (1, 0)):
             raise api.UserError(
-                f"{names}: an example of problem {example.problem_id} was selected {seen[0]} and "
-                f"{seen[1]} times; expected 1 and 2 (half A) or 1 and 0 (half B); {fix}"
+                f"{arm_names}: an example of problem {example.problem_id} was selected {counts[0]} and "
+                f"{counts[1]} times; expected 1 and 2 (half A) or 1 and 0 (half B); {remedy}"
             )
-        (a if seen == (1, 2) else b).append(example.problem_id)
+        (a if counts == (1, 2) else b).append(example.problem_id)
     if len(a) != len(b) or not a:
         raise api.UserError(
-            f"{names}: half A has {len(a)} problems and half B {len(b)}; expected the same "
-            f"number, above 0; {fix}"
+            f"{arm_names}: half A has {len(a)} problems and half B {len(b)}; expected the same "
+            f"number, above 0; {remedy}"
         )
-    replay, other = (
-        Counter(e for e in examples if e.state == "G") for examples in (of_diffuse, of_concentrated)
+    replay, other_replay = (
+        Counter(e for e in examples if e.state == "G") for examples in (diffuse_examples, concentrated_examples)
     )
-    if replay != other:
-        differing = sorted({e.problem_id for e in (*(replay - other), *(other - replay))})
+    if replay != other_replay:
+        differing_ids = sorted({e.problem_id for e in (*(replay - other_replay), *(other_replay - replay))})
         raise api.UserError(
-            f"{names}: replayed examples of {len(differing)} solved problems differ (first: "
-            f"{differing[0]}); expected the same examples in both; {fix}"
+            f"{arm_names}: replayed examples of {len(differing_ids)} solved problems differ (first: "
+            f"{differing_ids[0]}); expected the same examples in both; {remedy}"
         )
     return Halves(tuple(a), tuple(b), replay.total())
 
 
-def exposed_file(arm: api.Arm) -> str:
+def build_exposed_path(arm: api.Arm) -> str:
     """Return the path of an arm's decisions on the halves in a run directory."""
     return layout.decisions(arm, "exposed")
 
@@ -159,7 +159,7 @@ class AllocationExperiment(api.Experiment):
     """Compares coverage with repetition on the problems that two conditions train on."""
 
     name = "allocation"
-    section = Allocation
+    section = AllocationSettings
 
     def part(self) -> AllocationPart:
         """Return the part of the report."""
@@ -172,54 +172,54 @@ class AllocationExperiment(api.Experiment):
             UserError: a condition is missing, both are the same, they differ in more than their
                 training sets, or n is odd.
         """
-        found = super().settings(recipe, options)
-        if found is None:
+        settings = super().settings(recipe, options)
+        if settings is None:
             return None
         where = f"recipe {recipe.name}: key 'experiments.allocation"
-        names = {"diffuse": found.diffuse, "concentrated": found.concentrated}
+        names = {"diffuse": settings.diffuse, "concentrated": settings.concentrated}
         for key, name in names.items():
             if name not in recipe.conditions:
-                known = ", ".join(recipe.conditions)
+                condition_names = ", ".join(recipe.conditions)
                 raise api.UserError(
-                    f"{where}.{key}': unknown condition {name!r}; expected one of {known}"
+                    f"{where}.{key}': unknown condition {name!r}; expected one of {condition_names}"
                 )
-            n = recipe.slots(name)
-            if isinstance(n, int) and n % 2:
+            slots = recipe.find_slots(name)
+            if isinstance(slots, int) and slots % 2:
                 raise api.UserError(
-                    f"{where}': expected an even budget.n, which is split into halves, found {n}"
+                    f"{where}': expected an even budget.n, which is split into halves, found {slots}"
                 )
-        if found.diffuse == found.concentrated:
+        if settings.diffuse == settings.concentrated:
             raise api.UserError(
-                f"{where}': expected two different conditions, found {found.diffuse!r} twice"
+                f"{where}': expected two different conditions, found {settings.diffuse!r} twice"
             )
         api.require_same_settings(recipe, self.name, [*names.values()])
-        return found
+        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the two compared conditions."""
-        allocation = compared(recipe)
+        allocation = find_settings(recipe)
         return (allocation.diffuse, allocation.concentrated) if allocation else ()
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report selections that do not form such a comparison."""
-        allocation = compared(view.recipe)
+        allocation = find_settings(view.recipe)
         if allocation is not None and view.arms():
-            yield from api.find_own_settings(view, self.name, self.conditions(view.recipe))
+            yield from api.find_setting_differences(view, self.name, self.conditions(view.recipe))
             for seed in sorted({arm.seed for arm in view.arms()}):
-                pair = [arm for arm in allocation.arms(seed) if arm in view.arms()]
+                pair = [arm for arm in allocation.list_arms(seed) if arm in view.arms()]
                 if len(pair) == 2:
                     read_halves(allocation, seed, view.file)
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Decode, with both conditions, the problems that either trained on."""
-        allocation = compared(view.recipe)
+        allocation = find_settings(view.recipe)
         if allocation is None:
             return
         arms = [arm for arm in view.arms() if arm.condition in self.conditions(view.recipe)]
         halves = {s: read_halves(allocation, s, view.file) for s in {arm.seed for arm in arms}}
         yield {
-            exposed_file(arm): view.decode(
-                arm, "pool", ids=halves[arm.seed].problems, verb="decode trained problems,"
+            build_exposed_path(arm): view.decode(
+                arm, "pool", ids=halves[arm.seed].problem_ids, verb="decode trained problems,"
             )
             for arm in arms
         }
@@ -227,7 +227,7 @@ class AllocationExperiment(api.Experiment):
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses of the compared adapters to both halves."""
         pair = self.conditions(recipe)
-        adapters, n = len(pair) * len(recipe.seeds), recipe.slots(pair[0])
+        adapters, n = len(pair) * len(recipe.seeds), recipe.find_slots(pair[0])
         if not isinstance(n, int):
             line = f"halves: up to n problems x {adapters} adapters"
             return api.Cost(decodes=[line], responses=counts["pool"] * adapters)
@@ -277,20 +277,20 @@ class Exposures:
     seeds: tuple[ExposedSeed, ...]  # ascending
 
 
-def _read_seed(run_path: Path, allocation: Allocation, seed: int) -> ExposedSeed:
-    found = read_halves(allocation, seed, run_path.joinpath)
+def _read_seed(run_path: Path, allocation: AllocationSettings, seed: int) -> ExposedSeed:
+    seed_halves = read_halves(allocation, seed, run_path.joinpath)
     diffuse, concentrated = (
-        api.read_decisions(run_path / exposed_file(arm), found.problems, "the two arms' selections")
-        for arm in allocation.arms(seed)
+        api.read_decisions(run_path / build_exposed_path(arm), seed_halves.problem_ids, "the two arms' selections")
+        for arm in allocation.list_arms(seed)
     )
-    in_a = {*found.a}
+    in_a = {*seed_halves.a}
     return ExposedSeed(
         seed=seed,
-        ids=np.array(found.problems, dtype=np.str_),
-        halves=np.array(["A" if i in in_a else "B" for i in found.problems], dtype=np.str_),
+        ids=np.array(seed_halves.problem_ids, dtype=np.str_),
+        halves=np.array(["A" if i in in_a else "B" for i in seed_halves.problem_ids], dtype=np.str_),
         diffuse=diffuse,
         concentrated=concentrated,
-        replay=found.replay,
+        replay=seed_halves.replay,
     )
 
 
@@ -312,7 +312,7 @@ _LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class AllocationQuantity:
     """One of ``QUANTITIES``: its mean over seeds, with equal weights, and the value of each."""
 
     name: str
@@ -320,24 +320,24 @@ class Quantity:
     interval: Interval
     seeds: Mapping[int, Fraction]  # ascending
 
-    def shown(self, value: Fraction) -> str:
+    def format_value(self, value: Fraction) -> str:
         """Format a value: a rate in percent, or a difference in points."""
         return percent(value) if self.name in RATES else points(value)
 
     @property
-    def ends(self) -> str:
+    def interval_text(self) -> str:
         """The interval, formatted in the same way."""
         write = wording.percent_interval if self.name in RATES else points_interval
         return write(self.interval)
 
     @property
-    def said(self) -> str:
+    def difference_text(self) -> str:
         """The mean difference in points, with its interval."""
-        return f"{points(self.mean)} points {self.ends}"
+        return f"{points(self.mean)} points {self.interval_text}"
 
 
 @dataclass(frozen=True, slots=True)
-class CoverageSeed:
+class AllocationSeed:
     """The training sets of the two conditions for one seed.
 
     Attributes:
@@ -352,7 +352,7 @@ class CoverageSeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class AllocationFindings:
     """The findings on coverage and repetition.
 
     Attributes:
@@ -366,83 +366,83 @@ class Coverage:
     diffuse: str
     concentrated: str
     repetitions: int
-    quantities: Mapping[str, Quantity]
-    seeds: Mapping[int, CoverageSeed]
+    quantities: Mapping[str, AllocationQuantity]
+    seeds: Mapping[int, AllocationSeed]
 
     @property
-    def contrast(self) -> Quantity:
+    def contrast(self) -> AllocationQuantity:
         """The contrast, the main result."""
         return self.quantities["contrast"]
 
 
-def quantities(of: Successes[Value]) -> dict[str, Value]:
+def list_quantities(half_successes: Successes[Value]) -> dict[str, Value]:
     """Return the reported quantities by name."""
-    values = (of.a_1, of.a_2, of.b_0, of.b_1, of.coverage_gain, of.repetition_loss, of.contrast)
+    values = (half_successes.a_1, half_successes.a_2, half_successes.b_0, half_successes.b_1, half_successes.coverage_gain, half_successes.repetition_loss, half_successes.contrast)
     return dict(zip(QUANTITIES, values, strict=True))
 
 
-def _quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, Quantity]:
+def _compute_quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, AllocationQuantity]:
     """Compute the quantities, with intervals from resampling seeds and problems."""
-    ids = np.unique(np.concatenate([of.ids for of in exposures.seeds]))
+    ids = np.unique(np.concatenate([seed_data.ids for seed_data in exposures.seeds]))
     shape = len(exposures.seeds), len(ids)
     halves = np.full(shape, "", dtype="U1")
     diffuse, concentrated = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
-    for row, of in enumerate(exposures.seeds):
-        places = np.searchsorted(ids, of.ids)
-        halves[row, places] = of.halves
-        diffuse[row, places] = of.diffuse_passed
-        concentrated[row, places] = of.concentrated_passed
+    for row, seed_data in enumerate(exposures.seeds):
+        positions = np.searchsorted(ids, seed_data.ids)
+        halves[row, positions] = seed_data.halves
+        diffuse[row, positions] = seed_data.diffuse_passed
+        concentrated[row, positions] = seed_data.concentrated_passed
     statistics = inputs.recipe["statistics"]
     replicates = replicate_successes(
         halves,
         diffuse,
         concentrated,
         item_ids=ids,
-        seeds=np.array([of.seed for of in exposures.seeds], dtype=np.int64),
+        seeds=np.array([seed_data.seed for seed_data in exposures.seeds], dtype=np.int64),
         replicates=statistics["replicates"],
         stream=api.Stream(statistics["seed"], "report/allocation"),
     )
     seeds = {
-        of.seed: successes(of.halves, of.diffuse_passed, of.concentrated_passed)
-        for of in exposures.seeds
+        seed_data.seed: compute_successes(seed_data.halves, seed_data.diffuse_passed, seed_data.concentrated_passed)
+        for seed_data in exposures.seeds
     }
-    by_seed = {seed: quantities(of) for seed, of in seeds.items()}
-    mean, drawn = quantities(mean_successes([*seeds.values()])), quantities(replicates)
+    by_seed = {seed: list_quantities(seed_data) for seed, seed_data in seeds.items()}
+    mean, replicate_quantities = list_quantities(average_successes([*seeds.values()])), list_quantities(replicates)
     return {
-        name: Quantity(
+        name: AllocationQuantity(
             name,
             mean[name],
-            percentile_interval(drawn[name]),
-            {seed: of[name] for seed, of in by_seed.items()},
+            compute_interval(replicate_quantities[name]),
+            {seed: seed_data[name] for seed, seed_data in by_seed.items()},
         )
         for name in QUANTITIES
     }
 
 
-def _quantity_columns(seeds: Iterable[object]) -> list[api.Column[Quantity]]:
+def _build_quantity_columns(seeds: Iterable[object]) -> list[api.Column[AllocationQuantity]]:
     """Build the columns of the table; a single seed replaces the mean."""
 
-    def column(title: str, meaning: str, value: Callable[[Quantity], str]) -> api.Column[Quantity]:
+    def build_column(title: str, meaning: str, value: Callable[[AllocationQuantity], str]) -> api.Column[AllocationQuantity]:
         return api.Column("", meaning, value, title)
 
-    name = column("quantity", "a term of Equation 10", lambda of: _LABELS[of.name])
-    mean = column("mean", "its mean over seeds", lambda of: of.shown(of.mean))
-    ends = column("95% interval", "", lambda of: of.ends)
-    each = [
-        column(f"seed {seed}", "the term for this seed", partial(_of_seed, seed)) for seed in seeds
+    name_column = build_column("quantity", "a term of Equation 10", lambda quantity: _LABELS[quantity.name])
+    mean_column = build_column("mean", "its mean over seeds", lambda quantity: quantity.format_value(quantity.mean))
+    interval_column = build_column("95% interval", "", lambda quantity: quantity.interval_text)
+    seed_columns = [
+        build_column(f"seed {seed}", "the term for this seed", partial(_format_seed_value, seed)) for seed in seeds
     ]
-    return [name, *each, ends] if len(each) == 1 else [name, mean, ends, *each]
+    return [name_column, *seed_columns, interval_column] if len(seed_columns) == 1 else [name_column, mean_column, interval_column, *seed_columns]
 
 
-def _of_seed(seed: Any, of: Quantity) -> str:
-    return of.shown(of.seeds[seed])
+def _format_seed_value(seed: Any, quantity: AllocationQuantity) -> str:
+    return quantity.format_value(quantity.seeds[seed])
 
 
-def _successes(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
-    one_seed = len(coverage.seeds) == 1
+def _build_success_table(inputs: api.ReportInputs, coverage: AllocationFindings) -> api.Table:
+    has_one_seed = len(coverage.seeds) == 1
     note = (
         "Success: share of a half's problems that one greedy decode of the trained model solves"
-        f"{'' if one_seed else '; mean over seeds, which have different halves'}. "
+        f"{'' if has_one_seed else '; mean over seeds, which have different halves'}. "
         f"{condition_name(coverage.diffuse)} gives a_A(1) and a_B(1), "
         f"{condition_name(coverage.concentrated)} a_A(2) and a_B(0). Differences in percentage "
         "points. Because the halves have the same size, the contrast is the difference between the "
@@ -457,39 +457,39 @@ def _successes(inputs: api.ReportInputs, coverage: Coverage) -> api.Table:
             f" Exposures count selections: training repeated each R = {coverage.repetitions} times "
             "in both conditions."
         )
-    smallest = min(of.problems for of in coverage.seeds.values())
+    smallest = min(seed_entry.problems for seed_entry in coverage.seeds.values())
     if smallest < STABLE_ITEMS:
         note += f" Unstable: the smallest half has {smallest} problems, fewer than {STABLE_ITEMS}."
     rows = [*coverage.quantities.values()]
-    return api.Frame(_quantity_columns(coverage.seeds), rows).table(note)
+    return api.Frame(_build_quantity_columns(coverage.seeds), rows).table(note)
 
 
-def _training_columns(*conditions: str) -> Iterator[api.Column[tuple[int, CoverageSeed]]]:
+def _build_training_columns(*conditions: str) -> Iterator[api.Column[tuple[int, AllocationSeed]]]:
     meaning = "problems of each half, replayed examples of solved problems, supervised tokens"
 
-    def column(title: str, value: Callable[[CoverageSeed], str]) -> Any:
+    def build_column(title: str, value: Callable[[AllocationSeed], str]) -> Any:
         return api.Column("", meaning, lambda row: value(row[1]), title)
 
     yield api.Column("", "", lambda row: row[0], "seed")
-    yield from (column(half, lambda of: wording.whole(of.problems)) for half in "AB")
-    yield column("replay", lambda of: wording.whole(of.replay))
-    for place, name in enumerate(conditions):
-        yield column(f"tokens, {name}", partial(_tokens, place))
-    yield api.Column("", "", lambda row: _difference(*row[1].tokens), "difference")
+    yield from (build_column(half, lambda seed_entry: wording.whole(seed_entry.problems)) for half in "AB")
+    yield build_column("replay", lambda seed_entry: wording.whole(seed_entry.replay))
+    for position, name in enumerate(conditions):
+        yield build_column(f"tokens, {name}", partial(_format_tokens, position))
+    yield api.Column("", "", lambda row: _format_difference(*row[1].tokens), "difference")
 
 
-def _tokens(place: int, of: CoverageSeed) -> str:
-    return wording.whole(of.tokens[place])
+def _format_tokens(position: int, seed_entry: AllocationSeed) -> str:
+    return wording.whole(seed_entry.tokens[position])
 
 
-def _difference(once: int, twice: int) -> str:
+def _format_difference(once: int, twice: int) -> str:
     share = percent(Fraction(abs(once - twice), max(once, twice, 1)), 2)
     return f"{wording.signed_whole(once - twice)} ({share})"
 
 
-def _training(coverage: Coverage) -> api.Table:
+def _build_training_table(coverage: AllocationFindings) -> api.Table:
     diffuse, concentrated = map(condition_name, (coverage.diffuse, coverage.concentrated))
-    columns = [*_training_columns(diffuse, concentrated)]
+    columns = [*_build_training_columns(diffuse, concentrated)]
     return api.Frame(columns, [*coverage.seeds.items()]).table(
         f"Checked in the training sets: {diffuse} has every problem of A and B once, "
         f"{concentrated} every problem of A twice and none of B, and both have the same replayed "
@@ -498,21 +498,21 @@ def _training(coverage: Coverage) -> api.Table:
     )
 
 
-QUANTITY_COLUMNS = tuple(_quantity_columns(["NUMBER", "NUMBER"]))
-TRAINING_COLUMNS = tuple(_training_columns("CONDITION", "CONDITION"))
+QUANTITY_COLUMNS = tuple(_build_quantity_columns(["NUMBER", "NUMBER"]))
+TRAINING_COLUMNS = tuple(_build_training_columns("CONDITION", "CONDITION"))
 
 
-def quantity_rows(coverage: Coverage) -> api.Rows:
+def build_quantity_rows(coverage: AllocationFindings) -> api.Rows:
     """Build CSV rows: the mean of each quantity with its interval, then every seed."""
     yield "quantity", "seed", "value", "ci95_low", "ci95_high"
-    for name, of in coverage.quantities.items():
-        yield name, "mean", float(of.mean), of.interval.low, of.interval.high
-        for seed, value in of.seeds.items():
+    for name, quantity in coverage.quantities.items():
+        yield name, "mean", float(quantity.mean), quantity.interval.low, quantity.interval.high
+        for seed, value in quantity.seeds.items():
             yield name, seed, float(value), "", ""
 
 
 #: Columns of a compared problem: its half, and how often each condition selected it.
-PROBLEMS: tuple[api.Column[tuple[ExposedSeed, int]], ...] = (
+PROBLEM_COLUMNS: tuple[api.Column[tuple[ExposedSeed, int]], ...] = (
     api.Column("seed", "", lambda row: row[0].seed),
     api.Column("problem_id", "", lambda row: row[0].ids[row[1]]),
     api.Column("half", "", lambda row: row[0].halves[row[1]]),
@@ -534,86 +534,86 @@ class AllocationPart(api.Part):
     ) -> Exposures | None:
         """Read the problems that the conditions trained on, and their verdicts on these."""
         recipe = manifest["recipe"]
-        said = recipe["experiments"].get(self.name)
-        if not said or not arms:
+        settings = recipe["experiments"].get(self.name)
+        if not settings or not arms:
             return None
-        of, seeds = Allocation.model_validate(said), sorted(recipe["seeds"])
-        found = tuple(_read_seed(run_path, of, seed) for seed in seeds)
-        return Exposures(of.diffuse, of.concentrated, found)
+        allocation, seeds = AllocationSettings.model_validate(settings), sorted(recipe["seeds"])
+        exposed_seeds = tuple(_read_seed(run_path, allocation, seed) for seed in seeds)
+        return Exposures(allocation.diffuse, allocation.concentrated, exposed_seeds)
 
     def leads(self, read: Exposures) -> Sequence[str]:
         """Return the two conditions; the diffuse one leads."""
         return read.diffuse, read.concentrated
 
-    def compute(self, inputs: api.ReportInputs, read: Exposures) -> Coverage:
+    def compute(self, inputs: api.ReportInputs, read: Exposures) -> AllocationFindings:
         """Compute the seven quantities with their intervals."""
         once, twice = (
-            {trained.arm.seed: trained.budget for trained in inputs.of(name)}
+            {trained.arm.seed: trained.budget for trained in inputs.find_arms(name)}
             for name in (read.diffuse, read.concentrated)
         )
-        return Coverage(
+        return AllocationFindings(
             diffuse=read.diffuse,
             concentrated=read.concentrated,
             repetitions=next(iter(once.values())).repetitions,
-            quantities=_quantities(inputs, read),
+            quantities=_compute_quantities(inputs, read),
             seeds={
-                of.seed: CoverageSeed(
-                    len(of.ids) // 2,
-                    of.replay,
-                    (once[of.seed].supervised_tokens, twice[of.seed].supervised_tokens),
+                exposed_seed.seed: AllocationSeed(
+                    len(exposed_seed.ids) // 2,
+                    exposed_seed.replay,
+                    (once[exposed_seed.seed].supervised_tokens, twice[exposed_seed.seed].supervised_tokens),
                 )
-                for of in read.seeds
+                for exposed_seed in read.seeds
             },
         )
 
-    def opening(self, findings: api.ReportFindings, found: Coverage) -> api.Opening:
+    def opening(self, findings: api.ReportFindings, part_findings: AllocationFindings) -> api.Opening:
         """Return the contrast as an opening; it comes first if the diffuse condition leads."""
-        contrast = found.contrast
+        contrast = part_findings.contrast
         value = points(contrast.mean)
-        stat = api.Stat("on problems trained on", value, f"points {contrast.ends}")
-        return api.Opening(_result(found), findings.lead == found.diffuse, stat)
+        stat = api.Stat("on problems trained on", value, f"points {contrast.interval_text}")
+        return api.Opening(_describe_result(part_findings), findings.lead == part_findings.diffuse, stat)
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: AllocationFindings
     ) -> Iterator[api.Section]:
         """Return the section: result, figure, quantities, and training sets."""
-        said = f"{_result(found)} {_reasons(found)} {_transfer(findings, found)}"
-        tables = _successes(inputs, found), _training(found)
-        shown: list[api.Block] = [api.Text(said), _figure(findings, found), *tables]
-        yield api.Section("Coverage against repetition", shown)
+        text = f"{_describe_result(part_findings)} {_describe_terms(part_findings)} {_describe_transfer(findings, part_findings)}"
+        tables = _build_success_table(inputs, part_findings), _build_training_table(part_findings)
+        content_blocks: list[api.Block] = [api.Text(text), _build_figure(findings, part_findings), *tables]
+        yield api.Section("Coverage against repetition", content_blocks)
 
-    def figures(self, findings: api.ReportFindings, found: Coverage) -> api.Figures:
+    def figures(self, findings: api.ReportFindings, part_findings: AllocationFindings) -> api.Figures:
         """Return the figure of success by exposures, and of the difference on the audit."""
-        yield "allocation", lambda findings: _draw(findings, found)
+        yield "allocation", lambda findings: _draw_figure(findings, part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Coverage
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: AllocationFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return CSV tables of all quantities by seed, and of all compared problems."""
-        yield "allocation.csv", quantity_rows(found)
+        yield "allocation.csv", build_quantity_rows(part_findings)
         problems = [
-            (of, place) for of in inputs.read(self.name).seeds for place in range(len(of.ids))
+            (exposed_seed, position) for exposed_seed in inputs.find_part_data(self.name).seeds for position in range(len(exposed_seed.ids))
         ]
-        yield "exposed.csv", api.Frame(PROBLEMS, problems).csv()
+        yield "exposed.csv", api.Frame(PROBLEM_COLUMNS, problems).csv()
 
-    def results(self, found: Coverage) -> dict[str, Any]:
+    def results(self, part_findings: AllocationFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
         return {
-            "diffuse": found.diffuse,
-            "concentrated": found.concentrated,
-            "R": found.repetitions,
+            "diffuse": part_findings.diffuse,
+            "concentrated": part_findings.concentrated,
+            "R": part_findings.repetitions,
             **{
-                name: {"mean": float(of.mean), "ci95": [of.interval.low, of.interval.high]}
-                for name, of in found.quantities.items()
+                name: {"mean": float(entry.mean), "ci95": [entry.interval.low, entry.interval.high]}
+                for name, entry in part_findings.quantities.items()
             },
             "seeds": {
                 str(seed): {
-                    "problems_a_half": of.problems,
-                    "replay": of.replay,
-                    **{name: float(each.seeds[seed]) for name, each in found.quantities.items()},
-                    "L_supervised": dict(zip(("diffuse", "concentrated"), of.tokens, strict=True)),
+                    "problems_a_half": entry.problems,
+                    "replay": entry.replay,
+                    **{name: float(quantity.seeds[seed]) for name, quantity in part_findings.quantities.items()},
+                    "L_supervised": dict(zip(("diffuse", "concentrated"), entry.tokens, strict=True)),
                 }
-                for seed, of in found.seeds.items()
+                for seed, entry in part_findings.seeds.items()
             },
         }
 
@@ -622,8 +622,8 @@ class AllocationPart(api.Part):
         return {
             f"problems trained on, {condition_name(name)}": api.count_codes(np.concatenate(codes))
             for name, codes in (
-                (read.diffuse, [of.diffuse for of in read.seeds]),
-                (read.concentrated, [of.concentrated for of in read.seeds]),
+                (read.diffuse, [exposed_seed.diffuse for exposed_seed in read.seeds]),
+                (read.concentrated, [exposed_seed.concentrated for exposed_seed in read.seeds]),
             )
         }
 
@@ -638,37 +638,37 @@ class AllocationPart(api.Part):
         )
 
 
-def _result(coverage: Coverage) -> str:
+def _describe_result(coverage: AllocationFindings) -> str:
     """Describe the contrast in a sentence."""
     contrast = coverage.contrast
     return (
         f"Training once on twice as many problems ({condition_name(coverage.diffuse)}) instead of "
         f"twice on half of them ({condition_name(coverage.concentrated)}) changes success on these "
-        f"problems by {contrast.said}; {wording.resolution(contrast.interval)}."
+        f"problems by {contrast.difference_text}; {wording.resolution(contrast.interval)}."
     )
 
 
-def _reasons(coverage: Coverage) -> str:
-    gain, loss = (coverage.quantities[name].said for name in ("coverage_gain", "repetition_loss"))
+def _describe_terms(coverage: AllocationFindings) -> str:
+    gain, loss = (coverage.quantities[name].difference_text for name in ("coverage_gain", "repetition_loss"))
     return (
         f"This is half of the gain from a first exposure on the new half B, {gain}, minus half of "
         f"the gain from a second exposure on the shared half A, {loss}."
     )
 
 
-def _transfer(findings: api.ReportFindings, coverage: Coverage) -> str:
-    contrast = findings.contrast(coverage.diffuse, coverage.concentrated)
+def _describe_transfer(findings: api.ReportFindings, coverage: AllocationFindings) -> str:
+    contrast = findings.find_contrast(coverage.diffuse, coverage.concentrated)
     return (
         "On the audit, whose problems are not in the training sets, the difference is "
         f"{points(contrast.delta)} points {points_interval(contrast.interval)}."
     )
 
 
-def _figure(findings: api.ReportFindings, coverage: Coverage) -> api.Figure:
-    contrast = findings.contrast(coverage.diffuse, coverage.concentrated)
+def _build_figure(findings: api.ReportFindings, coverage: AllocationFindings) -> api.Figure:
+    contrast = findings.find_contrast(coverage.diffuse, coverage.concentrated)
     terms = contrast.terms
-    pale = "; pale, each seed" if len(coverage.seeds) > 1 else ""
-    names = f"{condition_name(coverage.diffuse)} − {condition_name(coverage.concentrated)}"
+    seed_note = "; pale, each seed" if len(coverage.seeds) > 1 else ""
+    difference_text = f"{condition_name(coverage.diffuse)} − {condition_name(coverage.concentrated)}"
     return api.Figure(
         "allocation",
         "Success on the problems trained on: "
@@ -679,7 +679,7 @@ def _figure(findings: api.ReportFindings, coverage: Coverage) -> api.Figure:
         )
         + " points.",
         "Left: success on the shared half A and the new half B by exposures, with 95% intervals"
-        f"{pale}. Right: the difference on the audit, {names}, as the sum of its parts by source "
+        f"{seed_note}. Right: the difference on the audit, {difference_text}, as the sum of its parts by source "
         "state.",
     )
 
@@ -691,34 +691,34 @@ _HALVES = (
 )
 
 
-def _draw(findings: api.ReportFindings, coverage: Coverage) -> Figure:
+def _draw_figure(findings: api.ReportFindings, coverage: AllocationFindings) -> Figure:
     """Draw two panels: success on A and B by exposures, and the parts of the audit contrast."""
     figure, (left, right) = style.panels(3.3, 1, 2, width_ratios=[1, 1])
     _draw_exposures(left, coverage)
-    _draw_transfer(right, findings.contrast(coverage.diffuse, coverage.concentrated))
+    _draw_transfer(right, findings.find_contrast(coverage.diffuse, coverage.concentrated))
     return figure
 
 
-def _draw_exposures(axes: Axes, coverage: Coverage) -> None:
+def _draw_exposures(axes: Axes, coverage: AllocationFindings) -> None:
     """Draw the success on both halves by exposures: mean with interval; seeds in pale colours."""
-    for half, named, (colour, marker) in _HALVES:
-        exposures = [r for r, _ in named]
+    for half, rates_by_exposure, (colour, marker) in _HALVES:
+        exposures = [r for r, _ in rates_by_exposure]
         # Both halves have a point at one exposure: shift them, so that both intervals show.
-        places = [r + (0.06 if half == "A" else -0.06) for r in exposures]
-        of_half = [coverage.quantities[name] for _, name in named]
+        positions = [r + (0.06 if half == "A" else -0.06) for r in exposures]
+        half_quantities = [coverage.quantities[name] for _, name in rates_by_exposure]
         if len(coverage.seeds) > 1:
             for seed in coverage.seeds:
-                rates = [100 * float(of.seeds[seed]) for of in of_half]
-                axes.plot(places, rates, color=colour, linewidth=0.8, alpha=0.35)
-        rates = [100 * float(of.mean) for of in of_half]
-        axes.plot(places, rates, color=colour, marker=marker, markersize=6, linewidth=1.8)
-        for place, of in zip(places, of_half, strict=True):
-            ends = [100 * of.interval.low, 100 * of.interval.high]
-            axes.plot([place, place], ends, color=colour, linewidth=1.1)
+                rates = [100 * float(quantity.seeds[seed]) for quantity in half_quantities]
+                axes.plot(positions, rates, color=colour, linewidth=0.8, alpha=0.35)
+        rates = [100 * float(quantity.mean) for quantity in half_quantities]
+        axes.plot(positions, rates, color=colour, marker=marker, markersize=6, linewidth=1.8)
+        for position, quantity in zip(positions, half_quantities, strict=True):
+            ends = [100 * quantity.interval.low, 100 * quantity.interval.high]
+            axes.plot([position, position], ends, color=colour, linewidth=1.1)
         end = -1 if half == "A" else 0
         axes.annotate(
             half,
-            (places[end], rates[end]),
+            (positions[end], rates[end]),
             xytext=(8 if half == "A" else -8, 0),
             textcoords="offset points",
             color=colour,
@@ -730,7 +730,7 @@ def _draw_exposures(axes: Axes, coverage: Coverage) -> None:
     axes.set_xlim(-0.65, 2.65)
     axes.set_xlabel("exposures" if coverage.repetitions == 1 else "times selected")
     contrast = coverage.contrast
-    _titles(axes, "Solved of A and B, %", "contrast", contrast.mean, contrast.interval)
+    _draw_titles(axes, "Solved of A and B, %", "contrast", contrast.mean, contrast.interval)
 
 
 def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
@@ -741,15 +741,15 @@ def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
         axes.barh(y, 100 * float(term), height=0.5, color=colour)
     style.interval_row(axes, len(terms), contrast.delta, contrast.interval)
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
-    shown = [points(value) for value in (*(term for _, term in terms), contrast.delta)]
-    for y, text in enumerate(shown):
+    value_texts = [points(value) for value in (*(term for _, term in terms), contrast.delta)]
+    for y, text in enumerate(value_texts):
         style.beside(axes, y, text, 1.04)
     style.name_rows(axes, [*(name for name, _ in terms), "sum"])
     axes.set_xlabel("points of Pass@1")
-    _titles(axes, "Audit difference by state", "sum", contrast.delta, contrast.interval)
+    _draw_titles(axes, "Audit difference by state", "sum", contrast.delta, contrast.interval)
 
 
-def _titles(axes: Axes, title: str, name: str, middle: Fraction, interval: Interval) -> None:
+def _draw_titles(axes: Axes, title: str, name: str, middle: Fraction, interval: Interval) -> None:
     """Write a title, and below it a difference with its interval."""
     axes.set_title(title, x=0, pad=22)
     axes.annotate(

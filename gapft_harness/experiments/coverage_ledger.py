@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: The model before training, as the arm under which its samples are stored.
-_UNTRAINED = api.Arm(api.SOURCE, 0)
+_SOURCE_ARM = api.Arm(api.SOURCE, 0)
 
 
 class LedgerSettings(api.RecipeSection):
@@ -45,13 +45,13 @@ class LedgerSettings(api.RecipeSection):
 
     @field_validator("k")
     @classmethod
-    def _rising(cls, k: tuple[int, ...]) -> tuple[int, ...]:
+    def _check_rising(cls, k: tuple[int, ...]) -> tuple[int, ...]:
         if list(k) != sorted({*k}):
             raise ValueError("must be ascending, without repeated values")
         return k
 
 
-def ledger_file(arm: api.Arm) -> str:
+def build_ledger_path(arm: api.Arm) -> str:
     """Return the path of an arm's samples in a run directory."""
     return layout.decisions(arm, "samples")
 
@@ -72,16 +72,16 @@ class CoverageLedger(api.Experiment):
         Raises:
             UserError: the recipe does not have a condition that is named as a reference.
         """
-        found = super().settings(recipe, options)
-        if found is not None:
+        settings = super().settings(recipe, options)
+        if settings is not None:
             key = f"experiments.{self.name}.references"
-            api.require_conditions(recipe, key, found.references)
-        return found
+            api.require_conditions(recipe, key, settings.references)
+        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the references; a report without one of them leaves out the ledger."""
-        found: LedgerSettings = self.settings(recipe)
-        return found.references
+        settings: LedgerSettings = self.settings(recipe)
+        return settings.references
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report a backend that cannot sample from adapters."""
@@ -91,8 +91,8 @@ class CoverageLedger(api.Experiment):
         """Draw samples from the source and from every adapter."""
         samples = self.settings(view.recipe).k[-1]
         yield {
-            ledger_file(arm): view.decode(arm, samples=samples, verb="sample")
-            for arm in ((_UNTRAINED, *view.arms()) if view.arms() else ())
+            build_ledger_path(arm): view.decode(arm, samples=samples, verb="sample")
+            for arm in ((_SOURCE_ARM, *view.arms()) if view.arms() else ())
         }
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
@@ -149,12 +149,12 @@ class LedgerPoint:
         number: the index of k.
     """
 
-    of: LedgerCurve
+    ledger_curve: LedgerCurve
     curve: CurveDifference
     number: int
 
     @property
-    def band(self) -> Interval | None:
+    def band_interval(self) -> Interval | None:
         """The simultaneous band of the difference; None: it is undefined."""
         low, high = self.curve.low, self.curve.high
         if low is None or high is None:
@@ -162,10 +162,10 @@ class LedgerPoint:
         return Interval(float(low[self.number]), float(high[self.number]))
 
     @property
-    def difference(self) -> str:
+    def difference_text(self) -> str:
         """The difference in points, with the band."""
-        told = points(float(self.curve.difference[self.number]))
-        return told if self.band is None else f"{told} {api.points_interval(self.band)}"
+        text = points(float(self.curve.difference[self.number]))
+        return text if self.band_interval is None else f"{text} {api.points_interval(self.band_interval)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,47 +178,47 @@ class LedgerFindings:
 
     curves: tuple[LedgerCurve, ...]
 
-    def whole(self, against: str) -> list[tuple[LedgerCurve, CurveDifference]]:
+    def list_overall(self, against: str) -> list[tuple[LedgerCurve, CurveDifference]]:
         """List the curves on all problems that are compared with one model."""
         return [
-            (of, of.curve)
-            for of in self.curves
-            if of.curve is not None and of.against == against and not of.state
+            (ledger_curve, ledger_curve.curve)
+            for ledger_curve in self.curves
+            if ledger_curve.curve is not None and ledger_curve.against == against and not ledger_curve.state
         ]
 
     @property
     def references(self) -> list[str]:
         """The models that conditions are compared with, the source first."""
-        return list(dict.fromkeys(of.against for of in self.curves))
+        return list(dict.fromkeys(ledger_curve.against for ledger_curve in self.curves))
 
 
-def _at(values: str) -> Any:
+def _build_value_getter(values: str) -> Any:
     return lambda point: float(getattr(point.curve, values)[point.number])
 
 
-LEDGER: tuple[api.Column[LedgerPoint], ...] = (
-    api.Column("condition", "", lambda point: point.of.condition, "condition", condition_name),
-    api.Column("against", "the source, or a reference", lambda point: point.of.against),
-    api.Column("state", "the source's state; empty: all problems", lambda point: point.of.state),
-    api.Column("problems", "audit problems in this state", lambda point: point.of.problems),
+LEDGER_COLUMNS: tuple[api.Column[LedgerPoint], ...] = (
+    api.Column("condition", "", lambda point: point.ledger_curve.condition, "condition", condition_name),
+    api.Column("against", "the source, or a reference", lambda point: point.ledger_curve.against),
+    api.Column("state", "the source's state; empty: all problems", lambda point: point.ledger_curve.state),
+    api.Column("problems", "audit problems in this state", lambda point: point.ledger_curve.problems),
     api.Column("k", "", lambda point: point.curve.k[point.number], "k"),
-    api.Column("before", "Pass@k of the source or reference", _at("before"), "AGAINST", percent),
-    api.Column("after", "Pass@k, mean over seeds", _at("after"), "Pass@k", percent),
+    api.Column("before", "Pass@k of the source or reference", _build_value_getter("before"), "AGAINST", percent),
+    api.Column("after", "Pass@k, mean over seeds", _build_value_getter("after"), "Pass@k", percent),
     api.Column(
         "",
         "in points, with a simultaneous band for all k",
-        lambda point: point.difference,
+        lambda point: point.difference_text,
         "difference",
     ),
-    api.Column("difference", "", _at("difference")),
+    api.Column("difference", "", _build_value_getter("difference")),
     api.Column(
         "band95",
         "simultaneous band of the difference for all k",
-        lambda point: point.band,
+        lambda point: point.band_interval,
         names=("band95_low", "band95_high"),
     ),
 )
-BEHIND: tuple[api.Column[tuple[LedgerCurve, CurveDifference]], ...] = (
+BEHIND_COLUMNS: tuple[api.Column[tuple[LedgerCurve, CurveDifference]], ...] = (
     api.Column("condition", "", lambda row: row[0].condition, "condition", condition_name),
     api.Column("against", "", lambda row: row[0].against),
     api.Column("seeds", "training seeds", lambda row: row[1].seeds),
@@ -248,36 +248,36 @@ class LedgerPart(api.Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> LedgerRead | None:
         """Count the passing samples of each audit problem."""
-        said = manifest["recipe"].get("experiments", {}).get(self.name)
-        if said is None or not arms:
+        settings_json = manifest["recipe"].get("experiments", {}).get(self.name)
+        if settings_json is None or not arms:
             return None
-        settings = LedgerSettings.model_validate(said)
+        settings = LedgerSettings.model_validate(settings_json)
         ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
 
-        def count(file: str) -> NDArray[np.int64]:
+        def count_passing(file: str) -> NDArray[np.int64]:
             passed = api.read_samples(run_path / file, ids, settings.k[-1])
             passing: NDArray[np.int64] = passed.sum(axis=1, dtype=np.int64)
             return passing
 
-        by_arm = {arm: count(ledger_file(arm)) for arm in arms}
-        return LedgerRead(settings.k, settings.references, count(ledger_file(_UNTRAINED)), by_arm)
+        by_arm = {arm: count_passing(build_ledger_path(arm)) for arm in arms}
+        return LedgerRead(settings.k, settings.references, count_passing(build_ledger_path(_SOURCE_ARM)), by_arm)
 
     def compute(self, inputs: api.ReportInputs, read: LedgerRead) -> LedgerFindings:
         """Compare every condition with the source and with every reference."""
-        passing = {name: api.stacked(read.arms, name) for name in inputs.conditions}
+        counts_by_condition = {name: api.stacked(read.arms, name) for name in inputs.conditions}
         states, curves = inputs.audit.states, []
-        against = {api.SOURCE: read.source, **{of: passing[of] for of in read.references}}
-        for other, before in against.items():
-            for name, after in passing.items():
+        against = {api.SOURCE: read.source, **{reference: counts_by_condition[reference] for reference in read.references}}
+        for other, before_counts in against.items():
+            for name, after_counts in counts_by_condition.items():
                 for state in ("", *"GSU") if name != other else ():
                     members = np.isin(states, [state] if state else [*"GSU"])
                     stream = api.Stream(0, f"coverage/{name}/{other}/{state}")
-                    curve = _curve(before[..., members], after[:, members], read.k, stream)
+                    curve = _compare_curve(before_counts[..., members], after_counts[:, members], read.k, stream)
                     curves.append(LedgerCurve(name, other, state, int(members.sum()), curve))
         return LedgerFindings(tuple(curves))
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: LedgerFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: LedgerFindings
     ) -> Iterator[api.Section]:
         """Return the section: where each falls behind, figure, every k, and states."""
         blocks: list[api.Block] = [
@@ -286,22 +286,22 @@ class LedgerPart(api.Part):
                 "shows whether training that corrects problems in one decode loses problems that "
                 "search reaches."
             ),
-            api.Frame(BEHIND, found.whole(api.SOURCE)).table(
+            api.Frame(BEHIND_COLUMNS, part_findings.list_overall(api.SOURCE)).table(
                 "The first k at which Pass@k is below the source's, and every such k that is "
                 "possible by the band, with 95% confidence."
             ),
-            _figure(found),
+            _build_figure(part_findings),
         ]
-        for other in found.references:
-            rows = [point for of, _ in found.whole(other) for point in _points_of(of)]
+        for other in part_findings.references:
+            rows = [point for ledger_curve, _ in part_findings.list_overall(other) for point in _list_points(ledger_curve)]
             if other != api.SOURCE:
                 rows = [point for point in rows if point.number in (0, len(point.curve.k) - 1)]
             name = condition_name(other)
-            table = api.Frame(LEDGER, rows).table(_note(found, name), fill={"AGAINST": name})
+            table = api.Frame(LEDGER_COLUMNS, rows).table(_write_note(part_findings, name), fill={"AGAINST": name})
             blocks.append(table)
-        ends = api.Frame(_STATES, [*_by_state(found)])
+        state_frame = api.Frame(_STATE_COLUMNS, [*_group_by_state(part_findings)])
         blocks.append(
-            ends.table(
+            state_frame.table(
                 "Differences from the source by its states, at the smallest and the largest k, in "
                 "percentage points of the state's problems, with simultaneous bands for all k. The "
                 "new samples do not define the states, so 0 is expected in every column for an "
@@ -310,29 +310,29 @@ class LedgerPart(api.Part):
         )
         yield api.Section("Coverage ledger", blocks)
 
-    def figures(self, findings: api.ReportFindings, found: LedgerFindings) -> api.Figures:
+    def figures(self, findings: api.ReportFindings, part_findings: LedgerFindings) -> api.Figures:
         """Return the figure of differences from the source by k."""
-        yield self.name, partial(_draw, found=found)
+        yield self.name, partial(_draw_figure, part_findings=part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: LedgerFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: LedgerFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table of all curves at every k, not rounded."""
-        rows = [point for of in found.curves for point in _points_of(of)]
-        yield "coverage_ledger.csv", api.Frame(LEDGER, rows).csv()
+        rows = [point for ledger_curve in part_findings.curves for point in _list_points(ledger_curve)]
+        yield "coverage_ledger.csv", api.Frame(LEDGER_COLUMNS, rows).csv()
 
-    def results(self, found: LedgerFindings) -> dict[str, Any]:
+    def results(self, part_findings: LedgerFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
-        rows = [point for of in found.curves for point in _points_of(of)]
-        behind = [pair for other in found.references for pair in found.whole(other)]
+        rows = [point for ledger_curve in part_findings.curves for point in _list_points(ledger_curve)]
+        behind_rows = [pair for other in part_findings.references for pair in part_findings.list_overall(other)]
         return {
-            "curves": api.Frame(LEDGER, rows).entries(),
-            "behind": api.Frame(BEHIND, behind).entries(),
+            "curves": api.Frame(LEDGER_COLUMNS, rows).entries(),
+            "behind": api.Frame(BEHIND_COLUMNS, behind_rows).entries(),
         }
 
 
-def _curve(
-    before: NDArray[np.int64], after: NDArray[np.int64], ks: Sequence[int], stream: api.Stream
+def _compare_curve(
+    before_counts: NDArray[np.int64], after_counts: NDArray[np.int64], ks: Sequence[int], stream: api.Stream
 ) -> CurveDifference | None:
     """Compare two curves; None without problems.
 
@@ -342,87 +342,87 @@ def _curve(
         ks: the values of k, ascending; the last is the number of samples.
         stream: the randomness of the band.
     """
-    if not after.shape[1]:
+    if not after_counts.shape[1]:
         return None
-    return compare_curves(before, ks[-1], after, ks[-1], ks, stream=stream)
+    return compare_curves(before_counts, ks[-1], after_counts, ks[-1], ks, stream=stream)
 
 
-def _points_of(of: LedgerCurve) -> Iterator[LedgerPoint]:
-    if of.curve is not None:
-        yield from (LedgerPoint(of, of.curve, number) for number in range(len(of.curve.k)))
+def _list_points(ledger_curve: LedgerCurve) -> Iterator[LedgerPoint]:
+    if ledger_curve.curve is not None:
+        yield from (LedgerPoint(ledger_curve, ledger_curve.curve, number) for number in range(len(ledger_curve.curve.k)))
 
 
 #: A condition at one k: its point on all problems, and its points by non-empty state.
-_State = tuple[LedgerPoint, Mapping[str, LedgerPoint]]
+_StateRow = tuple[LedgerPoint, Mapping[str, LedgerPoint]]
 
 
-def _by_state(found: LedgerFindings) -> Iterator[_State]:
+def _group_by_state(part_findings: LedgerFindings) -> Iterator[_StateRow]:
     """Yield the first and the last point of each condition against the source, with states."""
-    by_state = {
-        (of.condition, of.state): [*_points_of(of)]
-        for of in found.curves
-        if of.against == api.SOURCE
+    points_by_key = {
+        (ledger_curve.condition, ledger_curve.state): [*_list_points(ledger_curve)]
+        for ledger_curve in part_findings.curves
+        if ledger_curve.against == api.SOURCE
     }
-    for of, _ in found.whole(api.SOURCE):
-        points = {state: by_state[of.condition, state] for state in ("", *"GSU")}
-        for end in dict.fromkeys((0, len(points[""]) - 1)):
-            yield points[""][end], {state: at[end] for state, at in points.items() if at}
+    for ledger_curve, _ in part_findings.list_overall(api.SOURCE):
+        points_by_state = {state: points_by_key[ledger_curve.condition, state] for state in ("", *"GSU")}
+        for position in dict.fromkeys((0, len(points_by_state[""]) - 1)):
+            yield points_by_state[""][position], {state: state_points[position] for state, state_points in points_by_state.items() if state_points}
 
 
-def _of_state(state: str) -> api.Column[_State]:
+def _build_state_column(state: str) -> api.Column[_StateRow]:
     meaning = "difference on problems in this state, in points, with its band"
-    point: api.Column[LedgerPoint] = api.Column("", meaning, lambda of: of.difference, state)
-    return point.of(lambda row: row[1].get(state))
+    point: api.Column[LedgerPoint] = api.Column("", meaning, lambda state_point: state_point.difference_text, state)
+    return point.map_rows(lambda row: row[1].get(state))
 
 
-_STATES: tuple[api.Column[_State], ...] = (
-    api.Column("", "", lambda row: row[0].of.condition, "condition", condition_name),
+_STATE_COLUMNS: tuple[api.Column[_StateRow], ...] = (
+    api.Column("", "", lambda row: row[0].ledger_curve.condition, "condition", condition_name),
     api.Column("", "", lambda row: row[0].curve.k[row[0].number], "k"),
-    *map(_of_state, "GSU"),
+    *map(_build_state_column, "GSU"),
 )
 
 
-def _note(found: LedgerFindings, name: str) -> str:
-    seeds = {curve.seeds for of in found.references for _, curve in found.whole(of)}
-    over = "problems" if seeds == {1} else "problems and training seeds"
-    few = {1: " With one training seed it does not cover others.", 2: " With two seeds it is wide."}
-    one = few.get(min(seeds), "")
+def _write_note(part_findings: LedgerFindings, name: str) -> str:
+    seeds = {curve.seeds for reference in part_findings.references for _, curve in part_findings.list_overall(reference)}
+    resampled = "problems" if seeds == {1} else "problems and training seeds"
+    notes_by_count = {1: " With one training seed it does not cover others.", 2: " With two seeds it is wide."}
+    seed_note = notes_by_count.get(min(seeds), "")
     return (
         f"Pass@k: at least one of k samples is right; unbiased, mean over seeds. Difference from "
-        f"{name} in percentage points, with a simultaneous 95% band for all k, over {over}.{one}"
+        f"{name} in percentage points, with a simultaneous 95% band for all k, over {resampled}.{seed_note}"
     )
 
 
-def _figure(found: LedgerFindings) -> api.Figure:
-    ends = [
-        f"{condition_name(of.condition)} {points(float(curve.difference[-1]))}"
-        for of, curve in found.whole(api.SOURCE)
+def _build_figure(part_findings: LedgerFindings) -> api.Figure:
+    difference_texts = [
+        f"{condition_name(ledger_curve.condition)} {points(float(curve.difference[-1]))}"
+        for ledger_curve, curve in part_findings.list_overall(api.SOURCE)
     ]
-    k = found.whole(api.SOURCE)[0][1].k[-1]
+    k = part_findings.list_overall(api.SOURCE)[0][1].k[-1]
     return api.Figure(
         "coverage_ledger",
         f"Pass@k minus the source's by k, a panel for each condition; at k = {k}: "
-        f"{', '.join(ends)} points.",
+        f"{', '.join(difference_texts)} points.",
         "Pass@k of each condition minus the source's, mean over seeds, with a simultaneous 95% "
         "band for all k.",
     )
 
 
-def _draw(findings: api.ReportFindings, found: LedgerFindings) -> Figure:
-    rows = found.whole(api.SOURCE)
+def _draw_figure(findings: api.ReportFindings, part_findings: LedgerFindings) -> Figure:
+    rows = part_findings.list_overall(api.SOURCE)
     lines = -(-len(rows) // 2)
     figure, axes = style.panels(1.25 * lines + 0.75, lines, 2, sharex=True, sharey=True)
-    for at, (of, curve) in zip(axes, rows, strict=False):
-        _panel(at, curve)
-        at.set_title(condition_name(of.condition), x=0)
-    for at in axes[len(rows) :]:
-        at.set_visible(False)
+    for panel, (ledger_curve, curve) in zip(axes, rows, strict=False):
+        _draw_panel(panel, curve)
+        panel.set_title(condition_name(ledger_curve.condition), x=0)
+    for panel in axes[len(rows) :]:
+        panel.set_visible(False)
     figure.supxlabel("k, samples", fontsize=9.5, color=api.palette.MUTED)
     figure.supylabel("Pass@k minus the source's, points", fontsize=9.5, color=api.palette.MUTED)
     return figure
 
 
-def _panel(axes: Axes, curve: CurveDifference) -> None:
+def _draw_panel(axes: Axes, curve: CurveDifference) -> None:
     from matplotlib.ticker import NullLocator
 
     colour, marker = api.palette.series(0)

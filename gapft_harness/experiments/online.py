@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gapft_harness import api
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.analysis.flat_groups import FlatGroups, flat_groups, solved_share
+from gapft_harness.analysis.flat_groups import FlatGroups, count_flat_groups, compute_solved_share
 from gapft_harness.api import condition_name, layout, percent, points, wording
 
 
@@ -24,7 +24,7 @@ class OnlineSettings(api.RecipeSection):
     )
 
 
-class Online(api.Experiment):
+class OnlineExperiment(api.Experiment):
     """Compares GRPO with a reference: Pass@1 by both rules, tokens, and flat groups."""
 
     name = "online"
@@ -36,33 +36,33 @@ class Online(api.Experiment):
         Raises:
             UserError: the recipe has no such reference, or no condition of the trainer grpo.
         """
-        found = super().settings(recipe, options)
-        if found is None:
+        settings = super().settings(recipe, options)
+        if settings is None:
             return None
-        api.require_conditions(recipe, f"experiments.{self.name}.reference", [found.reference])
-        if not _online(recipe, found.reference):
+        api.require_conditions(recipe, f"experiments.{self.name}.reference", [settings.reference])
+        if not _list_online_conditions(recipe, settings.reference):
             raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': no condition besides the "
                 "reference is trained by grpo; add one, such as grpo_all: {selector: gapft, "
                 "training: {trainer: grpo}}"
             )
-        return found
+        return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
         """Return the reference, and the conditions of the trainer grpo."""
         reference = self.settings(recipe).reference
-        return [reference, *_online(recipe, reference)]
+        return [reference, *_list_online_conditions(recipe, reference)]
 
     def part(self) -> OnlinePart:
         """Return the part of the report."""
         return OnlinePart()
 
 
-def _online(recipe: api.Recipe, reference: str) -> list[str]:
+def _list_online_conditions(recipe: api.Recipe, reference: str) -> list[str]:
     return [
         name
         for name in recipe.conditions
-        if name != reference and recipe.training_of(name).trainer == "grpo"
+        if name != reference and recipe.resolve_training(name).trainer == "grpo"
     ]
 
 
@@ -77,8 +77,8 @@ class OnlineRead:
     """
 
     reference: str
-    drawn: Mapping[str, Sequence[Sequence[api.Group]]]
-    sampled: tuple[FlatGroups, ...]
+    groups_by_condition: Mapping[str, Sequence[Sequence[api.Group]]]
+    search_groups: tuple[FlatGroups, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class RuleRow:
     """
 
     name: str
-    run: Fraction
-    other: Fraction | None = None
+    pass_at_1: Fraction
+    other_pass_at_1: Fraction | None = None
     run_change: tuple[Fraction, Interval] | None = None
     other_change: tuple[Fraction, Interval] | None = None
     invalid: Fraction | None = None
-    opens: Fraction | None = None
+    opening_right: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,26 +121,26 @@ class DrawnRow:
 
     name: str
     updates: int
-    processed: Fraction | None
+    processed_tokens: Fraction | None
     facts: Mapping[str, int] | None
-    flat: tuple[FlatGroups, ...]
-    seeds: int
+    flat_groups: tuple[FlatGroups, ...]
+    n_seeds: int
 
-    def count(self, key: str) -> int | None:
+    def find_fact(self, key: str) -> int | None:
         """Return one of the trainer's counts; None: it is not online."""
         return None if self.facts is None else self.facts[key]
 
     @property
     def completion_tokens(self) -> Fraction | None:
         """The new tokens of a seed, mean over seeds; None: it is not online."""
-        return None if self.facts is None else Fraction(self.facts["completion_tokens"], self.seeds)
+        return None if self.facts is None else Fraction(self.facts["completion_tokens"], self.n_seeds)
 
     @property
-    def rule(self) -> Fraction | None:
+    def solved_share_of_rule(self) -> Fraction | None:
         """The share of G among all drawn groups of G and U; None: there are none."""
-        groups = {of.state: of.groups for of in self.flat}
-        dropped = groups.get("G", 0) + groups.get("U", 0)
-        return Fraction(groups["G"], dropped) if dropped else None
+        groups_by_state = {flatness.state: flatness.groups for flatness in self.flat_groups}
+        dropped = groups_by_state.get("G", 0) + groups_by_state.get("U", 0)
+        return Fraction(groups_by_state["G"], dropped) if dropped else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +154,24 @@ class OnlineFindings:
     """
 
     reference: str
-    drawn: tuple[DrawnRow, ...]
-    sampled: tuple[FlatGroups, ...]
+    rows: tuple[DrawnRow, ...]
+    search_groups: tuple[FlatGroups, ...]
 
 
 Change = tuple[Fraction, Interval] | None
 
 
-def _change(change: Change) -> str:
+def _format_change(change: Change) -> str:
     return "–" if change is None else f"{points(change[0])} {api.points_interval(change[1])}"
 
 
-def _plain_change(change: Change) -> tuple[Fraction, float, float] | None:
+def _flatten_change(change: Change) -> tuple[Fraction, float, float] | None:
     return None if change is None else (change[0], change[1].low, change[1].high)
 
 
-_whole = wording.rounded
+_format_count = wording.rounded
 _ENDS = ("", "_ci95_low", "_ci95_high")
-_MINUS = "difference from the reference in points, with an interval of joint replicates"
+_CHANGE_MEANING = "difference from the reference in points, with an interval of joint replicates"
 CONTROL: tuple[api.Column[RuleRow], ...] = (
     api.Column(
         "condition",
@@ -181,27 +181,27 @@ CONTROL: tuple[api.Column[RuleRow], ...] = (
         lambda name: "source, greedy" if name == api.SOURCE else condition_name(name),
     ),
     api.Column(
-        "run_rule", "Pass@1 by the audit's verifier", lambda row: row.run, "Pass@1", percent
+        "run_rule", "Pass@1 by the audit's verifier", lambda row: row.pass_at_1, "Pass@1", percent
     ),
-    api.Column("", _MINUS, lambda row: row.run_change, "Δ vs REFERENCE", _change),
+    api.Column("", _CHANGE_MEANING, lambda row: row.run_change, "Δ vs REFERENCE", _format_change),
     api.Column(
         "run_rule_change",
         "",
-        lambda row: _plain_change(row.run_change),
+        lambda row: _flatten_change(row.run_change),
         names=tuple(f"run_rule_change{end}" for end in _ENDS),
     ),
     api.Column(
         "other_rule",
         "Pass@1 by the more permissive (or stricter) rule that the verifier declares",
-        lambda row: row.other,
+        lambda row: row.other_pass_at_1,
         "other rule",
         percent,
     ),
-    api.Column("", _MINUS, lambda row: row.other_change, "Δ by it", _change),
+    api.Column("", _CHANGE_MEANING, lambda row: row.other_change, "Δ by it", _format_change),
     api.Column(
         "other_rule_change",
         "",
-        lambda row: _plain_change(row.other_change),
+        lambda row: _flatten_change(row.other_change),
         names=tuple(f"other_rule_change{end}" for end in _ENDS),
     ),
     api.Column(
@@ -215,58 +215,58 @@ CONTROL: tuple[api.Column[RuleRow], ...] = (
         "invalid_opening_right",
         "share of the invalid responses that open with the right letter; a dash: the task has no "
         "letters",
-        lambda row: row.opens,
+        lambda row: row.opening_right,
         "open right",
         percent,
     ),
 )
 
 
-def _fact(key: str, title: str, meaning: str) -> api.Column[DrawnRow]:
-    return api.Column(key, meaning, lambda row: row.count(key), title, _whole)
+def _build_fact_column(key: str, title: str, meaning: str) -> api.Column[DrawnRow]:
+    return api.Column(key, meaning, lambda row: row.count(key), title, _format_count)
 
 
-def _flat(state: str) -> api.Column[DrawnRow]:
+def _build_flat_column(state: str) -> api.Column[DrawnRow]:
     """Build the column of flat groups of a state."""
 
-    def value(row: DrawnRow) -> int | None:
-        return next((of.flat for of in row.flat if of.state == state), None)
+    def count_flat(row: DrawnRow) -> int | None:
+        return next((flatness.flat for flatness in row.flat_groups if flatness.state == state), None)
 
-    return api.Column(f"flat_{state}", _FLAT, value, f"flat {state}", _whole)
+    return api.Column(f"flat_{state}", _FLAT_MEANING, count_flat, f"flat {state}", _format_count)
 
 
-_FLAT = "groups with equal rewards, in total and by the source's state, over all seeds"
+_FLAT_MEANING = "groups with equal rewards, in total and by the source's state, over all seeds"
 _NAME: api.Column[DrawnRow] = api.Column(
     "condition", "", lambda row: row.name, "condition", condition_name
 )
 _FLATNESS: tuple[api.Column[DrawnRow], ...] = (
-    _fact("groups", "groups", "groups drawn, one for each prompt of an update, over all seeds"),
-    _fact("flat", "flat", _FLAT),
-    _flat("G"),
-    _flat("S"),
-    _flat("U"),
-    _fact("masked", "masked", "flat groups left out of the loss"),
+    _build_fact_column("groups", "groups", "groups drawn, one for each prompt of an update, over all seeds"),
+    _build_fact_column("flat", "flat", _FLAT_MEANING),
+    _build_flat_column("G"),
+    _build_flat_column("S"),
+    _build_flat_column("U"),
+    _build_fact_column("masked", "masked", "flat groups left out of the loss"),
     api.Column(
         "flat_solved_share",
         "share of the flat groups whose problems the source solves in one decode",
-        lambda row: solved_share(row.flat),
+        lambda row: compute_solved_share(row.flat_groups),
         "G of the flat",
         percent,
     ),
     api.Column(
         "rule_solved_share",
         "the same share of all drawn groups of G and U",
-        lambda row: row.rule,
+        lambda row: row.solved_share_of_rule,
         "G of G and U",
         percent,
     ),
 )
 _COST: tuple[api.Column[DrawnRow], ...] = (
     api.Column(
-        "updates", "optimizer updates of a seed", lambda row: row.updates, "updates", _whole
+        "updates", "optimizer updates of a seed", lambda row: row.updates, "updates", _format_count
     ),
-    _fact("empty_draws", "empty", "updates whose groups were all flat; they count as updates"),
-    _fact(
+    _build_fact_column("empty_draws", "empty", "updates whose groups were all flat; they count as updates"),
+    _build_fact_column(
         "unjudged", "no reward", "responses on which the reward's verifier raised an error or hung"
     ),
     api.Column(
@@ -274,22 +274,22 @@ _COST: tuple[api.Column[DrawnRow], ...] = (
         "generated tokens of a seed",
         lambda row: row.completion_tokens,
         "completion tokens",
-        _whole,
+        _format_count,
     ),
     api.Column(
         "processed_tokens",
         "tokens of prompts and responses that supervised training of a seed processed",
-        lambda row: row.processed,
+        lambda row: row.processed_tokens,
         "processed tokens",
-        _whole,
+        _format_count,
     ),
 )
 DRAWN = (_NAME, *_FLATNESS, *_COST)
 SAMPLED: tuple[api.Column[FlatGroups], ...] = (
     api.Column("state", "the source's", lambda row: row.state, "state"),
-    api.Column("groups", "problems of the pool", lambda row: row.groups, "problems", _whole),
-    api.Column("solved", "all K samples pass", lambda row: row.solved, "all pass", _whole),
-    api.Column("failed", "no sample passes", lambda row: row.failed, "none pass", _whole),
+    api.Column("groups", "problems of the pool", lambda row: row.groups, "problems", _format_count),
+    api.Column("solved", "all K samples pass", lambda row: row.solved, "all pass", _format_count),
+    api.Column("failed", "no sample passes", lambda row: row.failed, "none pass", _format_count),
     api.Column("flat", "share of the state's problems", lambda row: row.share, "flat", percent),
 )
 
@@ -304,60 +304,60 @@ class OnlinePart(api.Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> OnlineRead | None:
         """Read the groups of arms that drew any, and the samples of the pool."""
-        said = manifest["recipe"].get("experiments", {}).get(self.name)
-        if said is None:
+        settings = manifest["recipe"].get("experiments", {}).get(self.name)
+        if settings is None:
             return None
         run = api.RunDirectory.open(run_path)
-        drawn: dict[str, list[Sequence[api.Group]]] = {}
+        groups_by_condition: dict[str, list[Sequence[api.Group]]] = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
             if groups := list(api.read_groups(run.sealed(layout.adapter(arm)))):
-                drawn.setdefault(arm.condition, []).append(groups)
+                groups_by_condition.setdefault(arm.condition, []).append(groups)
         states = api.read_states(run_path / layout.states("pool"))
-        sampled = flat_groups((of.state, of.samples, of.passing_samples) for of in states)
-        reference = OnlineSettings.model_validate(said).reference
-        shown = {arm.condition for arm in arms}
-        return OnlineRead(reference, drawn, sampled) if reference in shown and drawn else None
+        search_groups = count_flat_groups((evidence.state, evidence.samples, evidence.passing_samples) for evidence in states)
+        reference = OnlineSettings.model_validate(settings).reference
+        condition_names = {arm.condition for arm in arms}
+        return OnlineRead(reference, groups_by_condition, search_groups) if reference in condition_names and groups_by_condition else None
 
     def compute(self, inputs: api.ReportInputs, read: OnlineRead) -> OnlineFindings:
         """Count the drawn groups of each condition."""
-        names = [read.reference, *(name for name in inputs.conditions if name in read.drawn)]
-        drawn = tuple(_drawn_row(inputs, name, read.drawn.get(name, ())) for name in names)
-        return OnlineFindings(read.reference, drawn, read.sampled)
+        names = [read.reference, *(name for name in inputs.conditions if name in read.groups_by_condition)]
+        rows = tuple(_build_drawn_row(inputs, name, read.groups_by_condition.get(name, ())) for name in names)
+        return OnlineFindings(read.reference, rows, read.search_groups)
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineFindings
     ) -> Iterator[api.Section]:
         """Return the section: the paper's table, drawn groups, costs, and groups of the search."""
-        rows, name = _rule_rows(inputs, findings, found), condition_name(found.reference)
+        rows, name = _build_rule_rows(inputs, findings, part_findings), condition_name(part_findings.reference)
         yield api.Section(
             "Online training at equal updates",
             [
-                api.Text(_result(rows[1:], found)),
-                api.Frame(CONTROL, rows).table(_rule_note(inputs), fill={"REFERENCE": name}),
-                api.Frame((_NAME, *_FLATNESS), found.drawn[1:]).table(_FLAT_NOTE),
-                api.Frame((_NAME, *_COST), found.drawn).table(_COST_NOTE),
-                api.Frame(SAMPLED, found.sampled).table(_sampled_note(inputs, found)),
+                api.Text(_describe_result(rows[1:], part_findings)),
+                api.Frame(CONTROL, rows).table(_write_rule_note(inputs), fill={"REFERENCE": name}),
+                api.Frame((_NAME, *_FLATNESS), part_findings.rows[1:]).table(_FLAT_NOTE),
+                api.Frame((_NAME, *_COST), part_findings.rows).table(_COST_NOTE),
+                api.Frame(SAMPLED, part_findings.search_groups).table(_write_search_note(inputs, part_findings)),
             ],
         )
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the three CSV tables, not rounded."""
-        yield "online.csv", api.Frame(CONTROL, _rule_rows(inputs, findings, found)).csv()
-        yield "online_drawn.csv", api.Frame(DRAWN, found.drawn).csv()
-        yield "online_search.csv", api.Frame(SAMPLED, found.sampled).csv()
+        yield "online.csv", api.Frame(CONTROL, _build_rule_rows(inputs, findings, part_findings)).csv()
+        yield "online_drawn.csv", api.Frame(DRAWN, part_findings.rows).csv()
+        yield "online_search.csv", api.Frame(SAMPLED, part_findings.search_groups).csv()
 
-    def results(self, found: OnlineFindings) -> dict[str, Any]:
+    def results(self, part_findings: OnlineFindings) -> dict[str, Any]:
         """Return the drawn groups; Pass@1 is under ``contrasts`` and ``verifier_audit``."""
         return {
-            "reference": found.reference,
-            "drawn": api.Frame(DRAWN, found.drawn).entries(),
-            "search": api.Frame(SAMPLED, found.sampled).entries(),
+            "reference": part_findings.reference,
+            "drawn": api.Frame(DRAWN, part_findings.rows).entries(),
+            "search": api.Frame(SAMPLED, part_findings.search_groups).entries(),
         }
 
 
-def _drawn_row(
+def _build_drawn_row(
     inputs: api.ReportInputs, name: str, arms: Sequence[Sequence[api.Group]]
 ) -> DrawnRow:
     """Build the row of a condition.
@@ -367,85 +367,85 @@ def _drawn_row(
         name: the condition.
         arms: the groups of each of its arms; empty: it is the reference, trained on examples.
     """
-    budgets = [trained.budget for trained in inputs.of(name)]
+    budgets = [trained.budget for trained in inputs.find_arms(name)]
     if not arms:
-        processed = Fraction(sum(of.tokens for of in budgets), len(budgets))
+        processed = Fraction(sum(entry.tokens for entry in budgets), len(budgets))
         return DrawnRow(name, budgets[0].steps, processed, None, (), len(budgets))
-    counted = [api.group_facts(groups) for groups in arms]
-    facts = {key: sum(of[key] for of in counted) for key in counted[0]}
-    flat = flat_groups(_rewarded(group) for groups in arms for group in groups)
-    return DrawnRow(name, budgets[0].steps, None, facts, flat, len(arms))
+    facts_by_arm = [api.group_facts(groups) for groups in arms]
+    facts = {key: sum(entry[key] for entry in facts_by_arm) for key in facts_by_arm[0]}
+    flatness = count_flat_groups(_count_rewards(group) for groups in arms for group in groups)
+    return DrawnRow(name, budgets[0].steps, None, facts, flatness, len(arms))
 
 
-def _rewarded(group: api.Group) -> tuple[api.State, int, int]:
+def _count_rewards(group: api.Group) -> tuple[api.State, int, int]:
     """Return a group's state, its number of responses with a reward, and with one above 0."""
-    given = [reward for reward in group.rewards if reward is not None]
-    return group.state, len(given), sum(reward > 0 for reward in given)
+    rewards = [reward for reward in group.rewards if reward is not None]
+    return group.state, len(rewards), sum(reward > 0 for reward in rewards)
 
 
-def _rule_rows(
-    inputs: api.ReportInputs, findings: api.ReportFindings, found: OnlineFindings
+def _build_rule_rows(
+    inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineFindings
 ) -> list[RuleRow]:
     """Build the rows of the source, the reference, and every online condition."""
     other = inputs.other_rule
-    if other is not None and other.why:
+    if other is not None and other.reason:
         other = None
-    both = api.under_both(inputs, findings, other) if other else ()
-    by_names = {(was.a, was.b): now for _, was, now in both}
-    told = {one.name: one for one in api.agreements(inputs, other)} if other else {}
+    contrast_pairs = api.under_both(inputs, findings, other) if other else ()
+    by_names = {(run_contrast.a, run_contrast.b): other_contrast for _, run_contrast, other_contrast in contrast_pairs}
+    agreements = {agreement.name: agreement for agreement in api.agreements(inputs, other)} if other else {}
     rows = []
-    for name in ("", *(of.name for of in found.drawn)):
+    for name in ("", *(entry.name for entry in part_findings.rows)):
         run = findings.conditions[name].mean.pass_at_1 if name else findings.source.pass_at_1
         row = RuleRow(name, run)
         if other:
-            codes = [other.arms[of.arm.name] for of in inputs.of(name)] if name else [other.source]
-            passed = sum(int((each == api.PASS).sum()) for each in codes)
-            row = replace(row, other=Fraction(passed, sum(map(len, codes))))
-        if name in told and (invalid := told[name].invalid) is not None:
-            right = told[name].right
+            codes = [other.arms[entry.arm.name] for entry in inputs.find_arms(name)] if name else [other.source]
+            passed = sum(int((arm_codes == api.PASS).sum()) for arm_codes in codes)
+            row = replace(row, other_pass_at_1=Fraction(passed, sum(map(len, codes))))
+        if name in agreements and (invalid := agreements[name].invalid) is not None:
+            right = agreements[name].right
             opens = Fraction(right, invalid) if right is not None and invalid else None
-            row = replace(row, invalid=Fraction(invalid, told[name].all), opens=opens)
-        if name not in ("", found.reference):
-            contrast = findings.contrast(name, found.reference)
+            row = replace(row, invalid=Fraction(invalid, agreements[name].total), opens=opens)
+        if name not in ("", part_findings.reference):
+            contrast = findings.find_contrast(name, part_findings.reference)
             row = replace(row, run_change=(contrast.delta, contrast.interval))
-            row = replace(row, other_change=_other_change(by_names, name, found.reference))
+            row = replace(row, other_change=_find_other_change(by_names, name, part_findings.reference))
         rows.append(row)
     return rows
 
 
-def _other_change(
+def _find_other_change(
     by_names: Mapping[tuple[str, str], api.Contrast], name: str, reference: str
 ) -> Change:
     """Return a contrast by the other rule, which may be reported in the other direction."""
-    if (as_is := by_names.get((name, reference))) is not None:
-        return as_is.delta, as_is.interval
-    if (turned := by_names.get((reference, name))) is not None:
-        return -turned.delta, Interval(-turned.interval.high, -turned.interval.low)
+    if (contrast := by_names.get((name, reference))) is not None:
+        return contrast.delta, contrast.interval
+    if (reverse_contrast := by_names.get((reference, name))) is not None:
+        return -reverse_contrast.delta, Interval(-reverse_contrast.interval.high, -reverse_contrast.interval.low)
     return None
 
 
-def _result(rows: Sequence[RuleRow], found: OnlineFindings) -> str:
-    told = [row for row in rows if row.run_change is not None]
-    alike = all(row.run_change == row.other_change for row in told)
-    rule = "either" if alike else "the audit's"
-    said = []
-    for row in told:
-        said.append(f"{condition_name(row.name)} {_change(row.run_change)}")
-        if not alike and row.other_change is not None:
-            said[-1] += f", by the other {_change(row.other_change)}"
+def _describe_result(rows: Sequence[RuleRow], part_findings: OnlineFindings) -> str:
+    compared_rows = [row for row in rows if row.run_change is not None]
+    is_equal = all(row.run_change == row.other_change for row in compared_rows)
+    rule_text = "either" if is_equal else "the audit's"
+    change_texts = []
+    for row in compared_rows:
+        change_texts.append(f"{condition_name(row.name)} {_format_change(row.run_change)}")
+        if not is_equal and row.other_change is not None:
+            change_texts[-1] += f", by the other {_format_change(row.other_change)}"
     return (
-        f"Pass@1 minus that of {condition_name(found.reference)}, in points by "
-        f"{rule} rule: {'; '.join(said)}."
+        f"Pass@1 minus that of {condition_name(part_findings.reference)}, in points by "
+        f"{rule_text} rule: {'; '.join(change_texts)}."
     )
 
 
-def _rule_note(inputs: api.ReportInputs) -> str:
+def _write_rule_note(inputs: api.ReportInputs) -> str:
     other, task = inputs.other_rule, inputs.task
-    run = f"Pass@1: by the audit's verifier, {task['verifier']} {task.get('verifier_params', {})}."
-    if other is None or other.why:
-        return f"{run} No other rule: {other.why if other else 'none was computed'}."
+    rule_text = f"Pass@1: by the audit's verifier, {task['verifier']} {task.get('verifier_params', {})}."
+    if other is None or other.reason:
+        return f"{rule_text} No other rule: {other.reason if other else 'none was computed'}."
     return (
-        f"{run} Other rule: {other.name} {dict(other.params)}. Invalid: the audit's verifier reads "
+        f"{rule_text} Other rule: {other.name} {dict(other.params)}. Invalid: the audit's verifier reads "
         "no answer. Open right: share of these that open with the right letter."
     )
 
@@ -462,10 +462,10 @@ _COST_NOTE = (
 )
 
 
-def _sampled_note(inputs: api.ReportInputs, found: OnlineFindings) -> str:
+def _write_search_note(inputs: api.ReportInputs, part_findings: OnlineFindings) -> str:
     return (
         f"The K = {inputs.k} samples of each pool problem as one group, by the audit's rule. Of "
-        f"the flat groups, {percent(solved_share(found.sampled))} are in G. Groups of U are flat "
+        f"the flat groups, {percent(compute_solved_share(part_findings.search_groups))} are in G. Groups of U are flat "
         "by definition."
     )
 
@@ -473,4 +473,4 @@ def _sampled_note(inputs: api.ReportInputs, found: OnlineFindings) -> str:
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Register the experiment."""
-    register("online", Online)
+    register("online", OnlineExperiment)

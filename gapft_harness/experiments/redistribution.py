@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gapft_harness import api
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.redistribution import Redistributed, redistribute
+from gapft_harness.analysis.redistribution import Redistribution, redistribute
 from gapft_harness.api import (
     condition_name,
     listed,
@@ -50,10 +50,10 @@ class RedistributionExperiment(api.Experiment):
         Raises:
             UserError: the settings ask for scaled adapters, and the run has none.
         """
-        found: RedistributionSettings | None = super().settings(recipe, options)
-        if found is not None:
-            found.require_scales(recipe, self.name)
-        return found
+        settings: RedistributionSettings | None = super().settings(recipe, options)
+        if settings is not None:
+            settings.require_scales(recipe, self.name)
+        return settings
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report why answers cannot be redistributed."""
@@ -77,21 +77,21 @@ class RedistributionFindings:
 
     permutations: int
     adapters: str
-    conditions: Mapping[str, Mapping[api.State, Redistributed]]
-    why: str = ""
+    conditions: Mapping[str, Mapping[api.State, Redistribution]]
+    reason: str = ""
 
     @property
-    def rates(self) -> api.Frame[Rate]:
+    def rate_frame(self) -> api.Frame[Rate]:
         """The table of rates, one row for each condition and state."""
         states = self.conditions.items()
-        return api.Frame(RATES, [(name, *row) for name, of in states for row in of.items()])
+        return api.Frame(RATES, [(name, *row) for name, rates_by_state in states for row in rates_by_state.items()])
 
 
 #: A condition's name, a state, and the rates in it.
-Rate = tuple[str, "api.State", Redistributed]
+Rate = tuple[str, "api.State", Redistribution]
 
 
-def _few(row: Rate) -> bool:
+def _is_small(row: Rate) -> bool:
     return row[2].items < STABLE_ITEMS
 
 
@@ -106,7 +106,7 @@ RATES: tuple[api.Column[Rate], ...] = (
         lambda row: row[2].observed,
         "observed",
         percent,
-        _few,
+        _is_small,
     ),
     api.Column(
         "null",
@@ -114,7 +114,7 @@ RATES: tuple[api.Column[Rate], ...] = (
         lambda row: row[2].null,
         "null",
         percent,
-        _few,
+        _is_small,
     ),
     api.Column("", "", lambda row: row[2].observed - row[2].null, "difference", points),
     api.Column("p", "", lambda row: row[2].p_value, "p", lambda p: wording.p_value(float(p))),
@@ -139,18 +139,18 @@ class RedistributionPart(api.Part):
         """Read the answers of the source and of every arm, or why they cannot be redistributed."""
         if not arms:
             return None
-        tables = api.decided_tables(run_path, arms, self._settings(manifest["recipe"]).adapters)
+        tables = api.decided_tables(run_path, arms, self._read_settings(manifest["recipe"]).adapters)
         return api.answers_or_why(run_path, manifest["task"], tables)
 
     def compute(
         self, inputs: api.ReportInputs, read: tuple[api.Answers | None, str]
     ) -> RedistributionFindings:
         """Compute the rates of each condition."""
-        answers, why = read
-        settings = self._settings(inputs.recipe)
+        answers, reason = read
+        settings = self._read_settings(inputs.recipe)
         permutations, adapters = settings.permutations, settings.adapters
         if answers is None:
-            return RedistributionFindings(permutations, adapters, {}, why)
+            return RedistributionFindings(permutations, adapters, {}, reason)
         stream = api.Stream(inputs.recipe["statistics"]["seed"], "report/redistribution")
         conditions = {
             name: redistribute(
@@ -167,97 +167,97 @@ class RedistributionPart(api.Part):
         return RedistributionFindings(permutations, adapters, conditions)
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: RedistributionFindings
     ) -> Iterator[api.Section]:
         """Return the section: result, figure and rates, or why there are no rates."""
-        if found.why:
-            yield api.Section("Answer redistribution", [api.Text(f"No rates: {found.why}.")])
+        if part_findings.reason:
+            yield api.Section("Answer redistribution", [api.Text(f"No rates: {part_findings.reason}.")])
             return
-        said, table = _result(findings.lead, found), found.rates.table(_note(found))
-        yield api.Section("Answer redistribution", [api.Text(said), _figure(found), table])
+        text, table = _describe_result(findings.lead, part_findings), part_findings.rate_frame.table(_write_note(part_findings))
+        yield api.Section("Answer redistribution", [api.Text(text), _build_figure(part_findings), table])
 
-    def figures(self, findings: api.ReportFindings, found: RedistributionFindings) -> api.Figures:
+    def figures(self, findings: api.ReportFindings, part_findings: RedistributionFindings) -> api.Figures:
         """Return the figure of observed and null rates."""
-        if not found.why:
-            yield self.name, partial(_draw, found=found)
+        if not part_findings.reason:
+            yield self.name, partial(_draw_figure, part_findings=part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: RedistributionFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: RedistributionFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table of all rates, not rounded."""
-        yield "redistribution.csv", found.rates.csv()
+        yield "redistribution.csv", part_findings.rate_frame.csv()
 
-    def results(self, found: RedistributionFindings) -> dict[str, Any]:
+    def results(self, part_findings: RedistributionFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
-        conditions: dict[str, dict[str, Any]] = {name: {} for name in found.conditions}
-        for rate in found.rates.entries():
+        conditions: dict[str, dict[str, Any]] = {name: {} for name in part_findings.conditions}
+        for rate in part_findings.rate_frame.entries():
             conditions[rate.pop("condition")][rate.pop("state")] = rate
         return {
-            "adapters": found.adapters,
-            "permutations": found.permutations,
-            "no_rates": found.why or None,
+            "adapters": part_findings.adapters,
+            "permutations": part_findings.permutations,
+            "no_rates": part_findings.reason or None,
             "conditions": conditions,
         }
 
-    def _settings(self, recipe: Mapping[str, Any]) -> RedistributionSettings:
+    def _read_settings(self, recipe: Mapping[str, Any]) -> RedistributionSettings:
         return RedistributionSettings.model_validate(recipe["experiments"][self.name] or {})
 
 
-def _result(lead: str, found: RedistributionFindings) -> str:
-    states = found.conditions[lead]
+def _describe_result(lead: str, part_findings: RedistributionFindings) -> str:
+    states = part_findings.conditions[lead]
     if not states:
         return "The source solves every audit problem, so there are no corrections."
-    shown = [
-        f"{percent(of.observed)} of {state}, where redistributed answers would correct "
-        f"{percent(of.null)} ({wording.p_said(float(of.p_value))})"
-        for state, of in states.items()
+    rate_texts = [
+        f"{percent(rate.observed)} of {state}, where redistributed answers would correct "
+        f"{percent(rate.null)} ({wording.p_said(float(rate.p_value))})"
+        for state, rate in states.items()
     ]
-    scaled = f" {api.SCALED}" if found.adapters == "scaled" else ""
-    return f"{condition_name(lead)} corrects {listed(shown)}.{scaled}"
+    scaled = f" {api.SCALED}" if part_findings.adapters == "scaled" else ""
+    return f"{condition_name(lead)} corrects {listed(rate_texts)}.{scaled}"
 
 
-def _figure(found: RedistributionFindings) -> api.Figure:
-    shown = (
-        f"{condition_name(name)}, {state}: {percent(of.observed)} against {percent(of.null)}"
-        for name, state, of in found.rates.rows
+def _build_figure(part_findings: RedistributionFindings) -> api.Figure:
+    rate_texts = (
+        f"{condition_name(name)}, {state}: {percent(rate.observed)} against {percent(rate.null)}"
+        for name, state, rate in part_findings.rate_frame.rows
     )
     return api.Figure(
         "redistribution",
-        f"Observed rates of correction against those of redistributed answers: {'; '.join(shown)}.",
+        f"Observed rates of correction against those of redistributed answers: {'; '.join(rate_texts)}.",
         "Filled: the share that each condition corrects, mean over seeds. Hollow: the share that "
         "its own answers correct after redistribution. Numbers on the right: both, in this order.",
     )
 
 
-def _note(found: RedistributionFindings) -> str:
+def _write_note(part_findings: RedistributionFindings) -> str:
     note = (
         "Observed: share of the state's problems that are right after training, κ_S or κ_U, mean "
         "over seeds. Null: the expected share if the answers given after training are permuted "
         "among problems with the same state and the same answer of the source, which keeps the "
         "frequency of each answer. Difference in percentage points. p: one-sided, from "
-        f"{wording.whole(found.permutations)} permutations, each applied to all seeds. Fixed: "
+        f"{wording.whole(part_findings.permutations)} permutations, each applied to all seeds. Fixed: "
         "problems whose answer is the same in every permutation, because all answers in their "
         "stratum are equal; with many of them, the null rate is close to the observed one in any "
         "case."
     )
-    few = sorted({f"{row[1]} ({row[2].items})" for row in found.rates.rows if _few(row)})
-    if few:
-        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(few)}."
+    small_states = sorted({f"{row[1]} ({row[2].items})" for row in part_findings.rate_frame.rows if _is_small(row)})
+    if small_states:
+        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(small_states)}."
     return note
 
 
 _STATES = {"S": "Of S, recovered by search, corrected", "U": "Of U, missed by search, corrected"}
 
 
-def _draw(findings: api.ReportFindings, found: RedistributionFindings) -> Figure:
+def _draw_figure(findings: api.ReportFindings, part_findings: RedistributionFindings) -> Figure:
     """Draw a panel for S and one for U; a row for each condition joins both rates."""
     names = list(findings.distinct)
     figure, panels = style.panels(0.5 * len(names) + 2.2, sharex=True)
     for axes, (state, title) in zip(panels, _STATES.items(), strict=True):
         for y, name in enumerate(names):
-            of = found.conditions[name].get(state)  # type: ignore[call-overload]
-            if of is not None:
-                _draw_row(axes, y, 100 * float(of.null), 100 * float(of.observed))
+            rate = part_findings.conditions[name].get(state)  # type: ignore[call-overload]
+            if rate is not None:
+                _draw_row(axes, y, 100 * float(rate.null), 100 * float(rate.observed))
         style.name_rows(axes, [condition_name(name) for name in names])
         axes.set_xlim(-2, 102)
         axes.set_title(title, x=0)

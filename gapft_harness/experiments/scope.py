@@ -15,8 +15,8 @@ from pydantic import Field
 
 from gapft_harness import api
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.redistribution import null_rates
-from gapft_harness.analysis.stability import ScopeRow, scope_row
+from gapft_harness.analysis.redistribution import compute_null_rates
+from gapft_harness.analysis.stability import ScopeRow, compute_scope_row
 from gapft_harness.api import (
     condition_name,
     layout,
@@ -40,12 +40,12 @@ class ScopeSettings(api.OfAdapters):
         (4, 8), min_length=1, description="search budgets K: the first K samples of the search"
     )
 
-    def windows(self) -> list[api.Window]:
+    def list_windows(self) -> list[api.Window]:
         """List the windows, one for each K, ascending; all start with the first sample."""
         return [api.Window(0, k) for k in sorted({*self.k})]
 
 
-class Scope(api.Experiment):
+class ScopeExperiment(api.Experiment):
     """Decomposes the change of every condition at several search budgets, from one search."""
 
     name = "scope"
@@ -62,17 +62,17 @@ class Scope(api.Experiment):
             UserError: the settings ask for scaled adapters, and the run has none, or for more
                 samples than the search draws.
         """
-        found: ScopeSettings | None = super().settings(recipe, options)
-        if found is None:
+        settings: ScopeSettings | None = super().settings(recipe, options)
+        if settings is None:
             return None
-        found.require_scales(recipe, self.name)
-        if max(found.k) > recipe.search.k:
+        settings.require_scales(recipe, self.name)
+        if max(settings.k) > recipe.search.k:
             raise api.UserError(
-                f"recipe {recipe.name}: key 'experiments.{self.name}.k': needs {max(found.k)} "
+                f"recipe {recipe.name}: key 'experiments.{self.name}.k': needs {max(settings.k)} "
                 f"samples of each problem, but search.k is {recipe.search.k}; lower k, or raise "
-                f"search.k to {max(found.k)} or more"
+                f"search.k to {max(settings.k)} or more"
             )
-        return found
+        return settings
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Compute the states of the audit by the first K samples."""
@@ -87,7 +87,7 @@ class Scope(api.Experiment):
         return api.Cost({f"states by samples {windows} of the audit": "audit/states"})
 
 
-def _settings(recipe: Mapping[str, Any]) -> ScopeSettings:
+def _read_settings(recipe: Mapping[str, Any]) -> ScopeSettings:
     return ScopeSettings.model_validate(recipe["experiments"]["scope"] or {})
 
 
@@ -101,9 +101,9 @@ class ScopeRead:
         reason: the reason why not; empty: they can.
     """
 
-    decided: Mapping[api.Arm, NDArray[np.bool_]]
+    decisions: Mapping[api.Arm, NDArray[np.bool_]]
     answers: api.Answers | None
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +132,18 @@ class ScopeFindings:
     """
 
     lines: tuple[ScopeLine, ...]
-    why: str
+    reason: str
     adapters: str
 
 
-def _rate(
+def _build_rate_column(
     key: str, title: str, state: api.State, value: Callable[[ScopeLine], object], meaning: str = ""
 ) -> api.Column[ScopeLine]:
     """Build the column of a rate in a state; states with few problems are marked."""
     return api.Column(key, meaning, value, title, percent, lambda line: state in line.row.unstable)
 
 
-_NULL = "κ_S and κ_U after redistribution of answers"
+_NULL_MEANING = "κ_S and κ_U after redistribution of answers"
 COLUMNS: tuple[api.Column[ScopeLine], ...] = (
     api.Column("condition", "", lambda line: line.condition, "condition", condition_name),
     api.Column("K", "", lambda line: line.row.k, "K"),
@@ -162,9 +162,9 @@ COLUMNS: tuple[api.Column[ScopeLine], ...] = (
         "p_S",
         percent,
     ),
-    _rate("kappa_S", "κ_S", "S", lambda line: line.row.mean.kappa_s),
-    _rate("kappa_U", "κ_U", "U", lambda line: line.row.mean.kappa_u),
-    _rate("rho_G", "ρ_G", "G", lambda line: line.row.mean.rho_g),
+    _build_rate_column("kappa_S", "κ_S", "S", lambda line: line.row.mean.kappa_s),
+    _build_rate_column("kappa_U", "κ_U", "U", lambda line: line.row.mean.kappa_u),
+    _build_rate_column("rho_G", "ρ_G", "G", lambda line: line.row.mean.rho_g),
     api.Column(
         "net_gain",
         "Pass@1 minus the source's",
@@ -172,8 +172,8 @@ COLUMNS: tuple[api.Column[ScopeLine], ...] = (
         "net gain",
         partial(points, digits=2),
     ),
-    _rate("null_S", "null S", "S", lambda line: line.null.get("S"), _NULL),
-    _rate("null_U", "null U", "U", lambda line: line.null.get("U"), _NULL),
+    _build_rate_column("null_S", "null S", "S", lambda line: line.null.get("S"), _NULL_MEANING),
+    _build_rate_column("null_U", "null U", "U", lambda line: line.null.get("U"), _NULL_MEANING),
     api.Column("unstable", "", lambda line: tuple(line.row.unstable)),
 )
 
@@ -188,80 +188,80 @@ class ScopePart(api.Part):
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> ScopeRead:
         """Read the verdicts of the trained models, and answers if the task has them."""
-        adapters = _settings(manifest["recipe"]).adapters
-        given = api.decided_tables(run_path, arms, adapters)
-        answers = api.answers_or_why(run_path, manifest["task"], given)
+        adapters = _read_settings(manifest["recipe"]).adapters
+        tables = api.decided_tables(run_path, arms, adapters)
+        answers = api.answers_or_why(run_path, manifest["task"], tables)
         return ScopeRead(api.read_decided(run_path, arms, adapters), *answers)
 
     def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> ScopeFindings:
         """Compute a line for each condition and K."""
-        settings, answers, lines = _settings(inputs.recipe), read.answers, []
+        settings, answers, lines = _read_settings(inputs.recipe), read.answers, []
         audit = inputs.audit.verdicts
-        by_k = {of.k: audit.window(of.offset, of.k).states for of in settings.windows()}
+        states_by_k = {window.k: audit.select_samples(window.offset, window.k).states for window in settings.list_windows()}
         for name in inputs.conditions:
-            passed = api.stacked(read.decided, name)
-            for k, states in by_k.items():
+            passed = api.stacked(read.decisions, name)
+            for k, states in states_by_k.items():
                 null: dict[api.State, Fraction] = {}
                 if answers is not None:
-                    given = api.stacked(answers.arms, name)
-                    null = null_rates(given, answers.golds, answers.source, states)
-                lines.append(ScopeLine(name, scope_row(k, states, passed), null))
-        return ScopeFindings(tuple(lines), read.why, settings.adapters)
+                    arm_answers = api.stacked(answers.arms, name)
+                    null = compute_null_rates(arm_answers, answers.golds, answers.source, states)
+                lines.append(ScopeLine(name, compute_scope_row(k, states, passed), null))
+        return ScopeFindings(tuple(lines), read.reason, settings.adapters)
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: ScopeFindings
     ) -> Iterator[api.Section]:
         """Return the section: result, figure and matrix."""
-        matrix = api.Frame(COLUMNS, found.lines).table(_note(found))
-        yield api.Section("Scope matrix", [api.Text(_result(found)), _drawing(found), matrix])
+        matrix = api.Frame(COLUMNS, part_findings.lines).table(_write_note(part_findings))
+        yield api.Section("Scope matrix", [api.Text(_describe_result(part_findings)), _build_figure(part_findings), matrix])
 
-    def figures(self, findings: api.ReportFindings, found: ScopeFindings) -> api.Figures:
+    def figures(self, findings: api.ReportFindings, part_findings: ScopeFindings) -> api.Figures:
         """Return the figure of states and rates at every K."""
-        yield self.name, partial(_draw, found=found)
+        yield self.name, partial(_draw_figure, part_findings=part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScopeFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: ScopeFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table of the matrix, not rounded."""
-        yield "scope.csv", api.Frame(COLUMNS, found.lines).csv()
+        yield "scope.csv", api.Frame(COLUMNS, part_findings.lines).csv()
 
-    def results(self, found: ScopeFindings) -> dict[str, Any]:
+    def results(self, part_findings: ScopeFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
-        lines = api.Frame(COLUMNS, found.lines).entries()
-        return {"adapters": found.adapters, "lines": lines, "no_null_rates": found.why or None}
+        lines = api.Frame(COLUMNS, part_findings.lines).entries()
+        return {"adapters": part_findings.adapters, "lines": lines, "no_null_rates": part_findings.reason or None}
 
 
-def _result(found: ScopeFindings) -> str:
-    shares = {line.row.k: line.row.p_s for line in found.lines}
+def _describe_result(part_findings: ScopeFindings) -> str:
+    shares = {line.row.k: line.row.p_s for line in part_findings.lines}
     return (
         f"Search recovers {listed([f'{percent(share)} at K = {k}' for k, share in shares.items()])}"
         " of the audit, all from one search. A larger K moves problems from U to S. The trained "
         "models are the same at every K, and so are Pass@1 and the regression on G."
-        f"{f' {api.SCALED}' if found.adapters == 'scaled' else ''}"
+        f"{f' {api.SCALED}' if part_findings.adapters == 'scaled' else ''}"
     )
 
 
-def _note(found: ScopeFindings) -> str:
+def _write_note(part_findings: ScopeFindings) -> str:
     note = (
         "K: the first K samples of the search. p_S: share of the audit that they recover. κ_S, κ_U "
         "and ρ_G: means over seeds. Net gain: Pass@1 minus the source's, in percentage points. "
         "Null S and null U: the expected rates if the answers given after training are permuted "
         "among problems with the same state and the same answer of the source."
     )
-    few = sorted({(line.row.k, state) for line in found.lines for state in line.row.unstable})
-    if few:
-        named = listed([f"{state} at K = {k}" for k, state in few])
-        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems ({named})."
-    return f"{note} No null rates: {found.why}." if found.why else note
+    unstable_states = sorted({(line.row.k, state) for line in part_findings.lines for state in line.row.unstable})
+    if unstable_states:
+        state_texts = listed([f"{state} at K = {k}" for k, state in unstable_states])
+        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems ({state_texts})."
+    return f"{note} No null rates: {part_findings.reason}." if part_findings.reason else note
 
 
-def _drawing(found: ScopeFindings) -> api.Figure:
-    sizes = {line.row.k: line.row.sizes for line in found.lines}
-    states = (f"K = {k}: {' / '.join(map(wording.whole, at))}" for k, at in sizes.items())
+def _build_figure(part_findings: ScopeFindings) -> api.Figure:
+    sizes = {line.row.k: line.row.sizes for line in part_findings.lines}
+    states = (f"K = {k}: {' / '.join(map(wording.whole, counts))}" for k, counts in sizes.items())
     rates = (
         f"{condition_name(line.condition)} at K = {line.row.k}: κ_S "
         f"{percent(line.row.mean.kappa_s)}, κ_U {percent(line.row.mean.kappa_u)}"
-        for line in found.lines
+        for line in part_findings.lines
     )
     return api.Figure(
         "scope",
@@ -272,22 +272,22 @@ def _drawing(found: ScopeFindings) -> api.Figure:
 
 
 #: Fill and text colours of the states, from left to right.
-_BARS = {
+_STATE_COLOURS = {
     "G": (palette.RIGHT_PALE, palette.INK),
     "S": (palette.RIGHT, palette.PAPER),
     "U": (palette.WRONG_PALE, palette.INK),
 }
 
 
-def _draw(findings: api.ReportFindings, found: ScopeFindings) -> Figure:
+def _draw_figure(findings: api.ReportFindings, part_findings: ScopeFindings) -> Figure:
     """Draw G, S and U at each K above; each condition's rates of correction below."""
-    sizes = {line.row.k: line.row.sizes for line in found.lines}
+    sizes = {line.row.k: line.row.sizes for line in part_findings.lines}
     heights = [0.34 * len(sizes) + 1.1, 0.9 * len(sizes) + 1.2]
-    figure, (above, below) = style.panels(sum(heights), height_ratios=heights)
-    _draw_sizes(above, sizes)
-    rates = {(line.condition, line.row.k): line.row.mean for line in found.lines}
+    figure, (upper, lower) = style.panels(sum(heights), height_ratios=heights)
+    _draw_sizes(upper, sizes)
+    rates = {(line.condition, line.row.k): line.row.mean for line in part_findings.lines}
     style.condition_rows(
-        below,
+        lower,
         list(findings.conditions),
         {
             rf"$\kappa_{state}$, K = {k}": {
@@ -298,9 +298,9 @@ def _draw(findings: api.ReportFindings, found: ScopeFindings) -> Figure:
             for k in sizes
         },
     )
-    below.set_xlabel("rate of correction within the state, %")
-    below.set_title("Corrected of S and of U", x=0)
-    style.legend_below(below, below.get_legend_handles_labels()[0])
+    lower.set_xlabel("rate of correction within the state, %")
+    lower.set_title("Corrected of S and of U", x=0)
+    style.legend_below(lower, lower.get_legend_handles_labels()[0])
     return figure
 
 
@@ -309,7 +309,7 @@ def _draw_sizes(axes: Axes, sizes: Mapping[int, tuple[int, int, int]]) -> None:
 
     for y, counts in enumerate(sizes.values()):
         left = 0.0
-        for count, (colour, ink) in zip(counts, _BARS.values(), strict=True):
+        for count, (colour, ink) in zip(counts, _STATE_COLOURS.values(), strict=True):
             share = 100 * count / sum(counts)
             axes.barh(y, share, left=left, color=colour, height=0.62)
             if share > 7:
@@ -325,13 +325,13 @@ def _draw_sizes(axes: Axes, sizes: Mapping[int, tuple[int, int, int]]) -> None:
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("share of the audit, %")
     axes.set_title("Audit problems by state", x=0)
-    named = zip(_BARS.items(), wording.STATE_NAMES.values(), strict=True)
+    named_states = zip(_STATE_COLOURS.items(), wording.STATE_NAMES.values(), strict=True)
     style.legend_below(
-        axes, [Patch(color=look[0], label=f"{s}  {name.split()[0]}") for (s, look), name in named]
+        axes, [Patch(color=colours[0], label=f"{s}  {name.split()[0]}") for (s, colours), name in named_states]
     )
 
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Register the experiment."""
-    register("scope", Scope)
+    register("scope", ScopeExperiment)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.decomposition import STABLE_ITEMS, partition, unstable_states
+from gapft_harness.analysis.decomposition import STABLE_ITEMS, partition, find_unstable_states
 from gapft_harness.analysis.stability import (
     QUANTITIES,
-    Agreement,
+    PartitionAgreement,
     Spread,
-    agreement,
-    flows,
-    spreads,
+    measure_agreement,
+    decompose_partitions,
+    compute_spreads,
 )
 from gapft_harness.api import condition_name, layout, listed, percent, points, style, wording
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 #: The model before training, as the arm under which its further samples are stored.
-_UNTRAINED = api.Arm(api.SOURCE, 0)
+_SOURCE_ARM = api.Arm(api.SOURCE, 0)
 #: The table of these samples, relative to the run directory.
-_FILE = layout.decisions(_UNTRAINED, "stability")
+_SAMPLES_FILE = layout.decisions(_SOURCE_ARM, "stability")
 
 
 class StabilitySettings(api.OfAdapters):
@@ -46,17 +46,17 @@ class StabilitySettings(api.OfAdapters):
         "draws the others",
     )
 
-    def windows(self) -> list[api.Window]:
+    def list_windows(self) -> list[api.Window]:
         """List the windows of the sets; they are adjacent and share no sample."""
         return [api.Window(self.k * number, self.k) for number in range(self.sets)]
 
-    def further(self, drawn: int) -> int:
+    def count_further_samples(self, n_drawn: int) -> int:
         """Count the samples of each audit problem that are needed beyond those of the search.
 
         Args:
             n_drawn: how many samples of each problem the search drew.
         """
-        return max(0, self.sets * self.k - drawn)
+        return max(0, self.sets * self.k - n_drawn)
 
 
 class StabilityExperiment(api.Experiment):
@@ -75,36 +75,36 @@ class StabilityExperiment(api.Experiment):
         Raises:
             UserError: the settings ask for scaled adapters, and the run has none.
         """
-        found: StabilitySettings | None = super().settings(recipe, options)
-        if found is not None:
-            found.require_scales(recipe, self.name)
-        return found
+        settings: StabilitySettings | None = super().settings(recipe, options)
+        if settings is not None:
+            settings.require_scales(recipe, self.name)
+        return settings
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report a backend that cannot draw further samples."""
-        if self._further(view.recipe):
+        if self._count_further_samples(view.recipe):
             yield from api.find_no_backend(view, self.name)
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Draw the further samples of the source."""
-        if view.arms() and (samples := self._further(view.recipe)):
-            yield {_FILE: view.decode(_UNTRAINED, samples=samples, verb="sample")}
+        if view.arms() and (samples := self._count_further_samples(view.recipe)):
+            yield {_SAMPLES_FILE: view.decode(_SOURCE_ARM, samples=samples, verb="sample")}
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the further samples of the audit."""
-        samples, audit = self._further(recipe), counts["audit"]
+        samples, audit = self._count_further_samples(recipe), counts["audit"]
         if not samples:
             return api.Cost()
         count = audit * samples
         line = f"stability: {count:,} = {audit:,} x {samples} further samples of the source"
         return api.Cost(decodes=[line], responses=count)
 
-    def _further(self, recipe: api.Recipe) -> int:
+    def _count_further_samples(self, recipe: api.Recipe) -> int:
         settings: StabilitySettings = self.settings(recipe)
-        return settings.further(recipe.search.k)
+        return settings.count_further_samples(recipe.search.k)
 
 
-def _settings(recipe: Mapping[str, Any]) -> StabilitySettings:
+def _read_settings(recipe: Mapping[str, Any]) -> StabilitySettings:
     return StabilitySettings.model_validate(recipe["experiments"]["stability"] or {})
 
 
@@ -118,12 +118,12 @@ class StabilityRead:
             search drew enough.
     """
 
-    decided: Mapping[api.Arm, NDArray[np.bool_]]
-    further: NDArray[np.bool_]
+    decisions: Mapping[api.Arm, NDArray[np.bool_]]
+    further_samples: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ConditionSpreads:
     """How far the quantities of a condition vary over sample sets.
 
     Attributes:
@@ -132,7 +132,7 @@ class Moved:
     """
 
     spreads: Mapping[str, Spread]
-    one_seed: Fraction
+    largest_seed_range: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,44 +149,44 @@ class StabilityFindings:
 
     k: int
     sizes: tuple[tuple[int, int, int], ...]
-    agreement: Agreement | None
-    conditions: Mapping[str, Moved]
+    agreement: PartitionAgreement | None
+    conditions: Mapping[str, ConditionSpreads]
     adapters: str
 
     @property
-    def smallest(self) -> int:
+    def smallest_state(self) -> int:
         """The number of problems in the smallest S or U of any set."""
         return min(size for _, s, u in self.sizes for size in (s, u))
 
     @property
-    def unstable(self) -> bool:
+    def is_unstable(self) -> bool:
         """Whether S or U of some set is too small for a stable rate."""
-        return any({"S", "U"} & {*unstable_states(*sizes)} for sizes in self.sizes)
+        return any({"S", "U"} & {*find_unstable_states(*sizes)} for sizes in self.sizes)
 
 
 #: A condition's name, and its spreads.
-Row = tuple[str, Moved]
+Row = tuple[str, ConditionSpreads]
 
 
-def _points(value: Fraction | None) -> str:
+def _format_range(value: Fraction | None) -> str:
     return "–" if value is None else points(value, 2).lstrip("+")
 
 
-def _flow(quantity: str, title: str, meaning: str) -> tuple[api.Column[Row], api.Column[Row]]:
+def _build_flow_columns(quantity: str, title: str, meaning: str) -> tuple[api.Column[Row], api.Column[Row]]:
     """Build two columns of a quantity: its mean over sample sets, and its range."""
     return (
-        api.Column("", meaning, lambda row: row[1].spreads[quantity].mean, title, _points),
-        api.Column("", meaning, lambda row: row[1].spreads[quantity].range, title, _points),
+        api.Column("", meaning, lambda row: row[1].spreads[quantity].mean, title, _format_range),
+        api.Column("", meaning, lambda row: row[1].spreads[quantity].range, title, _format_range),
     )
 
 
-_COMBINED = _flow("combined_correction", "combined", "S flow plus U flow")
-_REGRESSION = _flow("G_regression", "G regression", "p_G ρ_G (Equation 9)")
-_GAIN = _flow("total_gain", "total gain", "combined minus G regression (Equation 9)")
+_COMBINED = _build_flow_columns("combined_correction", "combined", "S flow plus U flow")
+_REGRESSION = _build_flow_columns("G_regression", "G regression", "p_G ρ_G (Equation 9)")
+_GAIN = _build_flow_columns("total_gain", "total gain", "combined minus G regression (Equation 9)")
 MEANS: tuple[api.Column[Row], ...] = (
     api.Column("", "", lambda row: row[0], "condition", condition_name),
-    _flow("S_flow", "S flow", "p_S κ_S (Equation 9)")[0],
-    _flow("U_flow", "U flow", "p_U κ_U (Equation 9)")[0],
+    _build_flow_columns("S_flow", "S flow", "p_S κ_S (Equation 9)")[0],
+    _build_flow_columns("U_flow", "U flow", "p_U κ_U (Equation 9)")[0],
     *(_COMBINED[0], _REGRESSION[0], _GAIN[0]),
 )
 RANGES: tuple[api.Column[Row], ...] = (
@@ -197,7 +197,7 @@ RANGES: tuple[api.Column[Row], ...] = (
         "range over sets",
         condition_name,
     ),
-    _flow(
+    _build_flow_columns(
         "S_flow",
         "S / U flow",
         "of either flow; both have the same range, because their sum is fixed",
@@ -205,17 +205,17 @@ RANGES: tuple[api.Column[Row], ...] = (
     api.Column(
         "",
         "the same for the seed with the largest range",
-        lambda row: row[1].one_seed,
+        lambda row: row[1].largest_seed_range,
         "of one seed",
-        _points,
+        _format_range,
     ),
-    *(_flow("kappa_S", "κ_S", "")[1], _flow("kappa_U", "κ_U", "")[1]),
+    *(_build_flow_columns("kappa_S", "κ_S", "")[1], _build_flow_columns("kappa_U", "κ_U", "")[1]),
     *(_COMBINED[1], _REGRESSION[1], _GAIN[1]),
 )
 
 
-def _agreed(
-    key: str, title: str, meaning: str, value: Callable[[Agreement], Fraction]
+def _build_agreement_column(
+    key: str, title: str, meaning: str, value: Callable[[PartitionAgreement], Fraction]
 ) -> api.Column[StabilityFindings]:
     return api.Column(
         key,
@@ -226,11 +226,11 @@ def _agreed(
     )
 
 
-def _sizes(state: int) -> api.Column[StabilityFindings]:
+def _build_size_column(state: int) -> api.Column[StabilityFindings]:
     return api.Column(
         "",
         "problems in this state, fewest to most over sets",
-        lambda found: [sizes[state] for sizes in found.sizes],
+        lambda part_findings: [sizes[state] for sizes in part_findings.sizes],
         "GSU"[state],
         wording.span,
     )
@@ -257,20 +257,20 @@ SETS: tuple[api.Column[StabilityFindings], ...] = (
         "source failures",
         wording.whole,
     ),
-    *(_sizes(1), _sizes(2)),
-    _agreed(
+    *(_build_size_column(1), _build_size_column(2)),
+    _build_agreement_column(
         "unstable_share",
         "unstable S/U",
         "share of failures that are in S by one set and in U by another",
         lambda agreement: agreement.unstable,
     ),
-    _agreed(
+    _build_agreement_column(
         "agreement",
         "agreement",
         "share of failures that two sets assign to the same state, mean over pairs",
         lambda agreement: agreement.same,
     ),
-    _agreed(
+    _build_agreement_column(
         "S_jaccard",
         "S Jaccard",
         "overlap of S, mean over pairs",
@@ -290,82 +290,82 @@ class StabilityPart(api.Part):
     ) -> StabilityRead:
         """Read the verdicts of the trained models and of the further samples."""
         recipe = manifest["recipe"]
-        settings = _settings(recipe)
+        settings = _read_settings(recipe)
         ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
-        samples = settings.further(recipe["search"]["k"])
+        samples = settings.count_further_samples(recipe["search"]["k"])
         further = np.zeros((len(ids), 0), dtype=np.bool_)
         if samples and arms:
-            further = api.read_samples(run_path / _FILE, ids, samples)
+            further = api.read_samples(run_path / _SAMPLES_FILE, ids, samples)
         return StabilityRead(api.read_decided(run_path, arms, settings.adapters), further)
 
     def compute(self, inputs: api.ReportInputs, read: StabilityRead) -> StabilityFindings:
         """Compute the agreement of the sets, and the spreads of each condition."""
-        settings = _settings(inputs.recipe)
-        searched = inputs.audit.verdicts
-        passed = np.hstack([searched.passed, read.further])
-        windows = settings.windows()
+        settings = _read_settings(inputs.recipe)
+        verdicts = inputs.audit.verdicts
+        passed = np.hstack([verdicts.passed, read.further_samples])
+        windows = settings.list_windows()
         states = np.array(
-            [partition(searched.greedy, passed[:, of.offset : of.end]) for of in windows]
+            [partition(verdicts.greedy, passed[:, window.offset : window.end]) for window in windows]
         )
         conditions = {}
         for name in inputs.conditions:
-            by_set = flows(states, api.stacked(read.decided, name))
+            decompositions = decompose_partitions(states, api.stacked(read.decisions, name))
             ranges = [
-                spreads([[of] for of in seed])["S_flow"].range for seed in zip(*by_set, strict=True)
+                compute_spreads([[window] for window in seed])["S_flow"].range for seed in zip(*decompositions, strict=True)
             ]
-            conditions[name] = Moved(spreads(by_set), max(of for of in ranges if of is not None))
+            conditions[name] = ConditionSpreads(compute_spreads(decompositions), max(window for window in ranges if window is not None))
         return StabilityFindings(
             k=settings.k,
-            sizes=tuple(_sizes_of(by_set) for by_set in states),
-            agreement=agreement(states),
+            sizes=tuple(_count_states(decompositions) for decompositions in states),
+            agreement=measure_agreement(states),
             conditions=conditions,
             adapters=settings.adapters,
         )
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: StabilityFindings
     ) -> Iterator[api.Section]:
         """Return the section: result, figure, agreement of sets, means and ranges."""
-        rows = [*found.conditions.items()]
+        rows = [*part_findings.conditions.items()]
         tables = [
             api.Frame(MEANS, rows).table(
                 "Mean over sample sets and seeds, in percentage points of the audit. S and U flow: "
                 "p_S κ_S and p_U κ_U. Combined: their sum. Total gain: combined minus G regression."
             ),
-            api.Frame(RANGES, rows).table(_of_ranges(found)),
+            api.Frame(RANGES, rows).table(_describe_ranges(part_findings)),
         ]
-        if found.agreement is not None:
-            tables.insert(0, api.Frame(SETS, [found]).table(_of_sets(found)))
-        shown: list[api.Block] = [api.Text(_result(found)), _figure(found), *tables]
-        yield api.Section("Stability of the source states", shown)
+        if part_findings.agreement is not None:
+            tables.insert(0, api.Frame(SETS, [part_findings]).table(_describe_sets(part_findings)))
+        content_blocks: list[api.Block] = [api.Text(_describe_result(part_findings)), _build_figure(part_findings), *tables]
+        yield api.Section("Stability of the source states", content_blocks)
 
-    def figures(self, findings: api.ReportFindings, found: StabilityFindings) -> api.Figures:
+    def figures(self, findings: api.ReportFindings, part_findings: StabilityFindings) -> api.Figures:
         """Return the figure of every quantity under every set."""
-        yield self.name, partial(_draw, found=found)
+        yield self.name, partial(_draw_figure, part_findings=part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: StabilityFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: StabilityFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table of every quantity under every set."""
-        yield "stability.csv", _rows(found)
+        yield "stability.csv", _build_csv_rows(part_findings)
 
-    def results(self, found: StabilityFindings) -> dict[str, Any]:
+    def results(self, part_findings: StabilityFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
-        (content,) = api.Frame(SETS, [found]).entries()
+        (content,) = api.Frame(SETS, [part_findings]).entries()
         return content | {
             "conditions": {
                 name: {
                     **{
                         quantity: {
-                            "sets": [_float(value) for value in of.spreads[quantity].values],
-                            "mean": _float(of.spreads[quantity].mean),
-                            "range": _float(of.spreads[quantity].range),
+                            "sets": [_to_float(value) for value in condition.spreads[quantity].values],
+                            "mean": _to_float(condition.spreads[quantity].mean),
+                            "range": _to_float(condition.spreads[quantity].range),
                         }
                         for quantity in QUANTITIES
                     },
-                    "largest_flow_range_of_a_seed": float(of.one_seed),
+                    "largest_flow_range_of_a_seed": float(condition.largest_seed_range),
                 }
-                for name, of in found.conditions.items()
+                for name, condition in part_findings.conditions.items()
             },
         }
 
@@ -380,79 +380,79 @@ class StabilityPart(api.Part):
         )
 
 
-def _sizes_of(states: NDArray[np.str_]) -> tuple[int, int, int]:
+def _count_states(states: NDArray[np.str_]) -> tuple[int, int, int]:
     """Count the problems in G, S and U."""
     solved, recovered, missed = (int((states == state).sum()) for state in "GSU")
     return solved, recovered, missed
 
 
-def _float(value: Fraction | None) -> float | None:
+def _to_float(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _rows(found: StabilityFindings) -> api.Rows:
+def _build_csv_rows(part_findings: StabilityFindings) -> api.Rows:
     """Build CSV rows, one for each condition and quantity, after the header."""
-    sets = (f"set_{i + 1}" for i in range(len(found.sizes)))
+    sets = (f"set_{i + 1}" for i in range(len(part_findings.sizes)))
     yield "condition", "quantity", "mean", "range", *sets
-    for name, of in found.conditions.items():
-        for quantity, spread in ((quantity, of.spreads[quantity]) for quantity in QUANTITIES):
-            yield name, quantity, *map(_float, (spread.mean, spread.range, *spread.values))
+    for name, condition in part_findings.conditions.items():
+        for quantity, spread in ((quantity, condition.spreads[quantity]) for quantity in QUANTITIES):
+            yield name, quantity, *map(_to_float, (spread.mean, spread.range, *spread.values))
 
 
-def _result(found: StabilityFindings) -> str:
-    sets = f"{len(found.sizes)} independent sets of {found.k} samples"
-    agreed = found.agreement
-    if agreed is None:
+def _describe_result(part_findings: StabilityFindings) -> str:
+    sets = f"{len(part_findings.sizes)} independent sets of {part_findings.k} samples"
+    set_agreement = part_findings.agreement
+    if set_agreement is None:
         return f"The source solves every audit problem in one decode, so {sets} cannot differ."
     return (
-        f"Under {sets}, {percent(agreed.unstable)} of the {wording.whole(agreed.failures)} audit "
+        f"Under {sets}, {percent(set_agreement.unstable)} of the {wording.whole(set_agreement.failures)} audit "
         "problems that the source gets wrong are in S by one set and in U by another. Two sets "
-        f"agree on {percent(agreed.same)} of them, and their S have a Jaccard index of "
-        f"{percent(agreed.jaccard)} (both: mean over pairs of sets). These changes only shift "
+        f"agree on {percent(set_agreement.same)} of them, and their S have a Jaccard index of "
+        f"{percent(set_agreement.jaccard)} (both: mean over pairs of sets). These changes only shift "
         "correction between S and U: total gain, G regression and combined correction do not "
         "depend on the samples."
-        f"{f' {api.SCALED}' if found.adapters == 'scaled' else ''}"
+        f"{f' {api.SCALED}' if part_findings.adapters == 'scaled' else ''}"
     )
 
 
-def _figure(found: StabilityFindings) -> api.Figure:
-    shown = (
-        f"{condition_name(name)} S flow {_points(of.spreads['S_flow'].range)}, κ_S "
-        f"{_points(of.spreads['kappa_S'].range)}, κ_U {_points(of.spreads['kappa_U'].range)}"
-        for name, of in found.conditions.items()
+def _build_figure(part_findings: StabilityFindings) -> api.Figure:
+    range_texts = (
+        f"{condition_name(name)} S flow {_format_range(condition.spreads['S_flow'].range)}, κ_S "
+        f"{_format_range(condition.spreads['kappa_S'].range)}, κ_U {_format_range(condition.spreads['kappa_U'].range)}"
+        for name, condition in part_findings.conditions.items()
     )
     return api.Figure(
         "stability",
-        f"Ranges over the {len(found.sizes)} sample sets, in points: {'; '.join(shown)}.",
-        f"A marker for each of the {len(found.sizes)} sample sets, mean over seeds. S and U flow "
+        f"Ranges over the {len(part_findings.sizes)} sample sets, in points: {'; '.join(range_texts)}.",
+        f"A marker for each of the {len(part_findings.sizes)} sample sets, mean over seeds. S and U flow "
         "change in opposite directions; their sum, the regression and the total gain are constant.",
     )
 
 
-def _of_sets(found: StabilityFindings) -> str:
-    shown = listed([api.Window(found.k * i, found.k).shown for i in range(len(found.sizes))])
+def _describe_sets(part_findings: StabilityFindings) -> str:
+    window_texts = listed([api.Window(part_findings.k * i, part_findings.k).range_text for i in range(len(part_findings.sizes))])
     return (
-        f"Sets: samples {shown} of the source, those of the search first. S and U: audit problems, "
+        f"Sets: samples {window_texts} of the source, those of the search first. S and U: audit problems, "
         "from the smallest to the largest number of any set. Unstable: the share of the source's "
         "failures that are in S by one set and in U by another. Agreement, and the Jaccard index "
         "of S: means over pairs of sets."
     )
 
 
-def _of_ranges(found: StabilityFindings) -> str:
+def _describe_ranges(part_findings: StabilityFindings) -> str:
     note = (
         "The largest value under any sample set minus the smallest, of means over seeds, in "
         "percentage points. S and U flow have the same range, because their sum is fixed. Of one "
         "seed: the largest range of the flows of any single training seed."
     )
     rates = [
-        of.spreads[rate] for of in found.conditions.values() for rate in ("kappa_S", "kappa_U")
+        entry.spreads[rate] for entry in part_findings.conditions.values() for rate in ("kappa_S", "kappa_U")
     ]
-    if any(of.range is None for of in rates):
+    if any(entry.range is None for entry in rates):
         note += " A dash: by some set the state is empty, so its rate is undefined."
-    if found.unstable:
+    if part_findings.is_unstable:
         note += (
-            f" Unstable: by some set S or U has {found.smallest} problems, fewer than "
+            f" Unstable: by some set S or U has {part_findings.smallest_state} problems, fewer than "
             f"{STABLE_ITEMS}, so κ depends on single problems."
         )
     return note
@@ -476,18 +476,18 @@ _PANELS = {
 }
 
 
-def _draw(findings: api.ReportFindings, found: StabilityFindings) -> Figure:
+def _draw_figure(findings: api.ReportFindings, part_findings: StabilityFindings) -> Figure:
     """Draw a marker for each quantity and sample set.
 
     The markers of quantities that do not depend on the samples coincide.
     """
     names = list(findings.distinct)
-    heights = [(0.3 + 0.12 * len(names)) * len(of) + 0.9 for of, _ in _PANELS.values()]
+    heights = [(0.3 + 0.12 * len(names)) * len(quantities_by_key) + 0.9 for quantities_by_key, _ in _PANELS.values()]
     figure, panels = style.panels(sum(heights), height_ratios=heights)
     for axes, (title, (quantities, label)) in zip(panels, _PANELS.items(), strict=True):
         rows = {
-            shown: {name: found.conditions[name].spreads[quantity].values for name in names}
-            for quantity, shown in quantities.items()
+            row_label: {name: part_findings.conditions[name].spreads[quantity].values for name in names}
+            for quantity, row_label in quantities.items()
         }
         style.condition_rows(axes, list(findings.conditions), rows)
         axes.set_xlabel(label)

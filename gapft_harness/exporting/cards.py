@@ -10,9 +10,9 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text
-from gapft_harness.report.sections.provenance import SETTINGS, flat
+from gapft_harness.report.sections.provenance import SETTINGS, flatten
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import given_plugins
+from gapft_harness.run_directory.manifest import list_plugin_files
 
 if TYPE_CHECKING:
     from huggingface_hub import CardData
@@ -22,19 +22,19 @@ _SOURCE = ("revision", "weights_sha256", "dtype")
 _TASK = ("name", "version", "fingerprint", "verifier", "verifier_params", "decoding")
 
 
-def card(data: CardData, title: str, sections: Sequence[Section]) -> str:
+def build_card(data: CardData, title: str, sections: Sequence[Section]) -> str:
     """Build a card's README.md: metadata for the hub, then text for people."""
-    return f"---\n{data.to_yaml()}\n---\n\n{markdown.render(title, '', sections)}"
+    return f"---\n{data.to_yaml()}\n---\n\n{markdown.render_markdown(title, '', sections)}"
 
 
-def model_name(recipe: Recipe) -> str:
+def find_model_name(recipe: Recipe) -> str:
     """Return the source model's name in the recipe; for a folder only the last part of its path."""
     args = recipe.model.args
     name = str(args.get("pretrained") or args.get("model") or recipe.model.backend)
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def hub_name(recipe: Recipe) -> str | None:
+def find_hub_name(recipe: Recipe) -> str | None:
     """Return the source model's name on the hub; None for a folder or an invalid name."""
     name = str(recipe.model.args.get("pretrained", ""))
     return name if is_hub_id(name) else None
@@ -52,35 +52,35 @@ def is_hub_id(name: str) -> bool:
     return True
 
 
-def asked(run: RunDirectory) -> list[Block]:
+def describe_search(run: RunDirectory) -> list[Block]:
     """Describe model, search, task and verifier, with the warnings of the run's stages."""
     manifest = run.manifest()
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "gapft_harness": manifest["gapft_harness"],
-        "model": {"name": model_name(run.recipe), **_some(manifest["source"], _SOURCE)},
+        "model": {"name": find_model_name(run.recipe), **_select_keys(manifest["source"], _SOURCE)},
         "search": run.recipe.search.model_dump(mode="json"),
-        "task": _some(manifest["task"], _TASK),
+        "task": _select_keys(manifest["task"], _TASK),
     }
-    table = Frame(SETTINGS, [*flat(told)]).table(words=2)
-    needed = [
+    table = Frame(SETTINGS, [*flatten(facts)]).table(words=2)
+    plugin_notes = [
         Text(
             f"The run used the plugin file {Path(file).name} (sha256 {digest}); gapft run and "
             f"gapft verify need it: --plugin {Path(file).name}."
         )
-        for file, digest in given_plugins(manifest).items()
+        for file, digest in list_plugin_files(manifest).items()
     ]
     return [
         table,
-        *needed,
+        *plugin_notes,
         *(Text(warning, "warning") for warning in manifest["warnings"]),
     ]
 
 
-def _some(values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def _select_keys(values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return {key: values[key] for key in keys if key in values}
 
 
-def seals(run: RunDirectory, places: Iterable[str]) -> Table:
+def build_hash_table(run: RunDirectory, places: Iterable[str]) -> Table:
     """Build the table of the hashes of sealed files and folders in the run's manifest."""
     files = run.manifest()["files"]
     return Frame(SEALS, [(place, files[place]) for place in places]).table(words=2)

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.files import write_text
-from gapft_harness.exporting.cards import asked, card, model_name, seals
+from gapft_harness.exporting.cards import describe_search, build_card, find_model_name, build_hash_table
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Code, Section, Text
-from gapft_harness.report.rendering.wording import whole
+from gapft_harness.report.rendering.wording import format_count
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, Split, require, stated
-from gapft_harness.run_directory.manifest import task_of
+from gapft_harness.run_directory.directory import RunDirectory, Split, require_consistent, list_state_splits
+from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.parquet import Values, read_rows, write_batches
-from gapft_harness.run_directory.tables import Judged, read_judged, read_states
+from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_states
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Problems in memory at a time: one gold may contain megabytes of packed tests.
-AT_ONCE = 64
+BATCH_SIZE = 64
 
 #: The columns of the evidence, with their meanings.
 COLUMNS = {
@@ -47,18 +47,18 @@ COLUMNS = {
 
 
 @functools.cache
-def schema() -> pa.Schema:
+def build_schema() -> pa.Schema:
     """Build the schema of the columns, which the card explains."""
     import pyarrow as pa
 
-    text, number = pa.string(), pa.int32()
+    text, integer = pa.string(), pa.int32()
     attempts = pa.list_(pa.struct([("text", text), ("feedback", text)]))
     names = ("text", "verdict", "reason", "answer", "finish_reason")
     response = pa.struct(
-        [("index", number), *((name, text) for name in names), ("attempts", attempts)]
+        [("index", integer), *((name, text) for name in names), ("attempts", attempts)]
     )
     numbers = ("samples", "passing_samples", "first_success", "kept_index")
-    types = {**dict.fromkeys(numbers, number), "responses": pa.list_(response)}
+    types = {**dict.fromkeys(numbers, integer), "responses": pa.list_(response)}
     return pa.schema([(name, types.get(name, text)) for name in COLUMNS])
 
 
@@ -76,63 +76,63 @@ def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
         UserError: the pool has no states yet, or a table was changed after it was sealed.
         GapftError: tables contradict each other.
     """
-    known = run.manifest()["files"]
-    splits = [split for split in stated(run.recipe) if layout.states(split) in known] or ["pool"]
-    for place in _places(splits):
+    sealed_files = run.manifest()["files"]
+    splits = [split for split in list_state_splits(run.recipe) if layout.states_path(split) in sealed_files] or ["pool"]
+    for place in _list_tables(splits):
         run.sealed(place)
     files: dict[str, Path] = {}
     counts = {}
     for split in splits:
         name = re.sub(r"\W", "_", split)
-        require(name not in files, f"two splits of the dataset would have the name {name!r}")
+        require_consistent(name not in files, f"two splits of the dataset would have the name {name!r}")
         files[name] = Path("data") / f"{name}.parquet"
-        counts[split] = _write(run, split, out / files[name])
-    write_text(out / "README.md", _card(run, files, counts))
+        counts[split] = _write_split(run, split, out / files[name])
+    write_text(out / "README.md", _build_evidence_card(run, files, counts))
     return [*(out / file for file in files.values()), out / "README.md"]
 
 
-def _write(run: RunDirectory, split: Split, path: Path) -> Counter[str]:
+def _write_split(run: RunDirectory, split: Split, path: Path) -> Counter[str]:
     """Write a split's file, and count its states."""
-    rows, counts = _rows(run, split), Counter[str]()
-    position = schema().get_field_index("state")
+    rows, counts = _read_rows(run, split), Counter[str]()
+    position = build_schema().get_field_index("state")
 
-    def counted() -> Iterator[list[Values]]:
-        while batch := list(islice(rows, AT_ONCE)):
+    def count_batches() -> Iterator[list[Values]]:
+        while batch := list(islice(rows, BATCH_SIZE)):
             counts.update(row[position] for row in batch)
             yield batch
 
-    write_batches(path, schema(), counted())
+    write_batches(path, build_schema(), count_batches())
     return counts
 
 
-def _places(splits: Iterable[Split]) -> list[str]:
+def _list_tables(splits: Iterable[Split]) -> list[str]:
     """List the tables of splits, three for each split."""
-    kinds = (layout.problems, layout.states, layout.responses)
+    kinds = (layout.problems_path, layout.states_path, layout.responses_path)
     return [kind(split) for split in splits for kind in kinds]
 
 
-def _rows(run: RunDirectory, split: Split) -> Iterator[Values]:
-    problems, states, responses = map(run.sealed, _places([split]))
-    task = task_of(run.manifest(), split)["name"]
-    read = zip(
-        read_rows(problems, AT_ONCE), read_states(states), read_judged(responses), strict=True
+def _read_rows(run: RunDirectory, split: Split) -> Iterator[Values]:
+    problems, states, responses = map(run.sealed, _list_tables([split]))
+    task = find_task(run.manifest(), split)["name"]
+    table_rows = zip(
+        read_rows(problems, BATCH_SIZE), read_states(states), read_judged(responses), strict=True
     )
-    for problem, state, (problem_id, judged) in read:
-        require_same(run, split, problem["problem_id"], state.problem_id, problem_id)
-        _, *counted = astuple(state)
-        told = (problem_id, split, task, problem["prompt"], problem["gold"])
-        yield *told, *counted, [_response(one) for one in judged]
+    for problem, state, (problem_id, judged) in table_rows:
+        require_same_problem(run, split, problem["problem_id"], state.problem_id, problem_id)
+        _, *state_values = astuple(state)
+        problem_values = (problem_id, split, task, problem["prompt"], problem["gold"])
+        yield *problem_values, *state_values, [_build_response(judged_response) for judged_response in judged]
 
 
-def require_same(run: RunDirectory, split: Split, *ids: str) -> None:
+def require_same_problem(run: RunDirectory, split: Split, *ids: str) -> None:
     """Check that rows of a split's tables are of the same problem; raise an error otherwise."""
-    require(
+    require_consistent(
         len({*ids}) == 1,
         f"{run.path / split}: its tables have different problems in one row: {', '.join(ids)}",
     )
 
 
-def _response(judged: Judged) -> dict[str, Any]:
+def _build_response(judged: JudgedResponse) -> dict[str, Any]:
     response = judged.response
     return {
         "index": response.index,
@@ -148,29 +148,29 @@ def _response(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter[str]]) -> str:
+def _build_evidence_card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter[str]]) -> str:
     rows = [
-        (split, name_here, count)
-        for name_here, (split, count) in zip(files, counts.items(), strict=True)
+        (split, dataset_split, count)
+        for dataset_split, (split, count) in zip(files, counts.items(), strict=True)
     ]
-    told = (
-        f"Problems of {', '.join(sorted(_tasks(run, counts)))} with the responses of "
-        f"{model_name(run.recipe)} (one greedy response and up to {run.recipe.search.k} samples "
+    text = (
+        f"Problems of {', '.join(sorted(_find_tasks(run, counts)))} with the responses of "
+        f"{find_model_name(run.recipe)} (one greedy response and up to {run.recipe.search.k} samples "
         "each), their verdicts, and the resulting states. The problems come from the benchmark and "
         "have its licence."
     )
-    return dataset_card(
+    return build_dataset_card(
         run,
         f"Evidence of {run.recipe.name}",
         "rejection-sampling",
         files,
-        [Text(told), Frame(SPLITS, rows).table(words=2)],
+        [Text(text), Frame(SPLITS, rows).table(words=2)],
         ("Columns", COLUMNS),
-        _places(counts),
+        _list_tables(counts),
     )
 
 
-def dataset_card(
+def build_dataset_card(
     run: RunDirectory,
     title: str,
     tag: str,
@@ -192,43 +192,43 @@ def dataset_card(
     """
     from huggingface_hub import DatasetCardData
 
-    of_splits = [{"split": split, "path": path.as_posix()} for split, path in files.items()]
+    data_files = [{"split": split, "path": path.as_posix()} for split, path in files.items()]
     data = DatasetCardData(
         pretty_name=title,
         tags=["gapft-harness", tag],
-        configs=[{"config_name": "default", "data_files": of_splits}],
+        configs=[{"config_name": "default", "data_files": data_files}],
     )
     load = Code("from datasets import load_dataset\n\nload_dataset(FOLDER)")
     heading, meanings = columns
-    return card(
+    return build_card(
         data,
         title,
         [
             Section("", [*opening, load]),
             Section(heading, [Frame(MEANINGS, [*meanings.items()]).table(words=2)]),
-            Section("How it was made", asked(run)),
-            Section("Seals", [seals(run, places)]),
+            Section("How it was made", describe_search(run)),
+            Section("Seals", [build_hash_table(run, places)]),
         ],
     )
 
 
 SplitRow = tuple[Split, str, Counter[str]]
 _NAMES = "the split in the run, and in the dataset"
-_MANY = "the number of problems"
+_COUNT = "the number of problems"
 SPLITS: tuple[Column[SplitRow], ...] = (
     Column("", _NAMES, lambda row: row[0], "split"),
     Column("", _NAMES, lambda row: row[1], "name in the dataset"),
-    Column("", _MANY, lambda row: row[2]["G"], "G", whole),
-    Column("", _MANY, lambda row: row[2]["S"], "S", whole),
-    Column("", _MANY, lambda row: row[2]["U"], "U", whole),
-    Column("", _MANY, lambda row: row[2].total(), "problems", whole),
+    Column("", _COUNT, lambda row: row[2]["G"], "G", format_count),
+    Column("", _COUNT, lambda row: row[2]["S"], "S", format_count),
+    Column("", _COUNT, lambda row: row[2]["U"], "U", format_count),
+    Column("", _COUNT, lambda row: row[2].total(), "problems", format_count),
 )
-_OF_DATASET = "a column of the dataset, and its meaning"
+_DATASET_COLUMN = "a column of the dataset, and its meaning"
 MEANINGS: tuple[Column[tuple[str, str]], ...] = (
-    Column("", _OF_DATASET, lambda row: row[0], "column"),
-    Column("", _OF_DATASET, lambda row: row[1], "meaning"),
+    Column("", _DATASET_COLUMN, lambda row: row[0], "column"),
+    Column("", _DATASET_COLUMN, lambda row: row[1], "meaning"),
 )
 
 
-def _tasks(run: RunDirectory, splits: dict[Split, Counter[str]]) -> set[str]:
-    return {task_of(run.manifest(), split)["name"] for split in splits}
+def _find_tasks(run: RunDirectory, splits: dict[Split, Counter[str]]) -> set[str]:
+    return {find_task(run.manifest(), split)["name"] for split in splits}

@@ -21,7 +21,7 @@ from gapft_harness.run_directory.tables import read_examples, read_judged, read_
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TextExample:
     """An example as texts.
 
     Attributes:
@@ -38,14 +38,14 @@ class Written:
 
 
 #: By kind of sealed file: its name, the message where none exists, and the stage that writes it.
-_MADE = {
+_KINDS = {
     layout.SELECTIONS: ("training set", "nothing is selected yet", "select"),
     layout.ADAPTERS: ("adapter", "nothing is trained yet", "train"),
     layout.DECISIONS: ("audited model", "nothing is audited yet", "audit"),
 }
 
 
-def arms_of(
+def select_arms(
     run: RunDirectory,
     conditions: Sequence[str],
     seeds: Sequence[int],
@@ -62,19 +62,19 @@ def arms_of(
     Raises:
         UserError: no such file exists yet, or none of a given condition or seed.
     """
-    places = [layout.read(path) for path in sorted(run.manifest()["files"])]
-    sealed = [of.arm for of in places if of and of.kind == kind and of.arm and not of.of]
-    noun, nothing, stage = _MADE[kind]
+    places = [layout.parse_path(path) for path in sorted(run.manifest()["files"])]
+    sealed = [place.arm for place in places if place and place.kind == kind and place.arm and not place.experiment]
+    noun, missing, stage = _KINDS[kind]
     if not sealed:
-        raise UserError(f"{run.path}: {nothing}; run: gapft run {run.path} --only {stage}")
-    known = ", ".join(arm.name for arm in sealed)
-    for option, wanted, found in (
+        raise UserError(f"{run.path}: {missing}; run: gapft run {run.path} --only {stage}")
+    arm_names = ", ".join(arm.name for arm in sealed)
+    for option, values, known_values in (
         ("--condition", conditions, {arm.condition for arm in sealed}),
         ("--seed", seeds, {arm.seed for arm in sealed}),
     ):
-        for one in wanted:
-            if one not in found:
-                raise UserError(f"{option} {one}: {run.path} has no such {noun}; it has {known}")
+        for value in values:
+            if value not in known_values:
+                raise UserError(f"{option} {value}: {run.path} has no such {noun}; it has {arm_names}")
     return [
         arm
         for arm in sealed
@@ -82,43 +82,43 @@ def arms_of(
     ]
 
 
-def written(run: RunDirectory, arm: Arm) -> Iterator[Written]:
+def read_text_examples(run: RunDirectory, arm: Arm) -> Iterator[TextExample]:
     """Yield an arm's examples as texts, in their order.
 
     Raises:
         UserError: an example follows a conversation (episodes) or is not a complete response, so
             its texts would differ from the tokens that the arm was trained on.
     """
-    path = run.sealed(layout.selection(arm))
+    path = run.sealed(layout.selection_path(arm))
     examples = read_examples(path)
-    problems = {of.problem_id for of in examples}
-    origins = {(of.origin, of.response_index) for of in examples}
+    problems = {item.problem_id for item in examples}
+    origins = {(item.origin, item.response_index) for item in examples}
     prompts = {
         problem.id: (problem, ids)
-        for problem, ids in read_problems(run.sealed(layout.problems("pool")))
+        for problem, ids in read_problems(run.sealed(layout.problems_path("pool")))
         if problem.id in problems
     }
     responses = {
         key: judged.response
-        for problem_id, of in read_judged(run.sealed(layout.responses("pool")))
-        for judged in of
+        for problem_id, item in read_judged(run.sealed(layout.responses_path("pool")))
+        for judged in item
         if (key := (problem_id, judged.response.index)) in origins
     }
     for slot, example in enumerate(examples):
         problem, prompt_ids = prompts.get(example.problem_id, (Problem("", "", None), ()))
-        chat = chat_of(problem.prompt, problem.turns, run.recipe)
+        chat = build_chat(problem.prompt, problem.turns, run.recipe)
         response = responses.get((example.origin, example.response_index))
         if prompt_ids != example.prompt_ids:
-            why = "its prompt includes earlier attempts of an episode"
+            reason = "its prompt includes earlier attempts of an episode"
         elif response is None or response.token_ids != example.response_ids:
-            why = "it is not a complete response of this run"
+            reason = "it is not a complete response of this run"
         elif chat[-1]["role"] == "assistant":
-            why = "its response continues a turn that the task began (gen_prefix)"
+            reason = "its response continues a turn that the task began (gen_prefix)"
         else:
-            yield Written(problem.prompt, chat, response.text, example)
+            yield TextExample(problem.prompt, chat, response.text, example)
             continue
         raise UserError(
-            f"{path}, example {slot}: {why}, so its texts would differ from the tokens of the "
+            f"{path}, example {slot}: {reason}, so its texts would differ from the tokens of the "
             "training set; read the token ids with gapft_harness.open_run(RUN).selections"
         )
 
@@ -127,7 +127,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TrainingFormat:
     """The format of a trainer's examples.
 
     Attributes:
@@ -136,8 +136,8 @@ class Format:
             recipe.
     """
 
-    row: Callable[[Written, Recipe], Record]
-    beside: Callable[[Mapping[str, str], Recipe], dict[str, str]]
+    build_row: Callable[[TextExample, Recipe], Record]
+    build_files: Callable[[Mapping[str, str], Recipe], dict[str, str]]
 
 
 def write_training_sets(
@@ -158,21 +158,21 @@ def write_training_sets(
     Raises:
         UserError: nothing is selected, or examples cannot be written as texts.
     """
-    of, recipe = FORMATS[to], run.recipe
-    arms = arms_of(run, conditions, seeds)
-    rows = {arm.name: [*written(run, arm)] for arm in arms}
+    training_format, recipe = FORMATS[to], run.recipe
+    arms = select_arms(run, conditions, seeds)
+    rows = {arm.name: [*read_text_examples(run, arm)] for arm in arms}
     files = {name: f"{name}.jsonl" for name in rows}
     for name, examples in rows.items():
-        lines = (json.dumps(of.row(one, recipe), ensure_ascii=False) + "\n" for one in examples)
+        lines = (json.dumps(training_format.build_row(example, recipe), ensure_ascii=False) + "\n" for example in examples)
         write_text(out / files[name], "".join(lines))
-    beside = of.beside(files, recipe)
-    for name, text in beside.items():
+    other_files = training_format.build_files(files, recipe)
+    for name, text in other_files.items():
         write_text(out / name, text)
-    write_json(out / "budget.json", _budget(run, to, rows))
-    return [out / name for name in (*files.values(), *beside, "budget.json")]
+    write_json(out / "budget.json", _build_budget(run, to, rows))
+    return [out / name for name in (*files.values(), *other_files, "budget.json")]
 
 
-def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -> Record:
+def _build_budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[TextExample]]) -> Record:
     manifest, recipe = run.manifest(), run.recipe.model_dump(mode="json")
     return {
         "schema": 1,
@@ -184,91 +184,91 @@ def _budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[Written]]) -
             name: {
                 "selection_sha256": manifest["files"][f"{layout.SELECTIONS}/{name}.parquet"],
                 "budget": manifest["budgets"][name],
-                **_own_training(run.recipe, name),
-                "unended": sum(not of.example.ended for of in examples),
+                **_build_own_training(run.recipe, name),
+                "unended": sum(not example.example.ended for example in examples),
                 "truncated": sum(
-                    _truncated(of.example, _training(run.recipe, name)) for of in examples
+                    _is_truncated(example.example, _find_training(run.recipe, name)) for example in examples
                 ),
-                "examples": [_sealed(of) for of in examples],
+                "examples": [_build_example_facts(example) for example in examples],
             }
             for name, examples in rows.items()
         },
     }
 
 
-def _training(recipe: Recipe, name: str) -> Training:
+def _find_training(recipe: Recipe, name: str) -> Training:
     """Return the training settings of an arm, by its name."""
-    arm = layout.arm_of(name)
-    return recipe.training if arm is None else recipe.training_of(arm.condition)
+    arm = layout.parse_arm(name)
+    return recipe.training if arm is None else recipe.resolve_training(arm.condition)
 
 
-def _own_training(recipe: Recipe, name: str) -> Record:
+def _build_own_training(recipe: Recipe, name: str) -> Record:
     """Return an arm's training settings where they differ from the run's; else nothing."""
-    found = _training(recipe, name)
-    return {} if found == recipe.training else {"training": found.model_dump(mode="json")}
+    training = _find_training(recipe, name)
+    return {} if training == recipe.training else {"training": training.model_dump(mode="json")}
 
 
-def _truncated(example: Example, training: Training) -> bool:
+def _is_truncated(example: Example, training: Training) -> bool:
     """Return whether an example is too long: this harness would cut or refuse it (too_long)."""
     ends = training.supervise_eos and example.ended
     return len(example.prompt_ids) + len(example.response_ids) + ends > training.max_length
 
 
-def _sealed(written_example: Written) -> Record:
-    said = asdict(written_example.example)
-    return {key: value for key, value in said.items() if not key.endswith("_ids")}
+def _build_example_facts(written_example: TextExample) -> Record:
+    facts = asdict(written_example.example)
+    return {key: value for key, value in facts.items() if not key.endswith("_ids")}
 
 
-def chat_of(prompt: str, turns: Sequence[Turn], recipe: Recipe) -> list[Turn]:
+def build_chat(prompt: str, turns: Sequence[Turn], recipe: Recipe) -> list[Turn]:
     """Return a problem's turns; without turns, the recipe's system turn and the user's turn."""
     system = recipe.model.system_instruction
     first = [{"role": "system", "content": system}] if system else []
     return [*turns] or [*first, {"role": "user", "content": prompt}]
 
 
-def _answer(example: Written) -> list[Record]:
+def _build_answer(example: TextExample) -> list[Record]:
     return [{"role": "assistant", "content": example.response}]
 
 
-def _trl(example: Written, recipe: Recipe) -> Record:
+def _build_trl_row(example: TextExample, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"prompt": example.chat, "completion": _answer(example)}
+        return {"prompt": example.chat, "completion": _build_answer(example)}
     return {"prompt": example.prompt, "completion": example.response}
 
 
-def _axolotl(example: Written, recipe: Recipe) -> Record:
+def _build_axolotl_row(example: TextExample, recipe: Recipe) -> Record:
     if recipe.model.chat_template:
-        return {"messages": [*example.chat, *_answer(example)]}
+        return {"messages": [*example.chat, *_build_answer(example)]}
     return {"prompt": example.prompt, "completion": example.response}
 
 
-def _llama_factory(example: Written, recipe: Recipe) -> Record:
+def _build_llama_factory_row(example: TextExample, recipe: Recipe) -> Record:
     if not recipe.model.chat_template:
         return {"instruction": example.prompt, "input": "", "output": example.response}
     system = [turn["content"] for turn in example.chat if turn["role"] == "system"]
-    *shown, question = [turn["content"] for turn in example.chat if turn["role"] != "system"]
+    *earlier_turns, question = [turn["content"] for turn in example.chat if turn["role"] != "system"]
     return {
         "instruction": question,
         "input": "",
         "output": example.response,
         "system": "".join(system),
-        "history": [*zip(shown[::2], shown[1::2], strict=True)],
+        "history": [*zip(earlier_turns[::2], earlier_turns[1::2], strict=True)],
     }
 
 
-def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
+def _build_axolotl_configs(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     """Build a snippet of the config for each arm: the dataset, and the number of epochs."""
     if recipe.model.chat_template:
         kind: Record = {"type": "chat_template", "field_messages": "messages"}
     else:
-        own = {"field_instruction": "prompt", "field_output": "completion"}
-        kind = {"type": {**own, "format": "{instruction}", "no_input_format": "{instruction}"}}
+        fields = {"field_instruction": "prompt", "field_output": "completion"}
+        kind = {"type": {**fields, "format": "{instruction}", "no_input_format": "{instruction}"}}
     return {
         f"{name}.yaml": yaml.safe_dump(
             {
                 "datasets": [{"path": file, "ds_type": "json", **kind}],
                 "train_on_inputs": False,
-                "num_epochs": _training(recipe, name).repetitions,
+                "num_epochs": _find_training(recipe, name).repetitions,
             },
             sort_keys=False,
         )
@@ -276,22 +276,22 @@ def _axolotl_config(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     }
 
 
-def _llama_factory_info(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
+def _build_llama_factory_info(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     """Build ``dataset_info.json``, in which LLaMA-Factory finds the files."""
     columns = {"prompt": "instruction", "query": "input", "response": "output"}
     if recipe.model.chat_template:
         columns |= {"system": "system", "history": "history"}
-    told = {name: {"file_name": file, "columns": columns} for name, file in files.items()}
-    return {"dataset_info.json": json.dumps(told, indent=1) + "\n"}
+    entries = {name: {"file_name": file, "columns": columns} for name, file in files.items()}
+    return {"dataset_info.json": json.dumps(entries, indent=1) + "\n"}
 
 
-def _nothing(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
+def _build_nothing(files: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     return {}
 
 
 #: Formats by their value of ``--to``.
 FORMATS = {
-    "trl": Format(_trl, _nothing),
-    "axolotl": Format(_axolotl, _axolotl_config),
-    "llama-factory": Format(_llama_factory, _llama_factory_info),
+    "trl": TrainingFormat(_build_trl_row, _build_nothing),
+    "axolotl": TrainingFormat(_build_axolotl_row, _build_axolotl_configs),
+    "llama-factory": TrainingFormat(_build_llama_factory_row, _build_llama_factory_info),
 }

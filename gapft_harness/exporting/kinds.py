@@ -12,15 +12,15 @@ from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
 from gapft_harness.exporting.prompt_sets import PROMPT_FORMATS, write_prompt_set
-from gapft_harness.exporting.tables import reported, require_new, write_tables
-from gapft_harness.report.document import build
+from gapft_harness.exporting.tables import compute_report, require_new, write_tables
+from gapft_harness.report.document import build_sections
 from gapft_harness.report.rendering.blocks import Section
-from gapft_harness.run_directory.binding import require_recorded
+from gapft_harness.run_directory.recipe_changes import require_recorded_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExportChoice:
     """The choices of an export.
 
     Attributes:
@@ -44,7 +44,7 @@ _OPTIONS = {
     "seeds": "--seed",
     "states": "--states",
 }
-_ARMS = ("conditions", "seeds")
+_ARM_OPTIONS = ("conditions", "seeds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class ExportKind:
         options: the keys of ``_OPTIONS`` that it accepts.
     """
 
-    write: Callable[[RunDirectory, Asked], list[Path]]
-    takes: Sequence[str] = ()
+    write: Callable[[RunDirectory, ExportChoice], list[Path]]
+    options: Sequence[str] = ()
 
 
-def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
+def export(run: RunDirectory, to: str, choice: ExportChoice) -> list[Path]:
     """Export sealed data of a run.
 
     Args:
@@ -76,12 +76,12 @@ def export(run: RunDirectory, to: str, asked: Asked) -> list[Path]:
             kind, a file is missing or was changed after it was sealed, or the recipe differs from
             the manifest's.
     """
-    kind = _checked(to, asked)
-    require_recorded(run.path, run.recipe, run.manifest())
-    return kind.write(run, asked)
+    kind = _check_choice(to, choice)
+    require_recorded_recipe(run.path, run.recipe, run.manifest())
+    return kind.write(run, choice)
 
 
-def export_study(sections: Callable[[], Sequence[Section]], to: str, asked: Asked) -> list[Path]:
+def export_study(sections: Callable[[], Sequence[Section]], to: str, choice: ExportChoice) -> list[Path]:
     """Export the tables of a study's report.
 
     Args:
@@ -95,51 +95,51 @@ def export_study(sections: Callable[[], Sequence[Section]], to: str, asked: Aske
     Raises:
         UserError: as in ``export``, or the kind needs a run.
     """
-    _checked(to, asked)
+    _check_choice(to, choice)
     if to != "tables":
         raise UserError(
             f"--to {to}: needs a run, but this is a study; give a cell's run, or use --to tables"
         )
-    return write_tables(sections(), asked.out)
+    return write_tables(sections(), choice.out)
 
 
-def _checked(to: str, asked: Asked) -> ExportKind:
+def _check_choice(to: str, choice: ExportChoice) -> ExportKind:
     if to not in KINDS:
         raise UserError(f"--to {to}: {did_you_mean(to, KINDS)}")
     kind = KINDS[to]
     for name, option in _OPTIONS.items():
-        if getattr(asked, name) and name not in kind.takes:
-            takers = ", ".join(other for other, one in KINDS.items() if name in one.takes)
-            raise UserError(f"--to {to}: remove {option}; it applies only to {takers}")
-    require_new(asked.out)
+        if getattr(choice, name) and name not in kind.options:
+            kinds = ", ".join(other for other, other_kind in KINDS.items() if name in other_kind.options)
+            raise UserError(f"--to {to}: remove {option}; it applies only to {kinds}")
+    require_new(choice.out)
     return kind
 
 
-def _training_sets(to: str, run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_training_sets(run, to, asked.out, asked.conditions, asked.seeds)
+def _export_training_sets(to: str, run: RunDirectory, choice: ExportChoice) -> list[Path]:
+    return write_training_sets(run, to, choice.out, choice.conditions, choice.seeds)
 
 
-def _prompt_set(to: str, run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_prompt_set(run, to, asked.out, asked.states)
+def _export_prompt_set(to: str, run: RunDirectory, choice: ExportChoice) -> list[Path]:
+    return write_prompt_set(run, to, choice.out, choice.states)
 
 
-def _tables(run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_tables(build(*reported(run, asked.plugin_files)), asked.out)
+def _export_tables(run: RunDirectory, choice: ExportChoice) -> list[Path]:
+    return write_tables(build_sections(*compute_report(run, choice.plugin_files)), choice.out)
 
 
-def _adapters(run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_adapters(run, asked.out, asked.conditions, asked.seeds, asked.plugin_files)
+def _export_adapters(run: RunDirectory, choice: ExportChoice) -> list[Path]:
+    return write_adapters(run, choice.out, choice.conditions, choice.seeds, choice.plugin_files)
 
 
-def _dataset(run: RunDirectory, asked: Asked) -> list[Path]:
-    return write_dataset(run, asked.out)
+def _export_dataset(run: RunDirectory, choice: ExportChoice) -> list[Path]:
+    return write_dataset(run, choice.out)
 
 
 #: Kinds by their value of ``--to``.
 KINDS = {
-    **{to: ExportKind(partial(_training_sets, to), _ARMS) for to in FORMATS},
-    **{to: ExportKind(partial(_prompt_set, to), ["states"]) for to in PROMPT_FORMATS},
-    "tables": ExportKind(_tables),
-    "adapters": ExportKind(_adapters, _ARMS),
-    "dataset": ExportKind(_dataset),
+    **{to: ExportKind(partial(_export_training_sets, to), _ARM_OPTIONS) for to in FORMATS},
+    **{to: ExportKind(partial(_export_prompt_set, to), ["states"]) for to in PROMPT_FORMATS},
+    "tables": ExportKind(_export_tables),
+    "adapters": ExportKind(_export_adapters, _ARM_OPTIONS),
+    "dataset": ExportKind(_export_dataset),
 }

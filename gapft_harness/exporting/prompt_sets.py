@@ -19,9 +19,9 @@ from typing import get_args
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import replace_file, write_text
 from gapft_harness.core.records import State, Turn
-from gapft_harness.exporting.cards import model_name
-from gapft_harness.exporting.dataset import AT_ONCE, COLUMNS, SPLITS, dataset_card, require_same
-from gapft_harness.exporting.formats import Record, chat_of
+from gapft_harness.exporting.cards import find_model_name
+from gapft_harness.exporting.dataset import BATCH_SIZE, COLUMNS, SPLITS, build_dataset_card, require_same_problem
+from gapft_harness.exporting.formats import Record, build_chat
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.run_directory import layout
@@ -29,16 +29,16 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_rows, write_batches
 from gapft_harness.run_directory.tables import ProblemState, read_states
 
-_SHARED = ("problem_id", "origin", "gold", "state", "samples", "passing_samples")
+_EVIDENCE_COLUMNS = ("problem_id", "origin", "gold", "state", "samples", "passing_samples")
 #: Facts on the problem in every row, in all formats.
 FACTS = {
-    **{name: COLUMNS[name] for name in _SHARED},
+    **{name: COLUMNS[name] for name in _EVIDENCE_COLUMNS},
     "solve_rate": "passing_samples / samples; null where the search stopped before K samples",
     "greedy_passed": "whether the greedy response passed",
     "verifier": "the verifier's name, for gapft_harness.load_verifier",
     "verifier_params": "the verifier's parameters, as JSON",
 }
-_PLACES = (layout.problems("pool"), layout.states("pool"))
+_PLACES = (layout.problems_path("pool"), layout.states_path("pool"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,17 @@ class PromptFormat:
     """
 
     library: str
-    own: Callable[[Prompt], Record]
-    under: str
+    build_fields: Callable[[Prompt], Record]
+    facts_field: str
     file: str
     chat: bool
 
-    def row(self, prompt: Prompt) -> Record:
+    def build_row(self, prompt: Prompt) -> Record:
         """Build a row of the file."""
-        own = self.own(prompt)
-        if not self.under:
-            return {**own, **prompt.facts}
-        return {**own, self.under: {**own.get(self.under, {}), **prompt.facts}}
+        fields = self.build_fields(prompt)
+        if not self.facts_field:
+            return {**fields, **prompt.facts}
+        return {**fields, self.facts_field: {**fields.get(self.facts_field, {}), **prompt.facts}}
 
 
 def write_prompt_set(
@@ -107,43 +107,43 @@ def write_prompt_set(
             a table was changed after it was sealed.
         GapftError: tables contradict each other.
     """
-    known = get_args(State)
-    for one in states:
-        if one not in known:
-            raise UserError(f"--states {one}: {did_you_mean(one, known)}")
-    form, chosen = PROMPT_FORMATS[to], states or known
-    problems, stated = (run.sealed(place) for place in _PLACES)
-    counts = Counter[str](one.state for one in read_states(stated))
+    known_states = get_args(State)
+    for item in states:
+        if item not in known_states:
+            raise UserError(f"--states {item}: {did_you_mean(item, known_states)}")
+    prompt_format, chosen = PROMPT_FORMATS[to], states or known_states
+    problems, state_table = (run.sealed(place) for place in _PLACES)
+    counts = Counter[str](item.state for item in read_states(state_table))
     if not any(counts[state] for state in chosen):
         raise UserError(
             f"--states {','.join(chosen)}: the pool of {run.path} has no problem in these states; "
-            f"it has {', '.join(f'{counts[state]} in {state}' for state in known)}"
+            f"it has {', '.join(f'{counts[state]} in {state}' for state in known_states)}"
         )
-    write = _write_parquet if form.file.endswith(".parquet") else _write_lines
-    write(out / form.file, form, _prompts(run, problems, read_states(stated), chosen))
-    text = dataset_card(
+    write_rows = _write_parquet if prompt_format.file.endswith(".parquet") else _write_lines
+    write_rows(out / prompt_format.file, prompt_format, _read_prompts(run, problems, read_states(state_table), chosen))
+    text = build_dataset_card(
         run,
         f"Prompts of {run.recipe.name}",
         "reinforcement-learning",
-        {"train": Path(form.file)},
-        _opening(run, form, Counter({state: counts[state] for state in chosen})),
-        (f"Fields of {form.under}" if form.under else "Other columns", FACTS),
+        {"train": Path(prompt_format.file)},
+        _build_opening(run, prompt_format, Counter({state: counts[state] for state in chosen})),
+        (f"Fields of {prompt_format.facts_field}" if prompt_format.facts_field else "Other columns", FACTS),
         _PLACES,
     )
     write_text(out / "README.md", text)
-    return [out / form.file, out / "README.md"]
+    return [out / prompt_format.file, out / "README.md"]
 
 
-def _prompts(
+def _read_prompts(
     run: RunDirectory, problems: Path, states: Iterable[ProblemState], chosen: Sequence[str]
 ) -> Iterator[Prompt]:
     recipe, task = run.recipe, run.manifest()["task"]
     params, number = json.dumps(task["verifier_params"], ensure_ascii=False), count()
-    for problem, state in zip(read_rows(problems, AT_ONCE), states, strict=True):
-        require_same(run, "pool", problem["problem_id"], state.problem_id)
+    for problem, state in zip(read_rows(problems, BATCH_SIZE), states, strict=True):
+        require_same_problem(run, "pool", problem["problem_id"], state.problem_id)
         if state.state not in chosen:
             continue
-        gold, whole = json.loads(problem["gold"]), state.samples == recipe.search.k
+        gold, is_complete = json.loads(problem["gold"]), state.samples == recipe.search.k
         facts = {
             "problem_id": state.problem_id,
             "origin": task["name"],
@@ -151,7 +151,7 @@ def _prompts(
             "state": state.state,
             "samples": state.samples,
             "passing_samples": state.passing_samples,
-            "solve_rate": state.passing_samples / state.samples if whole else None,
+            "solve_rate": state.passing_samples / state.samples if is_complete else None,
             "greedy_passed": state.state == "G",
             "verifier": task["verifier"],
             "verifier_params": params,
@@ -159,20 +159,20 @@ def _prompts(
         yield Prompt(
             next(number),
             problem["prompt"],
-            _chat_of(run, problem),
+            _build_prompt_chat(run, problem),
             bool(recipe.model.chat_template),
             gold if isinstance(gold, str) else problem["gold"],
             facts,
         )
 
 
-def _chat_of(run: RunDirectory, problem: Record) -> list[Turn]:
+def _build_prompt_chat(run: RunDirectory, problem: Record) -> list[Turn]:
     """Return a problem's turns.
 
     Raises:
         UserError: the last turn is the assistant's: trainers would close it, or answer it.
     """
-    chat = chat_of(problem["prompt"], json.loads(problem["turns"]), run.recipe)
+    chat = build_chat(problem["prompt"], json.loads(problem["turns"]), run.recipe)
     if chat[-1]["role"] == "assistant":
         raise UserError(
             f"{run.path}, problem {problem['problem_id']}: the task begins answers with "
@@ -182,37 +182,37 @@ def _chat_of(run: RunDirectory, problem: Record) -> list[Turn]:
     return chat
 
 
-def _write_lines(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) -> None:
-    def write(beside: Path) -> None:
-        with beside.open("w", encoding="utf-8") as file:
+def _write_lines(path: Path, prompt_format: PromptFormat, prompts: Iterator[Prompt]) -> None:
+    def write(partial_path: Path) -> None:
+        with partial_path.open("w", encoding="utf-8") as file:
             for prompt in prompts:
-                file.write(json.dumps(form.row(prompt), ensure_ascii=False) + "\n")
+                file.write(json.dumps(prompt_format.build_row(prompt), ensure_ascii=False) + "\n")
 
     replace_file(path, write)
 
 
-def _write_parquet(path: Path, form: PromptFormat, prompts: Iterator[Prompt]) -> None:
+def _write_parquet(path: Path, prompt_format: PromptFormat, prompts: Iterator[Prompt]) -> None:
     import pyarrow as pa
 
     first = next(prompts)
-    rated = replace(first, facts={**first.facts, "solve_rate": 0.0})  # null would have no type
-    schema = pa.Table.from_pylist([form.row(rated)]).schema
-    rows = map(form.row, chain([first], prompts))
-    batches = iter(lambda: [*islice(rows, AT_ONCE)], [])
+    typed_prompt = replace(first, facts={**first.facts, "solve_rate": 0.0})  # null would have no type
+    schema = pa.Table.from_pylist([prompt_format.build_row(typed_prompt)]).schema
+    rows = map(prompt_format.build_row, chain([first], prompts))
+    batches = iter(lambda: [*islice(rows, BATCH_SIZE)], [])
     write_batches(path, schema, (pa.Table.from_pylist(batch, schema) for batch in batches))
 
 
-def _opening(run: RunDirectory, form: PromptFormat, counts: Counter[str]) -> list[Block]:
+def _build_opening(run: RunDirectory, prompt_format: PromptFormat, counts: Counter[str]) -> list[Block]:
     task, k = run.manifest()["task"], run.recipe.search.k
-    told = (
-        f"Prompts of {task['name']} in the format of {form.library}, with the state and solve rate "
-        f"of each problem, from {k} samples and the greedy response of {model_name(run.recipe)}. "
+    text = (
+        f"Prompts of {task['name']} in the format of {prompt_format.library}, with the state and solve rate "
+        f"of each problem, from {k} samples and the greedy response of {find_model_name(run.recipe)}. "
         "The problems come from the benchmark and have its licence."
     )
-    blocks: list[Block] = [Text(told), Frame(SPLITS, [("pool", "train", counts)]).table(words=2)]
-    if form.chat and not run.recipe.model.chat_template:
+    blocks: list[Block] = [Text(text), Frame(SPLITS, [("pool", "train", counts)]).table(words=2)]
+    if prompt_format.chat and not run.recipe.model.chat_template:
         warning = (
-            f"{form.library} applies a chat template, but the search did not: states and solve "
+            f"{prompt_format.library} applies a chat template, but the search did not: states and solve "
             "rates belong to the plain prompts."
         )
         blocks.append(Text(warning, "warning"))
@@ -225,11 +225,11 @@ def _opening(run: RunDirectory, form: PromptFormat, counts: Counter[str]) -> lis
     return blocks
 
 
-def _trl(prompt: Prompt) -> Record:
+def _build_trl_fields(prompt: Prompt) -> Record:
     return {"prompt": prompt.messages if prompt.chat else prompt.text}
 
 
-def _verl(prompt: Prompt) -> Record:
+def _build_verl_fields(prompt: Prompt) -> Record:
     return {
         "data_source": prompt.facts["origin"],
         "prompt": prompt.messages,
@@ -239,7 +239,7 @@ def _verl(prompt: Prompt) -> Record:
     }
 
 
-def _prime_rl(prompt: Prompt) -> Record:
+def _build_prime_rl_fields(prompt: Prompt) -> Record:
     system = [turn["content"] for turn in prompt.messages if turn["role"] == "system"]
     others = [turn for turn in prompt.messages if turn["role"] != "system"]
     return {
@@ -250,7 +250,7 @@ def _prime_rl(prompt: Prompt) -> Record:
     }
 
 
-def _nemo_gym(prompt: Prompt) -> Record:
+def _build_nemo_gym_fields(prompt: Prompt) -> Record:
     return {
         "responses_create_params": {"input": prompt.messages},
         "id": prompt.facts["problem_id"],
@@ -261,8 +261,8 @@ def _nemo_gym(prompt: Prompt) -> Record:
 _PARQUET, _LINES = "train.parquet", "train.jsonl"
 #: Formats by their value of ``--to``.
 PROMPT_FORMATS = {
-    "trl-grpo": PromptFormat("TRL's GRPOTrainer", _trl, "", _PARQUET, chat=False),
-    "verl": PromptFormat("verl", _verl, "extra_info", _PARQUET, chat=True),
-    "prime-rl": PromptFormat("prime-rl", _prime_rl, "info", _LINES, chat=True),
-    "nemo-gym": PromptFormat("NeMo Gym", _nemo_gym, "verifier_metadata", _LINES, chat=True),
+    "trl-grpo": PromptFormat("TRL's GRPOTrainer", _build_trl_fields, "", _PARQUET, chat=False),
+    "verl": PromptFormat("verl", _build_verl_fields, "extra_info", _PARQUET, chat=True),
+    "prime-rl": PromptFormat("prime-rl", _build_prime_rl_fields, "info", _LINES, chat=True),
+    "nemo-gym": PromptFormat("NeMo Gym", _build_nemo_gym_fields, "verifier_metadata", _LINES, chat=True),
 }

@@ -9,7 +9,7 @@ from gapft_harness.analysis.extrapolation import MULTIPLES
 from gapft_harness.gap.prospects import Plan
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.recipe.conditions import conditions_of
-from gapft_harness.report.findings.ledger import Spent
+from gapft_harness.report.findings.ledger import Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,61 +27,61 @@ class Costs:
             items.
     """
 
-    search: Spent
-    deeper: Mapping[int, Spent]
+    search: Spending
+    deeper: Mapping[int, Spending]
     arms: int
-    training: Spent
-    audit: Spent
+    training: Spending
+    audit: Spending
 
 
-def costs(run: SearchedRun, plan: Plan) -> Costs:
+def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     """Sum up what was spent, and estimate the costs of the plan."""
-    counted = [of.tokens for of in run.splits.values()]
-    generated = [of for of in counted if of is not None]
-    known = len(generated) == len(counted)
-    total = float(sum(of.all for of in generated))
-    rate = total / run.seconds if known and run.seconds else None
+    counts = [searched.tokens for searched in run.splits.values()]
+    known_counts = [searched for searched in counts if searched is not None]
+    has_tokens = len(known_counts) == len(counts)
+    total = float(sum(searched.total for searched in known_counts))
+    rate = total / run.seconds if has_tokens and run.seconds else None
 
-    problems = {split: len(of.greedy) for split, of in run.splits.items()}
-    whole = known and all(of.complete for of in run.splits.values())
+    problems = {split: len(searched.greedy) for split, searched in run.splits.items()}
+    is_complete = has_tokens and all(searched.complete for searched in run.splits.values())
 
-    def searching(k: int) -> float | None:
-        a_problem = {
-            split: k * of.tokens.a_sample + of.tokens.a_decode
-            for split, of in run.splits.items()
-            if of.tokens is not None
+    def estimate_search(k: int) -> float | None:
+        tokens_by_split = {
+            split: k * searched.tokens.mean_sample + searched.tokens.mean_decode
+            for split, searched in run.splits.items()
+            if searched.tokens is not None
         }
-        return sum(n * a_problem[split] for split, n in problems.items()) if whole else None
+        return sum(n * tokens_by_split[split] for split, n in problems.items()) if is_complete else None
 
     seeds = plan.seeds or len(run.recipe["seeds"])
     items = plan.items or problems.get("audit")
     arms = len(run.recipe["conditions"]) * seeds
     audit = run.splits.get("audit") or run.splits["pool"]
-    decode = audit.tokens.a_decode if audit.tokens else None
+    decode = audit.tokens.mean_decode if audit.tokens else None
     return Costs(
-        search=Spent(total if known else None, run.seconds),
-        deeper={n * run.k: Spent.at(searching(n * run.k), rate) for n in MULTIPLES},
+        search=Spending(total if has_tokens else None, run.seconds),
+        deeper={n * run.k: Spending.at(estimate_search(n * run.k), rate) for n in MULTIPLES},
         arms=arms,
-        training=_training(run, seeds),
-        audit=Spent.at(None if decode is None or items is None else decode * items * arms, rate),
+        training=_estimate_training(run, seeds),
+        audit=Spending.at(None if decode is None or items is None else decode * items * arms, rate),
     )
 
 
-def _training(run: SearchedRun, seeds: int) -> Spent:
+def _estimate_training(run: SearchedRun, seeds: int) -> Spending:
     """Estimate training: exposures times the mean tokens of an example, for each condition."""
     pool = run.splits.get("pool")
     if pool is None or pool.example is None:
-        return Spent(None)
+        return Spending(None)
     budget, exposures = run.recipe["budget"], 0
     for condition in conditions_of(run.recipe).values():
-        wanted = condition.n or budget["n"]
-        if not isinstance(wanted, int):
-            sizes = pool.window(0, condition.k or pool.k).sizes
-            wanted = sizes["S"] + (sizes["G"] if wanted == "verified" else 0)
+        examples = condition.n or budget["n"]
+        if not isinstance(examples, int):
+            sizes = pool.select_samples(0, condition.k or pool.k).sizes
+            examples = sizes["S"] + (sizes["G"] if examples == "verified" else 0)
         repetitions = {**run.recipe["training"], **condition.training}["repetitions"]
-        exposures += (wanted + budget["replay"]) * repetitions
+        exposures += (examples + budget["replay"]) * repetitions
     tokens = seeds * exposures * pool.example
     if run.trained is None:
-        return Spent(tokens)
-    of_tokens, seconds = run.trained
-    return Spent(tokens, tokens / of_tokens * seconds)
+        return Spending(tokens)
+    trained_tokens, seconds = run.trained
+    return Spending(tokens, tokens / trained_tokens * seconds)

@@ -9,32 +9,32 @@ from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
 from gapft_harness.gap.costs import Costs
-from gapft_harness.gap.findings import REPLICATES, GapFindings, Share
+from gapft_harness.gap.findings import REPLICATES, GapFindings, ShareEstimate
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
-from gapft_harness.gap.measuring import Measured
+from gapft_harness.gap.measuring import MeasuredSearch
 from gapft_harness.gap.prospects import Prospects
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.report.explorer import packing as explorer
-from gapft_harness.report.explorer.explored import Entry, Explored, word
-from gapft_harness.report.findings.ledger import Spent
+from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, format_verdict
+from gapft_harness.report.findings.ledger import Spending
 from gapft_harness.report.frame import CI95, Column, Frame
-from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, remarks
+from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, group_remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
-    duration,
+    format_duration,
     listed,
     percent,
     percent_interval,
     points,
     points_interval,
-    rounded,
-    whole,
+    format_rounded,
+    format_count,
 )
-from gapft_harness.verdicts.places import log_at
+from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
 
 #: Two rows of the same document and filter: greedy log, samples log.
@@ -45,8 +45,8 @@ _Pair = tuple[LogRow, LogRow]
 NAMES = ("gap.html", "gap.md", "results.json")
 
 
-def document(
-    of: Measured, found: Mapping[str, GapFindings], prospects: Prospects | None
+def build_document(
+    search: MeasuredSearch, findings: Mapping[str, GapFindings], prospects: Prospects | None
 ) -> Document:
     """Build the document for a searched task, with a page of every problem.
 
@@ -55,23 +55,23 @@ def document(
         findings: by filter, the chosen one first.
         prospects: prospects of training; None if unknown.
     """
-    lead = _lead(of.task, of.split, len(of.ids), of.k, of.judge)
-    sections = [_gap(lead, notes(of, found), of.k, next(iter(found.values())))]
-    if len(found) > 1:
-        sections.append(Section("By filter", [_by(FILTERS, of.k, found, f"{_CHOSEN} {_GAP}")]))
+    lead = _format_lead(search.task, search.split, len(search.ids), search.k, search.judge)
+    sections = [_build_gap_section(lead, list_notes(search, findings), search.k, next(iter(findings.values())))]
+    if len(findings) > 1:
+        sections.append(Section("By filter", [_build_table(FILTERS, search.k, findings, f"{_CHOSEN_NOTE} {_GAP_NOTE}")]))
     return Document(
-        title=f"The gap of {of.task}",
-        sections=[*sections, _pay(prospects)],
+        title=f"The gap of {search.task}",
+        sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
-        results={**results(of, found), **_prospects(prospects)},
-        tables={"gap.csv": Frame(CURVE, rates(found)).csv(), "items.csv": _items(of, found)},
-        explorers={"": explorer.render(explored(of, found))},
+        results={**build_results(search, findings), **_build_prospects_entry(prospects)},
+        tables={"gap.csv": Frame(CURVE, list_rates(findings)).csv(), "items.csv": _list_item_rows(search, findings)},
+        explorers={"": explorer.render_explorer(build_explored(search, findings))},
     )
 
 
-def run_document(
+def build_run_document(
     run: SearchedRun,
-    found: Mapping[str, GapFindings],
+    findings: Mapping[str, GapFindings],
     prospects: Prospects | None,
     costs: Costs,
 ) -> Document:
@@ -83,105 +83,105 @@ def run_document(
         prospects: prospects of training; None if unknown.
         costs: costs of the search and of the next steps.
     """
-    split = "audit" if "audit" in found else "pool"
-    judge, count = f"verifier {run.verifier}", len(found[split].verdicts.greedy)
-    lead = _lead(run.task, split, count, run.k, judge)
-    sections = [_gap(lead, run_notes(run, found), run.k, found[split])]
-    if len(found) > 1:
-        sections.append(Section("By split", [_by(SPLITS, run.k, found, _GAP)]))
+    split = "audit" if "audit" in findings else "pool"
+    judge, count = f"verifier {run.verifier}", len(findings[split].verdicts.greedy)
+    lead = _format_lead(run.task, split, count, run.k, judge)
+    sections = [_build_gap_section(lead, list_run_notes(run, findings), run.k, findings[split])]
+    if len(findings) > 1:
+        sections.append(Section("By split", [_build_table(SPLITS, run.k, findings, _GAP_NOTE)]))
     return Document(
         title=f"The gap of {run.task}",
-        sections=[*sections, _pay(prospects), Section("Costs", [_costs(costs)])],
+        sections=[*sections, _build_pay_section(prospects), Section("Costs", [_build_cost_table(costs)])],
         names=NAMES,
         results={
             "schema": 1,
             "task": run.task,
             "k": run.k,
             "judge": judge,
-            "splits": {name: _filter(one) for name, one in found.items()},
-            **_prospects(prospects),
+            "splits": {name: _build_filter_entry(split_findings) for name, split_findings in findings.items()},
+            **_build_prospects_entry(prospects),
             "costs": asdict(costs),
-            "notes": [note.line for note in run_notes(run, found)],
+            "notes": [note.line for note in list_run_notes(run, findings)],
         },
     )
 
 
-def run_notes(run: SearchedRun, found: Mapping[str, GapFindings]) -> Iterator[Text]:
+def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Iterator[Text]:
     """Yield notes about a run's figures."""
-    for warning in run.told:
+    for warning in run.warnings:
         yield Text(warning, "warning")
-    for split, one in found.items():
-        count = len(one.verdicts.greedy)
+    for split, split_findings in findings.items():
+        count = len(split_findings.verdicts.greedy)
         if count < STABLE_ITEMS:
             few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
             yield Text(f"{few}: their shares are unstable", "warning")
-        if not one.pass_at:
+        if not split_findings.pass_at:
             early = f"{split}: its search stopped early (search.stop)"
             yield Text(f"{early}, so Pass@k is unknown")
 
 
-def notes(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[Text]:
+def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Iterator[Text]:
     """Yield notes about the figures."""
-    if (repeats := of.facts["repeats"]) > 1:
-        drawn = f"{of.k} samples were drawn (--k)"
+    if (repeats := search.facts["repeats"]) > 1:
+        drawn = f"{search.k} samples were drawn (--k)"
         yield Text(f"the task's own repeats ({repeats}) are not used: {drawn}")
-    if of.voting:
-        which = f"cannot judge a single one, and are left out: {listed(list(of.voting))}"
-        yield Text(f"filters that need several responses {which}")
-    for name, one in found.items():
-        if one.errors:
+    if search.voting:
+        sentence = f"cannot judge a single one, and are left out: {listed(list(search.voting))}"
+        yield Text(f"filters that need several responses {sentence}")
+    for name, filter_findings in findings.items():
+        if filter_findings.errors:
             yield Text(
-                f"filter {name}: {whole(one.errors)} of {whole(len(of.ids) * (of.k + 1))} "
+                f"filter {name}: {format_count(filter_findings.errors)} of {format_count(len(search.ids) * (search.k + 1))} "
                 "responses could not be judged and count as not passed; see the logs for reasons"
             )
-    if of.changed:
+    if search.changed:
         yield Text(
-            f"filter {next(iter(found))}: {whole(of.changed)} verdicts differed when judged "
+            f"filter {next(iter(findings))}: {format_count(search.changed)} verdicts differed when judged "
             "again; the figures use those of the search",
             "warning",
         )
 
 
-def _lead(task: str, split: str, problems: int, k: int, judge: str) -> str:
+def _format_lead(task: str, split: str, problems: int, k: int, judge: str) -> str:
     return (
-        f"{task}, {split}: {whole(problems)} problems, one greedy decode and {k} samples of each; "
+        f"{task}, {split}: {format_count(problems)} problems, one greedy decode and {k} samples of each; "
         f"{judge}."
     )
 
 
-def _gap(lead: str, notes: Iterable[Text], k: int, found: GapFindings) -> Section:
+def _build_gap_section(lead: str, notes: Iterable[Text], k: int, findings: GapFindings) -> Section:
     bound = (
-        f"On {_percent(found.shares['S'])} of all problems the greedy decode fails and one of {k} "
+        f"On {_format_percent(findings.shares['S'])} of all problems the greedy decode fails and one of {k} "
         "samples passes. This is p_S, the largest gain in greedy accuracy from correcting "
         "recovered problems."
     )
-    if found.gains:
-        bound += f" Pass@{k} − Pass@1 is {_points(found.gains[-1])} points."
-    if found.beyond:
-        ends = [f"in {percent_interval(of.p_s)} with {n}" for n, of in found.beyond.items()]
+    if findings.gains:
+        bound += f" Pass@{k} − Pass@1 is {_format_points(findings.gains[-1])} points."
+    if findings.beyond:
+        ends = [f"in {percent_interval(beyond_k.p_s)} with {n}" for n, beyond_k in findings.beyond.items()]
         bound += f" p_S would be {listed(ends)} samples."
-    blocks: list[Block] = [_curve(k, found), _states(found), Text(bound)]
-    return Section("The gap", [Text(lead, "lead"), *remarks(notes), *blocks])
+    blocks: list[Block] = [_build_curve_table(k, findings), _build_state_table(findings), Text(bound)]
+    return Section("The gap", [Text(lead, "lead"), *group_remarks(notes), *blocks])
 
 
-def _pay(prospects: Prospects | None) -> Section:
+def _build_pay_section(prospects: Prospects | None) -> Section:
     if prospects is None:
         text = "No audit was searched; set the number of audit items: --items M."
-        return Section(_PAY, [Text(text)])
-    answer, why = prospects.verdict.answer, prospects.verdict.why
-    return Section(_PAY, [Text(f"{answer.capitalize()}. {why}"), Text(prospects.power)])
+        return Section(_PAY_TITLE, [Text(text)])
+    answer, reason = prospects.verdict.answer, prospects.verdict.why
+    return Section(_PAY_TITLE, [Text(f"{answer.capitalize()}. {reason}"), Text(prospects.power)])
 
 
-_PAY = "Will it pay to train?"
-_CHOSEN = "The first filter is the chosen one."
-_GAP = "Gap: Pass@K − Pass@1."
+_PAY_TITLE = "Will it pay to train?"
+_CHOSEN_NOTE = "The first filter is the chosen one."
+_GAP_NOTE = "Gap: Pass@K − Pass@1."
 
 
-def _curve(k: int, found: GapFindings) -> Table:
-    shown = (0, *reported_k(k), *found.beyond)  # gap.csv has every k
-    rows = [rate for rate in rates({"": found}) if rate.k in shown]
-    note = f"Unbiased, over problems; intervals from {whole(REPLICATES)} bootstrap replicates."
-    if found.beyond:
+def _build_curve_table(k: int, findings: GapFindings) -> Table:
+    shown_ks = (0, *list_reported_k(k), *findings.beyond)  # gap.csv has every k
+    rows = [rate for rate in list_rates({"": findings}) if rate.k in shown_ks]
+    note = f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
+    if findings.beyond:
         note += f" Beyond {k} samples: bounds for any distribution of pass rates over problems."
     return Frame(CURVE, rows).table(note)
 
@@ -194,31 +194,31 @@ class Rate:
     k: int
     value: Fraction | None
     interval: Interval | None
-    gain: Share | None = None
+    gain: ShareEstimate | None = None
 
 
-def rates(found: Mapping[str, GapFindings]) -> list[Rate]:
+def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
     """List the greedy decode and every k for each filter."""
     rows = []
-    for name, one in found.items():
-        rows.append(Rate(name, 0, one.greedy.value, one.greedy.interval))
-        shares = enumerate(zip(one.pass_at, one.gains, strict=True), 1)
-        rows += [Rate(name, k, of.value, of.interval, gain) for k, (of, gain) in shares]
-        rows += [Rate(name, k, None, of.pass_at_k) for k, of in one.beyond.items()]
+    for name, filter_findings in findings.items():
+        rows.append(Rate(name, 0, filter_findings.greedy.value, filter_findings.greedy.interval))
+        shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
+        rows += [Rate(name, k, share.value, share.interval, gain) for k, (share, gain) in shares]
+        rows += [Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()]
     return rows
 
 
-def _interval(interval: Interval | None) -> str:
+def _format_interval(interval: Interval | None) -> str:
     return "" if interval is None else percent_interval(interval)
 
 
-def _change(interval: Interval | None) -> str:
+def _format_change(interval: Interval | None) -> str:
     return "" if interval is None else points_interval(interval)
 
 
-def _gain(shown: Callable[[Share], str]) -> Callable[[Rate], str]:
+def _gain_formatter(format_share: Callable[[ShareEstimate], str]) -> Callable[[Rate], str]:
     """Return a function that formats a gain; empty for k up to 1."""
-    return lambda rate: "" if rate.gain is None or rate.k == 1 else shown(rate.gain)
+    return lambda rate: "" if rate.gain is None or rate.k == 1 else format_share(rate.gain)
 
 
 _PASSES = "of `greedy` and `Pass@k` (Equation 1)"
@@ -237,20 +237,20 @@ CURVE: tuple[Column[Rate], ...] = (
         "gain_ci95", "", lambda rate: rate.gain and rate.gain.interval,
         names=("gain_low", "gain_high"),
     ),
-    Column("", _GAIN, _gain(lambda share: points(share.value)), "− Pass@1 (points)"),
-    Column("", _GAIN, _gain(lambda share: _change(share.interval)), "95% interval"),
+    Column("", _GAIN, _gain_formatter(lambda share: points(share.value)), "− Pass@1 (points)"),
+    Column("", _GAIN, _gain_formatter(lambda share: _format_change(share.interval)), "95% interval"),
 )  # fmt: skip
 
 
-def _states(found: GapFindings) -> Table:
-    rows = [(state, found.verdicts.sizes[state], share) for state, share in found.shares.items()]
+def _build_state_table(findings: GapFindings) -> Table:
+    rows = [(state, findings.verdicts.sizes[state], share) for state, share in findings.shares.items()]
     return Frame(STATES, rows).table()
 
 
 _STATE = "G, S and U; the share of S is p_S"
-STATES: tuple[Column[tuple[State, int, Share]], ...] = (
+STATES: tuple[Column[tuple[State, int, ShareEstimate]], ...] = (
     Column("", _STATE, lambda row: f"{row[0]}: {STATE_NAMES[row[0]]}", "state"),
-    Column("", _STATE, lambda row: row[1], "problems", whole),
+    Column("", _STATE, lambda row: row[1], "problems", format_count),
     Column("", _STATE, lambda row: row[2].value, "share", percent),
     Column("", _STATE, lambda row: row[2].interval, "95% interval", percent_interval, missing=""),
 )
@@ -260,29 +260,29 @@ FilterRow = tuple[str, GapFindings]
 _BY = "by this filter or of this split"
 
 
-def _by(
-    columns: Sequence[Column[FilterRow]], k: int, found: Mapping[str, GapFindings], note: str
+def _build_table(
+    columns: Sequence[Column[FilterRow]], k: int, findings: Mapping[str, GapFindings], note: str
 ) -> Table:
-    return Frame(columns, [*found.items()]).table(note, fill={"Pass@K": f"Pass@{k}"})
+    return Frame(columns, [*findings.items()]).table(note, fill={"Pass@K": f"Pass@{k}"})
 
 
-def _at(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
+def _value_if_complete(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
     """Return a function that reads a value; None if samples were left out."""
     return lambda row: value(row[1]) if row[1].pass_at else None
 
 
 _FOUND: tuple[Column[FilterRow], ...] = (
     Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
-    Column("", _BY, _at(lambda one: one.pass_at[0].value), "Pass@1", percent),
-    Column("", _BY, _at(lambda one: one.pass_at[-1].value), "Pass@K", percent),
-    Column("", _BY, _at(lambda one: one.gains[-1].value), "gap (points)", points),
+    Column("", _BY, _value_if_complete(lambda one: one.pass_at[0].value), "Pass@1", percent),
+    Column("", _BY, _value_if_complete(lambda one: one.pass_at[-1].value), "Pass@K", percent),
+    Column("", _BY, _value_if_complete(lambda one: one.gains[-1].value), "gap (points)", points),
     Column(
-        "", _BY, _at(lambda one: one.gains[-1].interval), "95% interval", points_interval,
+        "", _BY, _value_if_complete(lambda one: one.gains[-1].interval), "95% interval", points_interval,
         missing="",
     ),
-    Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", whole),
-    Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", whole),
-    Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", whole),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", format_count),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", format_count),
+    Column("", _BY, lambda row: row[1].verdicts.sizes["U"], "U", format_count),
 )  # fmt: skip
 FILTERS: tuple[Column[FilterRow], ...] = (
     Column("", "the task's filter that reads the answer", lambda row: row[0], "filter"),
@@ -294,7 +294,7 @@ SPLITS: tuple[Column[FilterRow], ...] = (
 )
 
 
-def _costs(costs: Costs) -> Table:
+def _build_cost_table(costs: Costs) -> Table:
     adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
     rows = [
         ("this search (done)", costs.search),
@@ -321,114 +321,114 @@ def _costs(costs: Costs) -> Table:
     return Frame(COSTS, rows).table(note + f" –: {'; '.join(unmeasured)}." * bool(unmeasured))
 
 
-COSTS: tuple[Column[tuple[str, Spent]], ...] = (
+COSTS: tuple[Column[tuple[str, Spending]], ...] = (
     Column("", "costs", lambda row: row[0], "step"),
-    Column("", "costs", lambda row: row[1].tokens, "tokens", rounded),
-    Column("", "costs", lambda row: row[1].seconds, "time", duration),
+    Column("", "costs", lambda row: row[1].tokens, "tokens", format_rounded),
+    Column("", "costs", lambda row: row[1].seconds, "time", format_duration),
 )
 
 
-def _percent(share: Share) -> str:
-    return f"{percent(share.value)} {_interval(share.interval)}".strip()
+def _format_percent(share: ShareEstimate) -> str:
+    return f"{percent(share.value)} {_format_interval(share.interval)}".strip()
 
 
-def _points(share: Share) -> str:
-    return f"{points(share.value)} {_change(share.interval)}".strip()
+def _format_points(share: ShareEstimate) -> str:
+    return f"{points(share.value)} {_format_change(share.interval)}".strip()
 
 
-def results(of: Measured, found: Mapping[str, GapFindings]) -> dict[str, Any]:
+def build_results(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> dict[str, Any]:
     """Build the content of results.json (schema 1; keys in docs/gap.md)."""
     return {
         "schema": 1,
-        "task": of.task,
-        "version": of.facts["version"],
-        "split": of.split,
-        "n": len(of.ids),
-        "k": of.k,
-        "metric": of.metric,
-        "judge": of.judge,
-        "filter": next(iter(found)),
-        "filters": {name: _filter(one) for name, one in found.items()},
-        "search": of.facts["config"]["search"],
-        "source": of.facts["source"],
-        "notes": [note.line for note in notes(of, found)],
+        "task": search.task,
+        "version": search.facts["version"],
+        "split": search.split,
+        "n": len(search.ids),
+        "k": search.k,
+        "metric": search.metric,
+        "judge": search.judge,
+        "filter": next(iter(findings)),
+        "filters": {name: _build_filter_entry(filter_findings) for name, filter_findings in findings.items()},
+        "search": search.facts["config"]["search"],
+        "source": search.facts["source"],
+        "notes": [note.line for note in list_notes(search, findings)],
     }
 
 
-def _filter(one: GapFindings) -> dict[str, Any]:
+def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
     return {
-        "greedy": _share(one.greedy),
-        "pass_at_k": {str(k): _share(share) for k, share in enumerate(one.pass_at, 1)},
-        "gap": _share(one.gains[-1]) if one.gains else None,
+        "greedy": _build_share_entry(findings.greedy),
+        "pass_at_k": {str(k): _build_share_entry(share) for k, share in enumerate(findings.pass_at, 1)},
+        "gap": _build_share_entry(findings.gains[-1]) if findings.gains else None,
         "beyond_k": {
-            str(k): {"pass_at_k": _pair(of.pass_at_k), "p_S": _pair(of.p_s)}
-            for k, of in one.beyond.items()
+            str(k): {"pass_at_k": _interval_to_list(bounds.pass_at_k), "p_S": _interval_to_list(bounds.p_s)}
+            for k, bounds in findings.beyond.items()
         },
-        "states": one.verdicts.sizes,
-        "p_S": _share(one.shares["S"]),
-        "errors": one.errors,
+        "states": findings.verdicts.sizes,
+        "p_S": _build_share_entry(findings.shares["S"]),
+        "errors": findings.errors,
     }
 
 
-def _share(share: Share) -> dict[str, Any]:
-    return {"value": float(share.value), "ci95": share.interval and _pair(share.interval)}
+def _build_share_entry(share: ShareEstimate) -> dict[str, Any]:
+    return {"value": float(share.value), "ci95": share.interval and _interval_to_list(share.interval)}
 
 
-def _pair(interval: Interval) -> list[float]:
+def _interval_to_list(interval: Interval) -> list[float]:
     return [interval.low, interval.high]
 
 
-def _prospects(of: Prospects | None) -> dict[str, Any]:
-    return {"prospects": None if of is None else asdict(of)}
+def _build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
+    return {"prospects": None if prospects is None else asdict(prospects)}
 
 
-def _items(of: Measured, found: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:
+def _list_item_rows(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:
     """Yield a row for each filter and problem."""
     yield "filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples"
-    for name, one in found.items():
-        verdicts = of.verdicts[name]
-        columns = one.verdicts.states.tolist(), verdicts.greedy.tolist(), verdicts.passing.tolist()
-        for (problem, row), state, greedy, passing in zip(of.ids.items(), *columns, strict=True):
-            yield name, problem, row, state, int(greedy), passing, of.k
+    for name, filter_findings in findings.items():
+        verdicts = search.verdicts[name]
+        columns = filter_findings.verdicts.states.tolist(), verdicts.greedy.tolist(), verdicts.passing.tolist()
+        for (problem, row), state, greedy, passing in zip(search.ids.items(), *columns, strict=True):
+            yield name, problem, row, state, int(greedy), passing, search.k
 
 
-def explored(of: Measured, found: Mapping[str, GapFindings]) -> Explored:
+def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> ExplorerContent:
     """Build the page's content from both logs, with the chosen filter's verdicts.
 
     The states under the other filters are fields to filter by.
     """
-    (chosen, first), *others = found.items()
-    words = [[_words(row) for row in pair] for pair in _pairs(of, chosen)]
-    return Explored(
-        title=f"The gap of {of.task}",
-        remark=f"Split {of.split}, {of.k} samples of each problem; {of.judge}.",
+    (chosen, first), *others = findings.items()
+    words = [[_list_words(row) for row in pair] for pair in _read_pairs(search, chosen)]
+    return ExplorerContent(
+        title=f"The gap of {search.task}",
+        remark=f"Split {search.split}, {search.k} samples of each problem; {search.judge}.",
         noun="problem",
         before="greedy",
-        ids=list(of.ids),
+        ids=list(search.ids),
         verdicts=[greedy[0] for greedy, _ in words],
         models=[],
         states="".join(first.verdicts.states.tolist()),
-        k=of.k,
-        passing=of.verdicts[chosen].passing.tolist(),
+        k=search.k,
+        passing=search.verdicts[chosen].passing.tolist(),
         samples=[samples for _, samples in words],
-        fields={f"state by {name}": one.verdicts.states.tolist() for name, one in others},
-        entries=lambda: (_entry(pair) for pair in _pairs(of, chosen)),
+        fields={f"state by {name}": filter_findings.verdicts.states.tolist() for name, filter_findings in others},
+        entries=lambda: (_build_entry(pair) for pair in _read_pairs(search, chosen)),
     )
 
 
-def _pairs(of: Measured, chosen: str) -> Iterator[_Pair]:
+def _read_pairs(search: MeasuredSearch, chosen: str) -> Iterator[_Pair]:
     """Read the rows under the chosen filter, in the order of the problems."""
-    logs = (SampleLog(log_at(of.logs[kind]), chosen) for kind in (GREEDY_LOG, SAMPLES_LOG))
+    logs = (SampleLog(open_log(search.logs[kind]), chosen) for kind in (GREEDY_LOG, SAMPLES_LOG))
     return zip(*logs, strict=True)
 
 
-def _words(row: LogRow) -> list[str]:
-    return [word(status) for status in row.statuses or ()]
+def _list_words(row: LogRow) -> list[str]:
+    return [format_verdict(status) for status in row.statuses or ()]
 
 
-def _entry(pair: _Pair) -> Entry:
+def _build_entry(pair: _Pair) -> ProblemTexts:
     greedy, samples = pair
-    return Entry(
+    return ProblemTexts(
         prompt=greedy.prompt,
         gold=greedy.gold,
         responses=[*greedy.texts, *samples.texts],

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import Interval, percentile_interval, resampled_means
+from gapft_harness.analysis.bootstrap import Interval, compute_interval, resample_means
 from gapft_harness.analysis.extrapolation import MULTIPLES, bound_pass_at_k
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.records import State
@@ -26,7 +26,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShareEstimate:
     """A share of the problems, or a difference of two shares, with its 95% interval.
 
     Attributes:
@@ -66,16 +66,16 @@ class GapFindings:
         errors: number of responses that neither passed nor failed; they count as not passed.
     """
 
-    greedy: Share
-    pass_at: tuple[Share, ...]
-    gains: tuple[Share, ...]
+    greedy: ShareEstimate
+    pass_at: tuple[ShareEstimate, ...]
+    gains: tuple[ShareEstimate, ...]
     beyond: Mapping[int, Bounds]
     verdicts: Verdicts
-    shares: dict[State, Share]
+    shares: dict[State, ShareEstimate]
     errors: int
 
 
-def find(verdicts: Verdicts, errors: int = 0, complete: bool = True) -> GapFindings:
+def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = True) -> GapFindings:
     """Compute all findings from verdicts.
 
     Args:
@@ -84,29 +84,29 @@ def find(verdicts: Verdicts, errors: int = 0, complete: bool = True) -> GapFindi
         is_complete: whether all K samples of every problem were drawn.
     """
     states, k = verdicts.states, verdicts.k
-    every = range(1, k + 1) if complete else ()
-    estimates = [pass_at_k(verdicts.passing, k, each) for each in every]
-    exact = [verdicts.pass_at(each) for each in every]
+    ks = range(1, k + 1) if is_complete else ()
+    estimates = [pass_at_k(verdicts.passing, k, term) for term in ks]
+    exact = [verdicts.compute_pass_at(term) for term in ks]
     total = len(states)
     columns = [verdicts.greedy.astype(float), *((states == state).astype(float) for state in "GSU")]
     values = [Fraction(round(column.sum()), total) for column in columns]
-    columns += [*estimates, *(each - estimates[0] for each in estimates)]
-    values += [*exact, *(each - exact[0] for each in exact)]
+    columns += [*estimates, *(term - estimates[0] for term in estimates)]
+    values += [*exact, *(term - exact[0] for term in exact)]
     shares = [
-        Share(value, interval) for value, interval in zip(values, _intervals(columns), strict=True)
+        ShareEstimate(value, interval) for value, interval in zip(values, _compute_intervals(columns), strict=True)
     ]
     return GapFindings(
         greedy=shares[0],
-        pass_at=tuple(shares[4 : 4 + len(every)]),
-        gains=tuple(shares[4 + len(every) :]),
-        beyond={n * k: _bound(verdicts, n * k) for n in MULTIPLES} if complete else {},
+        pass_at=tuple(shares[4 : 4 + len(ks)]),
+        gains=tuple(shares[4 + len(ks) :]),
+        beyond={n * k: _compute_bounds(verdicts, n * k) for n in MULTIPLES} if is_complete else {},
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
     )
 
 
-def _bound(verdicts: Verdicts, k: int) -> Bounds:
+def _compute_bounds(verdicts: Verdicts, k: int) -> Bounds:
     """Compute bounds for a search with k samples."""
     failed = verdicts.passing[~verdicts.greedy]
     share = len(failed) / len(verdicts.greedy)
@@ -117,7 +117,7 @@ def _bound(verdicts: Verdicts, k: int) -> Bounds:
     )
 
 
-def _intervals(columns: Sequence[NDArray[np.float64]]) -> list[Interval | None]:
+def _compute_intervals(columns: Sequence[NDArray[np.float64]]) -> list[Interval | None]:
     """Compute each column's 95% percentile interval of the mean, from the same resamples.
 
     Args:
@@ -126,7 +126,7 @@ def _intervals(columns: Sequence[NDArray[np.float64]]) -> list[Interval | None]:
     stacked = np.stack(columns, axis=1)
     if len(stacked) == 1:
         return [None] * len(columns)
-    means = resampled_means(
+    means = resample_means(
         stacked, np.arange(len(stacked)), replicates=REPLICATES, stream=Stream(_SEED, "gap")
     )
-    return [percentile_interval(column) for column in means.T]
+    return [compute_interval(column) for column in means.T]

@@ -39,7 +39,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPlace:
     """The folder of the logs, and what their file names contain.
 
     Attributes:
@@ -52,35 +52,35 @@ class Place:
     task: str
     date: datetime
 
-    def log(self, kind: str) -> Path:
+    def log_path(self, kind: str) -> Path:
         """Return the path of one of the two logs."""
-        return self.folder / kind / f"samples_{self.task}_{self._date}.jsonl"
+        return self.folder / kind / f"samples_{self.task}_{self._date_text}.jsonl"
 
-    def results(self, kind: str) -> Path:
+    def results_path(self, kind: str) -> Path:
         """Return the path of lm_eval's results file beside a log."""
-        return self.folder / kind / f"results_{self._date}.json"
+        return self.folder / kind / f"results_{self._date_text}.json"
 
     @property
-    def _date(self) -> str:
+    def _date_text(self) -> str:
         return self.date.isoformat().replace(":", "-")
 
 
 @contextlib.contextmanager
-def opened(place: Place) -> Iterator[dict[str, TextIO]]:
+def open_logs(place: LogPlace) -> Iterator[dict[str, TextIO]]:
     """Open both logs for writing; complete ones then replace those of an earlier search."""
     with contextlib.ExitStack() as stack:
-        beside = {kind: place.log(kind).with_suffix(".partial") for kind in _KINDS}
+        partial_paths = {kind: place.log_path(kind).with_suffix(".partial") for kind in _KINDS}
         files: dict[str, TextIO] = {}
-        for kind, path in beside.items():
+        for kind, path in partial_paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.callback(path.unlink, missing_ok=True)
             files[kind] = stack.enter_context(path.open("w", encoding="utf-8"))
         yield files
-        for kind, path in beside.items():
+        for kind, path in partial_paths.items():
             files[kind].close()
-            for old in [*path.parent.glob("samples_*.jsonl"), *path.parent.glob("results_*.json")]:
-                old.unlink()
-            replace_file(place.log(kind), path.replace)
+            for old_path in [*path.parent.glob("samples_*.jsonl"), *path.parent.glob("results_*.json")]:
+                old_path.unlink()
+            replace_file(place.log_path(kind), path.replace)
 
 
 def write_rows(
@@ -104,29 +104,29 @@ def write_rows(
         judged: the greedy response, then the samples.
     """
     greedy, *samples = judged
-    for kind, of in ((GREEDY_LOG, [greedy]), (SAMPLES_LOG, samples)):
-        passing = sum(one.verdict.passed for one in of) / len(of)
+    for kind, responses in ((GREEDY_LOG, [greedy]), (SAMPLES_LOG, samples)):
+        passing = sum(response.verdict.passed for response in responses) / len(responses)
         metrics = dict(greedy.metrics) if kind == GREEDY_LOG else {"pass@1": passing}
         row = {
             "doc_id": number,
             "doc": problem.document,
             "target": target,
             "arguments": {"gen_args_0": {"arg_0": problem.prompt, "arg_1": options[kind]}},
-            "resps": [[one.text for one in of]],
-            "filtered_resps": [of[0].filtered if len(of) == 1 else [one.filtered for one in of]],
+            "resps": [[response.text for response in responses]],
+            "filtered_resps": [responses[0].filtered if len(responses) == 1 else [response.filtered for response in responses]],
             "filter": filter,
             "metrics": list(metrics),
-            "doc_hash": _hash(json.dumps(problem.document, indent=2, ensure_ascii=False)),
-            "prompt_hash": _hash(problem.prompt),
-            "target_hash": _hash(target),
+            "doc_hash": _hash_text(json.dumps(problem.document, indent=2, ensure_ascii=False)),
+            "prompt_hash": _hash_text(problem.prompt),
+            "target_hash": _hash_text(target),
             **metrics,
-            "verdicts": [{"status": v.verdict.status, "reason": v.verdict.reason} for v in of],
+            "verdicts": [{"status": v.verdict.status, "reason": v.verdict.reason} for v in responses],
         }
         # UTF-8 cannot encode an unpaired surrogate, which a model may write: JSON escapes it
         files[kind].write(json.dumps(row, ensure_ascii=True, default=str) + "\n")
 
 
-def write_results(place: Place, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
+def write_results(place: LogPlace, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
     """Write lm_eval's results file beside each log."""
     for kind in _KINDS:
         metric = facts["metric"] if kind == GREEDY_LOG else "pass@1"
@@ -137,11 +137,11 @@ def write_results(place: Place, facts: Mapping[str, Any], rates: Mapping[str, An
             "n-shot": {place.task: facts["shots"]},
             "config": facts["config"],
         }
-        write_json(place.results(kind), content)
+        write_json(place.results_path(kind), content)
 
 
 _KINDS = (GREEDY_LOG, SAMPLES_LOG)
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

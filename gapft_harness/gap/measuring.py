@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gapft_harness.core.identities import canonical
+from gapft_harness.core.identities import canonical_json
 from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
     Judgement,
-    Place,
-    opened,
+    LogPlace,
+    open_logs,
     write_results,
     write_rows,
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
+from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 from gapft_harness.verdicts.table import Verdicts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _DECISION = "pass@1"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSearch:
     """A judged search of one split.
 
     Attributes:
@@ -75,15 +75,15 @@ class _Tally:
     errors: int = 0
 
     def add(self, judged: Sequence[Judgement]) -> None:
-        self.passed.append([one.verdict.passed for one in judged])
-        self.errors += sum(one.verdict.status in ("error", "timeout") for one in judged)
+        self.passed.append([judgement.verdict.passed for judgement in judged])
+        self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
 
-    def verdicts(self) -> Verdicts:
+    def build_verdicts(self) -> Verdicts:
         passed = np.array(self.passed)
         return Verdicts.of(passed[:, 0], passed[:, 1:])
 
 
-def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> Measured:
+def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> MeasuredSearch:
     """Judge a finalized search under every filter, and write both sample logs.
 
     Args:
@@ -99,36 +99,36 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
     numbers = {
         problem.id: row
-        for row, problem in enumerate(loaded.pool() if split == "pool" else loaded.audit())
+        for row, problem in enumerate(loaded.read_pool() if split == "pool" else loaded.read_audit())
     }
-    stock = _stock(task)
+    stock = _load_stock_task(task)
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter
     tallies = {name: _Tally() for name in sorted(filters, key=lambda name: name != chosen)}
-    responses = run.sealed(layout.responses(split))
-    place = Place(folder, loaded.name, datetime.fromtimestamp(responses.stat().st_mtime))
-    options = _options(run, task)
+    responses = run.sealed(layout.responses_path(split))
+    place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses.stat().st_mtime))
+    options = _format_options(run, task)
     ids: dict[str, int] = {}
     changed = 0
-    with opened(place) as files:
-        searched = _searched(run, split)
+    with open_logs(place) as files:
+        searched = _iterate_problems(run, split)
         for problems in iter(lambda: list(islice(searched, _BATCH)), []):
             for name, tally in tallies.items():
-                judged = list(_judged(problems, stock, name, chosen))
-                for (problem, _), of in zip(problems, judged, strict=True):
-                    tally.add([one for one, _ in of])
-                    changed += sum(other for _, other in of)
-                    target = _target(stock, problem)
+                judged = list(_judge_problems(problems, stock, name, chosen))
+                for (problem, _), problem_judgements in zip(problems, judged, strict=True):
+                    tally.add([judgement for judgement, _ in problem_judgements])
+                    changed += sum(is_changed for _, is_changed in problem_judgements)
+                    target = _format_target(stock, problem)
                     number = ids.setdefault(problem.id, numbers[problem.id])
-                    rows = [one for one, _ in of]
+                    rows = [judgement for judgement, _ in problem_judgements]
                     write_rows(files, problem, number, target, options, name, rows)
-    verdicts = {name: tally.verdicts() for name, tally in tallies.items()}
+    verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     facts = {
-        "version": (loaded.config().get("metadata") or {}).get("version"),
+        "version": (loaded.resolve_config().get("metadata") or {}).get("version"),
         "metric": metric,
-        "shots": loaded.shots,
-        "repeats": int(loaded.config().get("repeats") or 1),
+        "shots": loaded.num_fewshot,
+        "repeats": int(loaded.resolve_config().get("repeats") or 1),
         "config": {
             "model": run.recipe.model.backend,
             "model_args": dict(run.recipe.model.args),
@@ -136,81 +136,81 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
         },
     }
     rates = {
-        GREEDY_LOG: {f"{metric},{name}": float(of.greedy.mean()) for name, of in verdicts.items()},
+        GREEDY_LOG: {f"{metric},{name}": float(problem_judgements.greedy.mean()) for name, problem_judgements in verdicts.items()},
         SAMPLES_LOG: {
-            f"pass@1,{name}": float(of.passing.mean()) / k for name, of in verdicts.items()
+            f"pass@1,{name}": float(problem_judgements.passing.mean()) / k for name, problem_judgements in verdicts.items()
         },
     }
     write_results(place, facts, rates)
-    return Measured(
+    return MeasuredSearch(
         task=loaded.name,
         split=split,
         k=k,
         metric=metric if stock is None else stock.metric,
-        judge=f"verifier {task['verifier']}" if stock is None else stock.judge,
+        judge=f"verifier {task['verifier']}" if stock is None else stock.judge_description,
         verdicts=verdicts,
         errors={name: tally.errors for name, tally in tallies.items()},
         voting=() if stock is None else stock.voting,
         ids=ids,
         changed=changed,
         facts={**facts, "source": manifest["source"], "task": task},
-        logs={kind: place.log(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
+        logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
     )
 
 
-def _stock(task: Mapping[str, Any]) -> StockTask | None:
+def _load_stock_task(task: Mapping[str, Any]) -> StockTask | None:
     """Load the stock task that judges; None if a verifier judges."""
     if task["verifier"] != "task_metric":
         return None
     from gapft_harness.lm_eval_bridge.stock import StockTask
 
-    of = task["verifier_params"]
-    return StockTask(of["task"], of.get("metric"), of.get("include_path"), of.get("pass_at"))
+    params = task["verifier_params"]
+    return StockTask(params["task"], params.get("metric"), params.get("include_path"), params.get("pass_at"))
 
 
-def _searched(run: RunDirectory, split: str) -> Iterator[tuple[Problem, list[Judged]]]:
+def _iterate_problems(run: RunDirectory, split: str) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
     """Yield problems with their responses, the greedy one first; both tables are sorted by id."""
-    problems = read_problems(run.sealed(layout.problems(split)))
-    judged = read_judged(run.sealed(layout.responses(split)))
+    problems = read_problems(run.sealed(layout.problems_path(split)))
+    judged = read_judged(run.sealed(layout.responses_path(split)))
     for (problem, _), (_, responses) in zip(problems, judged, strict=True):
         yield problem, responses
 
 
-def _judged(
-    problems: Sequence[tuple[Problem, list[Judged]]],
+def _judge_problems(
+    problems: Sequence[tuple[Problem, list[JudgedResponse]]],
     stock: StockTask | None,
     filter: str,
     chosen: str,
 ) -> Iterator[list[tuple[Judgement, bool]]]:
     """Yield for each problem its judged responses, and whether the finalized verdict differs."""
-    flat = [(problem, one) for problem, responses in problems for one in responses]
+    flat = [(problem, judged_response) for problem, responses in problems for judged_response in responses]
     decision = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     if stock is None:
         outcomes: Iterator[tuple[Any, dict[str, float], Verdict]] = iter(
-            (one.response.text, {}, one.verdict) for _, one in flat
+            (judged_response.response.text, {}, judged_response.verdict) for _, judged_response in flat
         )
     else:
-        found = stock.outcomes(
-            [problem.gold for problem, _ in flat], [one.response.text for _, one in flat], filter
+        stock_outcomes = stock.outcomes(
+            [problem.gold for problem, _ in flat], [judged_response.response.text for _, judged_response in flat], filter
         )
         outcomes = iter(
-            (each.filtered, _numbers(each.metrics, decision), each.verdict) for each in found
+            (outcome.filtered, _select_numbers(outcome.metrics, decision), outcome.verdict) for outcome in stock_outcomes
         )
     for _, responses in problems:
         row = []
-        for one in responses:
+        for judged_response in responses:
             filtered, metrics, verdict = next(outcomes)
-            absent = one.response.finish_reason == CONTEXT
+            was_not_generated = judged_response.response.finish_reason == CONTEXT
             # a finalized verdict is kept, and a missing response fails under every filter
-            kept = one.verdict if filter == chosen or absent else verdict
-            other = filter == chosen and not absent and kept.passed != verdict.passed
-            told = {decision: float(kept.passed)} | metrics
-            row.append((Judgement(one.response.text, filtered, told, kept), other))
+            final_verdict = judged_response.verdict if filter == chosen or was_not_generated else verdict
+            is_changed = filter == chosen and not was_not_generated and final_verdict.passed != verdict.passed
+            all_metrics = {decision: float(final_verdict.passed)} | metrics
+            row.append((Judgement(judged_response.response.text, filtered, all_metrics, final_verdict), is_changed))
         assert responses[0].response.index == GREEDY
         yield row
 
 
-def _numbers(metrics: Mapping[str, Any], decision: str) -> dict[str, float]:
+def _select_numbers(metrics: Mapping[str, Any], decision: str) -> dict[str, float]:
     """Select a response's numeric metrics, except the decision, for lm_eval's log."""
     return {
         name: value
@@ -219,13 +219,13 @@ def _numbers(metrics: Mapping[str, Any], decision: str) -> dict[str, float]:
     }
 
 
-def _target(stock: StockTask | None, problem: Problem) -> str:
+def _format_target(stock: StockTask | None, problem: Problem) -> str:
     if stock is not None:
         return stock.target(problem.gold)
-    return problem.gold if isinstance(problem.gold, str) else canonical(problem.gold)
+    return problem.gold if isinstance(problem.gold, str) else canonical_json(problem.gold)
 
 
-def _options(run: RunDirectory, task: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _format_options(run: RunDirectory, task: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the generation options of each log in lm_eval's form."""
     search = run.recipe.search
     both = {"until": task["decoding"]["until"], "max_gen_toks": task["decoding"]["max_gen_toks"]}

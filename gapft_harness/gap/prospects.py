@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gapft_harness.analysis.power import detectable
+from gapft_harness.analysis.power import find_detectable_effect
 from gapft_harness.gap.findings import GapFindings
-from gapft_harness.report.rendering.wording import listed, percent, points, whole
+from gapft_harness.report.rendering.wording import listed, percent, points, format_count
 
 #: Share of decisions that differed between two trainings with the same seed and data, LogiQA 2.0
 #: (the paper, appendix "Implementation Details", Reproducibility).
@@ -36,7 +36,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrainingAdvice:
     """The answer, with its reasons in a few sentences."""
 
     answer: Literal["worth training", "may be too little to see", "not worth training"]
@@ -61,7 +61,7 @@ class Prospects:
     discordance: float
     shared: float
     detectable: Mapping[int, float | None]
-    verdict: Verdict
+    verdict: TrainingAdvice
 
     @property
     def power(self) -> str:
@@ -71,7 +71,7 @@ class Prospects:
             "none" if least is None else points(least, 2) for least in self.detectable.values()
         ]
         return (
-            f"Differences found with probability 80% on {whole(self.items)} audit items "
+            f"Differences found with probability 80% on {format_count(self.items)} audit items "
             f"(two-sided paired test, level 5%), with {seeds} training seeds: {listed(effects)} "
             f"points. Assumed: two trained models differ on {percent(self.discordance)} of the "
             f"items; {percent(self.shared, 0)} of the variance of their differences is shared by "
@@ -96,40 +96,40 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
         return None
     seeds = plan.seeds or seeds
     least = {
-        n: detectable(seeds=n, items=items, discordance=plan.discordance, shared=plan.shared)
+        n: find_detectable_effect(seeds=n, items=items, discordance=plan.discordance, shared=plan.shared)
         for n in sorted({1, 3, 5, 10, seeds})
     }
     pool = splits.get("pool")
     if pool is not None and not pool.verdicts.sizes["S"]:
-        verdict = Verdict(
+        verdict = TrainingAdvice(
             "not worth training",
-            f"Search recovered none of the {whole(pool.verdicts.sizes['U'])} pool problems that "
+            f"Search recovered none of the {format_count(pool.verdicts.sizes['U'])} pool problems that "
             "one decode missed: there is nothing to train on. Search deeper (search.k), at a "
             "higher temperature, or choose an easier pool.",
         )
     else:
-        verdict = _judge(judged, seeds, items, least[seeds])
+        verdict = _compare_gain(judged, seeds, items, least[seeds])
     return Prospects(seeds, items, plan.discordance, plan.shared, least, verdict)
 
 
-def _judge(judged: GapFindings, seeds: int, items: int, least: float | None) -> Verdict:
+def _compare_gain(judged: GapFindings, seeds: int, items: int, least: float | None) -> TrainingAdvice:
     """Compare the S term of the gain with the smallest detectable effect.
 
     The S term p_S kappa_S is the gain from correcting recovered failures. It is at most p_S, and
     between 2/5 and 2/3 of it at the paper's correction rates. If even p_S, or 2/3 of it, is below
     the detectable effect, training is not worth it.
     """
-    plan = f"{_seeds(seeds)} and {whole(items)} audit items"
+    plan = f"{_format_seeds(seeds)} and {format_count(items)} audit items"
     if least is None:
-        return Verdict(
+        return TrainingAdvice(
             "not worth training",
             f"{plan.capitalize()} cannot distinguish any effect from retraining noise: add items.",
         )
     p_s = float(judged.shares["S"].value)
     low, high = (share * p_s for share in CORRECTED)
     gain = (
-        f"Search recovers {percent(p_s)} of the problems ({whole(judged.verdicts.sizes['S'])} of "
-        f"{whole(len(judged.verdicts.greedy))}); correcting two fifths to two thirds of them, the "
+        f"Search recovers {percent(p_s)} of the problems ({format_count(judged.verdicts.sizes['S'])} of "
+        f"{format_count(len(judged.verdicts.greedy))}); correcting two fifths to two thirds of them, the "
         f"paper's range, adds {points(low)} to {points(high)} points, and {plan} detect "
         f"{points(least)} or more."
     )
@@ -140,14 +140,14 @@ def _judge(judged: GapFindings, seeds: int, items: int, least: float | None) -> 
             if p_s < least
             else "This does not exceed retraining noise; more seeds or items may help."
         )
-        return Verdict("not worth training", f"{gain} {reason}")
+        return TrainingAdvice("not worth training", f"{gain} {reason}")
     if low < least:
-        return Verdict(
+        return TrainingAdvice(
             "may be too little to see",
             f"{gain} The lower end does not exceed noise; more seeds or items would help.",
         )
-    return Verdict("worth training", f"{gain} So the expected effect can be detected.")
+    return TrainingAdvice("worth training", f"{gain} So the expected effect can be detected.")
 
 
-def _seeds(count: int) -> str:
+def _format_seeds(count: int) -> str:
     return f"{count} training seed{'s' if count > 1 else ''}"

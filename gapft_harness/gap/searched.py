@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
-from gapft_harness.report.findings.ledger import search_seconds
+from gapft_harness.report.findings.ledger import find_search_seconds
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.tokens import (
-    Generated,
+    GeneratedTokens,
     count_generated,
-    prompt_tokens,
-    response_tokens,
+    read_prompt_tokens,
+    read_response_tokens,
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.run_directory.manifest import reuses
+from gapft_harness.run_directory.manifest import has_reused_responses
 from gapft_harness.verdicts.table import Verdicts
 
 
 @dataclass(frozen=True, slots=True)
-class Searched(Verdicts):
+class SearchedSplit(Verdicts):
     """A searched split; a sample that was not drawn counts as not passed.
 
     Attributes:
@@ -38,7 +38,7 @@ class Searched(Verdicts):
     """
 
     complete: bool = True
-    tokens: Generated | None = None
+    tokens: GeneratedTokens | None = None
     example: float | None = None
 
 
@@ -60,11 +60,11 @@ class SearchedRun:
     task: str
     verifier: str
     k: int
-    splits: Mapping[str, Searched]
+    splits: Mapping[str, SearchedSplit]
     seconds: float | None
     trained: tuple[int, float] | None
     recipe: Mapping[str, Any]
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def read_run(path: Path) -> SearchedRun:
@@ -76,8 +76,8 @@ def read_run(path: Path) -> SearchedRun:
     """
     run = RunDirectory.open(path)
     manifest, k = run.manifest(), run.recipe.search.k
-    there = [split for split in SPLITS if layout.responses(split) in manifest["files"]]
-    if not there:
+    searched_splits = [split for split in SPLITS if layout.responses_path(split) in manifest["files"]]
+    if not searched_splits:
         raise UserError(f"{path}: no finished search; run `gapft run {path} --only search` first")
     if k < 2:
         raise UserError(
@@ -89,13 +89,13 @@ def read_run(path: Path) -> SearchedRun:
         task=manifest["task"]["name"],
         verifier=manifest["task"]["verifier"],
         k=k,
-        splits={split: _read(run, split, k) for split in there},
-        seconds=search_seconds(
-            {name: entry["seconds"] for name, entry in stages.items()}, reuses(manifest)
+        splits={split: _read_split(run, split, k) for split in searched_splits},
+        seconds=find_search_seconds(
+            {name: entry["seconds"] for name, entry in stages.items()}, has_reused_responses(manifest)
         ),
-        trained=_trained(manifest),
+        trained=_sum_training(manifest),
         recipe=run.recipe.model_dump(mode="json"),
-        told=tuple(
+        warnings=tuple(
             line
             for line in manifest["warnings"]
             if line.partition(": ")[0] in manifest.get("imported", {})
@@ -103,36 +103,36 @@ def read_run(path: Path) -> SearchedRun:
     )
 
 
-def _read(run: RunDirectory, split: str, k: int) -> Searched:
-    table = run.sealed(layout.responses(split))
-    problems = run.sealed(layout.problems(split))
-    found = read_verdicts(table, k)
-    if not len(found.greedy):
+def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
+    table = run.sealed(layout.responses_path(split))
+    problems = run.sealed(layout.problems_path(split))
+    verdicts = read_verdicts(table, k)
+    if not len(verdicts.greedy):
         raise UserError(f"{table}: no responses found")
-    index, tokens = response_tokens(table)
-    return Searched(
-        *(found.greedy, found.passing, k, found.passed),
-        complete=int((index != GREEDY).sum()) == found.passed.size,
+    index, tokens = read_response_tokens(table)
+    return SearchedSplit(
+        *(verdicts.greedy, verdicts.passing, k, verdicts.passed),
+        complete=int((index != GREEDY).sum()) == verdicts.passed.size,
         tokens=count_generated(table),
-        example=_example(found, index, tokens, prompt_tokens(problems)),
+        example=_mean_example_tokens(verdicts, index, tokens, read_prompt_tokens(problems)),
     )
 
 
-def _example(
-    found: Verdicts, index: NDArray[np.int64], tokens: NDArray[np.int64], prompts: NDArray[np.int64]
+def _mean_example_tokens(
+    verdicts: Verdicts, index: NDArray[np.int64], tokens: NDArray[np.int64], prompts: NDArray[np.int64]
 ) -> float | None:
     """Compute the mean tokens of a recovered problem's prompt with its shortest passing sample."""
     problem = np.cumsum(index == GREEDY) - 1
-    kept = (index != GREEDY) & found.passed[problem, index] & ~found.greedy[problem]
-    if not kept.any() or not tokens.any():
+    is_candidate = (index != GREEDY) & verdicts.passed[problem, index] & ~verdicts.greedy[problem]
+    if not is_candidate.any() or not tokens.any():
         return None
     shortest = np.full(len(prompts), np.iinfo(np.int64).max)
-    np.minimum.at(shortest, problem[kept], tokens[kept])
-    chosen = np.unique(problem[kept])
+    np.minimum.at(shortest, problem[is_candidate], tokens[is_candidate])
+    chosen = np.unique(problem[is_candidate])
     return float((prompts[chosen] + shortest[chosen]).mean())
 
 
-def _trained(manifest: Mapping[str, Any]) -> tuple[int, float] | None:
+def _sum_training(manifest: Mapping[str, Any]) -> tuple[int, float] | None:
     """Sum tokens and seconds of the arms whose trainer recorded both."""
     tokens, seconds = 0, 0.0
     for facts in manifest.get("training", {}).values():

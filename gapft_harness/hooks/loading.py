@@ -17,18 +17,18 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pluggy
 
-from gapft_harness.core.errors import FAULTS, PluginError, describe, did_you_mean
+from gapft_harness.core.errors import FAULTS, PluginError, describe_error, did_you_mean
 from gapft_harness.core.files import sha256
-from gapft_harness.core.text import unreadable
+from gapft_harness.core.text import describe_read_error
 from gapft_harness.hooks import specs as hookspecs
 from gapft_harness.hooks.imports import find_imported_files
-from gapft_harness.hooks.registered import (
+from gapft_harness.hooks.registration import (
     KINDS,
-    TRAITS,
-    Registered,
+    TRAIT_CLASSES,
+    Registration,
     Traits,
-    home_of,
-    own_line,
+    find_source_root,
+    describe_plugin_line,
 )
 
 ENTRY_POINT_GROUP = hookspecs.PROJECT
@@ -36,7 +36,7 @@ ENTRY_POINT_GROUP = hookspecs.PROJECT
 _BUNDLED = "gapft_harness."
 
 #: Files with this line register something; other files in these folders are only imported.
-_HOOKED = re.compile(r"^@(api\.)?hookimpl$", re.MULTILINE)
+_HOOK_MARKER = re.compile(r"^@(api\.)?hookimpl$", re.MULTILINE)
 
 #: A function that imports a plugin.
 Loader = Callable[[], Any]
@@ -44,10 +44,10 @@ Loader = Callable[[], Any]
 
 def find_plugins(files: Sequence[str]) -> list[tuple[str, Loader]]:
     """Return the name of every plugin with the function that imports it."""
-    return [*_bundled(), *_installed(), *((file, partial(_from_file, file)) for file in files)]
+    return [*_find_bundled(), *_find_installed(), *((file, partial(_load_from_file, file)) for file in files)]
 
 
-def registrations(name: str, plugin: Any) -> list[Registered]:
+def collect_registrations(name: str, plugin: Any) -> list[Registration]:
     """Collect what one plugin registers.
 
     Raises:
@@ -73,11 +73,11 @@ def registrations(name: str, plugin: Any) -> list[Registered]:
             f"plugin {name} implements no hook: mark functions such as "
             f"{next(iter(KINDS))} with @hookimpl (from gapft_harness.api import hookimpl)"
         )
-    registered: list[Registered] = []
-    home = home_of(plugin)
+    registered: list[Registration] = []
+    source_root = find_source_root(plugin)
     module = None if name.startswith(_BUNDLED) else getattr(plugin, "__name__", "")
     for caller in callers:
-        register = _registrar(registered, KINDS[caller.name], name, home, module)
+        register = _build_register(registered, KINDS[caller.name], name, source_root, module)
         for implementation in caller.get_hookimpls():
             if implementation.plugin is not plugin:
                 continue
@@ -87,13 +87,13 @@ def registrations(name: str, plugin: Any) -> list[Registered]:
                 raise
             except FAULTS as error:
                 raise PluginError(
-                    f"plugin {name}: {caller.name} failed: {describe(error)}{own_line(error, home)}"
+                    f"plugin {name}: {caller.name} failed: {describe_error(error)}{describe_plugin_line(error, source_root)}"
                 ) from error
     return registered
 
 
-def _registrar(
-    registered: list[Registered], kind: str, plugin: str, home: str, module: str | None
+def _build_register(
+    registered: list[Registration], kind: str, plugin: str, source_root: str, module: str | None
 ) -> Callable[..., None]:
     """Build the ``register`` function that one plugin gets for one hook.
 
@@ -108,14 +108,14 @@ def _registrar(
             )
         if not callable(value):
             raise PluginError(f"plugin {plugin}: {kind} {name!r} is not callable: {value!r}")
-        traits = _traits(kind, options, f"plugin {plugin}: {kind} {name!r}")
-        code = "" if module is None else _code_hash(value, module)
-        registered.append(Registered(kind, name, plugin, value, traits, home, code))
+        traits = _build_traits(kind, options, f"plugin {plugin}: {kind} {name!r}")
+        code_hash = "" if module is None else _hash_code(value, module)
+        registered.append(Registration(kind, name, plugin, value, traits, source_root, code_hash))
 
     return register
 
 
-def _code_hash(value: Any, module: str) -> str:
+def _hash_code(value: Any, module: str) -> str:
     """Hash the file that registers a component, the file that defines it, and their imports.
 
     Python's own modules and installed packages that these files import are not hashed.
@@ -123,9 +123,9 @@ def _code_hash(value: Any, module: str) -> str:
     Returns:
         SHA-256 in hex (of a single file: of its bytes); empty if there is no file.
     """
-    defining = value.__module__ if isinstance(value, type | FunctionType) else module
-    own = [name for name in dict.fromkeys([module, defining]) if not name.startswith(_BUNDLED)]
-    names = [getattr(sys.modules.get(name), "__file__", None) or "" for name in own]
+    defining_module = value.__module__ if isinstance(value, type | FunctionType) else module
+    modules = [name for name in dict.fromkeys([module, defining_module]) if not name.startswith(_BUNDLED)]
+    names = [getattr(sys.modules.get(name), "__file__", None) or "" for name in modules]
     files = [Path(file) for file in names if os.path.isfile(file)]
     imported = {name: of for file in files for name, of in find_imported_files(file).items()}
     files = list(dict.fromkeys(path.resolve() for path in [*files, *imported.values()]))
@@ -135,79 +135,79 @@ def _code_hash(value: Any, module: str) -> str:
     return next(iter(digests), "")
 
 
-def _traits(kind: str, options: Mapping[str, Any], who: str) -> Traits:
+def _build_traits(kind: str, options: Mapping[str, Any], subject: str) -> Traits:
     """Build the declared traits and check them against the types of the kind's class."""
-    of = TRAITS.get(kind, Traits)
-    types = get_type_hints(of)
-    for option, given in options.items():
+    trait_class = TRAIT_CLASSES.get(kind, Traits)
+    types = get_type_hints(trait_class)
+    for option, value in options.items():
         if option not in types:
             raise PluginError(
-                f"{who} is registered with an unknown option {option!r}; "
+                f"{subject} is registered with an unknown option {option!r}; "
                 f"{did_you_mean(option, types)}"
             )
-        if expected := _declaration_fault(types[option], given):
-            raise PluginError(f"{who} has {option}={given!r}; expected {expected}")
-    return of(**{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()})
+        if expected := _describe_expected(types[option], value):
+            raise PluginError(f"{subject} has {option}={value!r}; expected {expected}")
+    return trait_class(**{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()})
 
 
-def _declaration_fault(declared: Any, given: Any) -> str:
+def _describe_expected(expected_type: Any, value: Any) -> str:
     """Describe the expected type of a declared value; return ``""`` if the value fits."""
-    if declared is bool:
-        return "" if isinstance(given, bool) else "bool"
-    if get_origin(declared) is Literal:
-        known = get_args(declared)
-        return "" if given in known else " or ".join(map(repr, known))
-    if get_origin(declared) is tuple:
-        texts = isinstance(given, list | tuple) and all(isinstance(word, str) for word in given)
-        return "" if texts else "a list of strings"
-    return "" if given is None or callable(given) else "a function"
+    if expected_type is bool:
+        return "" if isinstance(value, bool) else "bool"
+    if get_origin(expected_type) is Literal:
+        choices = get_args(expected_type)
+        return "" if value in choices else " or ".join(map(repr, choices))
+    if get_origin(expected_type) is tuple:
+        is_text_list = isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
+        return "" if is_text_list else "a list of strings"
+    return "" if value is None or callable(value) else "a function"
 
 
-def bundled(package: Path = Path(__file__).parents[1]) -> list[str]:
+def list_bundled_modules(package: Path = Path(__file__).parents[1]) -> list[str]:
     """List the bundled plugins by their module names within the package."""
-    places = ("plugins/*/*.py", "importing/*.py", "experiments/*.py", "experiments/*/__init__.py")
-    files = [file for place in places for file in sorted(package.glob(place))]
-    hooked = [file for file in files if _HOOKED.search(file.read_text("utf-8"))]
-    names = [".".join(file.relative_to(package).with_suffix("").parts) for file in hooked]
+    patterns = ("plugins/*/*.py", "importing/*.py", "experiments/*.py", "experiments/*/__init__.py")
+    files = [file for place in patterns for file in sorted(package.glob(place))]
+    plugin_files = [file for file in files if _HOOK_MARKER.search(file.read_text("utf-8"))]
+    names = [".".join(file.relative_to(package).with_suffix("").parts) for file in plugin_files]
     return [name.removesuffix(".__init__") for name in names]
 
 
-def _bundled() -> list[tuple[str, Loader]]:
-    names = [f"{_BUNDLED}{name}" for name in bundled()]
+def _find_bundled() -> list[tuple[str, Loader]]:
+    names = [f"{_BUNDLED}{name}" for name in list_bundled_modules()]
     return [(name, partial(importlib.import_module, name)) for name in names]
 
 
-def _installed() -> list[tuple[str, Loader]]:
+def _find_installed() -> list[tuple[str, Loader]]:
     """Find plugins that installed packages offer through the entry-point group."""
     points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
-    return [(f"{p.name} (package {_package(p)})", partial(_from_package, p)) for p in points]
+    return [(f"{p.name} (package {_name_package(p)})", partial(_load_from_package, p)) for p in points]
 
 
-def _package(point: EntryPoint) -> str:
+def _name_package(point: EntryPoint) -> str:
     return point.dist.name if point.dist else "an unknown package"
 
 
-def _from_package(point: EntryPoint) -> Any:
+def _load_from_package(point: EntryPoint) -> Any:
     try:
         return point.load()
     except FAULTS as error:
         raise PluginError(
-            f"plugin {point.name} of package {_package(point)} cannot be loaded from "
-            f"{point.value!r}: {describe(error)}{_line_within(error, point.module)}"
+            f"plugin {point.name} of package {_name_package(point)} cannot be loaded from "
+            f"{point.value!r}: {describe_error(error)}{_describe_package_line(error, point.module)}"
         ) from error
 
 
-def _line_within(error: BaseException, module: str) -> str:
+def _describe_package_line(error: BaseException, module: str) -> str:
     """Describe the last traceback line in a module's package, which may not be loaded."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         return ""
     folders = list(spec.submodule_search_locations or ()) if spec else []
-    return own_line(error, folders[0] if folders else (spec and spec.origin) or "")
+    return describe_plugin_line(error, folders[0] if folders else (spec and spec.origin) or "")
 
 
-def _from_file(file: str) -> ModuleType:
+def _load_from_file(file: str) -> ModuleType:
     """Import a single-file plugin under a unique module name."""
     path = Path(file)
     if not os.path.isfile(file):
@@ -215,7 +215,7 @@ def _from_file(file: str) -> ModuleType:
     try:
         digest = sha256(path)
     except OSError as error:
-        raise PluginError(f"--plugin {unreadable(path, error)}") from error
+        raise PluginError(f"--plugin {describe_read_error(path, error)}") from error
     # Two files of the same name become two modules; all processes use the same module name.
     name = f"gapft_plugin_{path.stem}_{digest[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -229,6 +229,6 @@ def _from_file(file: str) -> ModuleType:
         raise PluginError(f"--plugin {file}, line {error.lineno}: {error.msg}") from error
     except FAULTS as error:
         raise PluginError(
-            f"--plugin {file}: fails on import: {describe(error)}{own_line(error, file)}"
+            f"--plugin {file}: fails on import: {describe_error(error)}{describe_plugin_line(error, file)}"
         ) from error
     return module

@@ -15,10 +15,10 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Adapter
 from gapft_harness.hooks.checked import (
     CheckedSampler,
-    checked_section,
+    build_checked_section,
     require_methods,
 )
-from gapft_harness.hooks.loading import find_plugins, registrations
+from gapft_harness.hooks.loading import find_plugins, collect_registrations
 from gapft_harness.hooks.protocols import (
     Executor,
     Sampler,
@@ -26,15 +26,15 @@ from gapft_harness.hooks.protocols import (
     Selector,
     Verifier,
 )
-from gapft_harness.hooks.registered import (
+from gapft_harness.hooks.registration import (
     KINDS,
     LogReaderTraits,
-    Owned,
-    Registered,
+    PluginObject,
+    Registration,
     SamplerTraits,
     SelectorTraits,
     VerifierTraits,
-    setting_fault,
+    find_setting_fault,
 )
 from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
 
@@ -42,7 +42,7 @@ __all__ = [
     "KINDS",
     "OtherVerifier",
     "Plugins",
-    "Registered",
+    "Registration",
     "examine_plugins",
     "load_plugins",
 ]
@@ -64,8 +64,8 @@ class OtherVerifier:
 class Plugins:
     """All registrations of the loaded plugins, by kind and name."""
 
-    def __init__(self, registered: Sequence[Registered]) -> None:
-        self._by_kind: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS.values()}
+    def __init__(self, registered: Sequence[Registration]) -> None:
+        self._by_kind: dict[str, dict[str, Registration]] = {kind: {} for kind in KINDS.values()}
         for entry in registered:
             names = self._by_kind[entry.kind]
             if entry.name in names:
@@ -75,7 +75,7 @@ class Plugins:
                 )
             names[entry.name] = entry
 
-    def all(self) -> list[Registered]:
+    def all(self) -> list[Registration]:
         """Return every registration, by kind and then by name."""
         return [
             names[name]
@@ -84,7 +84,7 @@ class Plugins:
             for name in sorted(names)
         ]
 
-    def get(self, kind: str, name: str) -> Registered:
+    def get(self, kind: str, name: str) -> Registration:
         """Return one registration.
 
         Raises:
@@ -99,26 +99,26 @@ class Plugins:
         """Return whether a kind has a registration of that name."""
         return name in self._by_kind[kind]
 
-    def code(self, kind: str, name: str) -> str | None:
+    def find_code_hash(self, kind: str, name: str) -> str | None:
         """Return the code hash of a registration; None if it is unknown, empty if it is bundled."""
-        found = self._by_kind[kind].get(name)
-        return None if found is None else found.code
+        entry = self._by_kind[kind].get(name)
+        return None if entry is None else entry.code_hash
 
-    def origins(self) -> dict[str, dict[str, str]]:
+    def describe_origins(self) -> dict[str, dict[str, str]]:
         """Describe the origin of each registration that is not bundled, by kind and name.
 
         Returns:
             Per registration ``from``, the file or package; for a file also its ``sha256``.
         """
-        found = {}
+        origins = {}
         for entry in self.all():
-            if entry.code:
-                found[f"{entry.kind} {entry.name}"] = said = {"from": entry.plugin}
+            if entry.code_hash:
+                origins[f"{entry.kind} {entry.name}"] = origin = {"from": entry.plugin}
                 if os.path.isfile(entry.plugin):
-                    said["sha256"] = sha256(Path(entry.plugin))
-        return found
+                    origin["sha256"] = sha256(Path(entry.plugin))
+        return origins
 
-    def verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
+    def create_verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
         """Create a verifier that gets responses without thoughts, with its owner for messages.
 
         Raises:
@@ -126,19 +126,19 @@ class Plugins:
             PluginError: the plugin failed, or its object has no ``verify``.
         """
         entry = self.get("verifier", name)
-        if fault := setting_fault(entry.value, params):
+        if fault := find_setting_fault(entry.value, params):
             raise UserError(f"verifier {name!r} cannot take the parameters {dict(params)}: {fault}")
-        with entry.blamed():
-            made: Verifier = entry.value(**params)
-        require_methods(entry, made, "verify")
-        shown = Owned if entry.declared(VerifierTraits).sees_thoughts else VerifierWithoutThoughts
-        return cast(Verifier, shown(made, entry))
+        with entry.attribute_errors():
+            verifier: Verifier = entry.value(**params)
+        require_methods(entry, verifier, "verify")
+        wrapper = PluginObject if entry.require_traits(VerifierTraits).sees_thoughts else VerifierWithoutThoughts
+        return cast(Verifier, wrapper(verifier, entry))
 
-    def rejudges(self, name: str) -> bool:
+    def can_rejudge(self, name: str) -> bool:
         """Return whether ``gapft verify`` runs a verifier again."""
-        return self.get("verifier", name).declared(VerifierTraits).rejudge
+        return self.get("verifier", name).require_traits(VerifierTraits).rejudge
 
-    def other_rule(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
+    def find_other_rule(self, name: str, params: Mapping[str, Any]) -> OtherVerifier | None:
         """Find the permissive or strict rule that a verifier's verdicts are compared with.
 
         Raises:
@@ -146,54 +146,54 @@ class Plugins:
             PluginError: its declaration failed, or has the wrong type.
         """
         entry = self.get("verifier", name)
-        traits = entry.declared(VerifierTraits)
-        for kind, declared in (("permissive", traits.permissive), ("strict", traits.strict)):
-            if declared is None:
+        traits = entry.require_traits(VerifierTraits)
+        for kind, find_rule in (("permissive", traits.permissive), ("strict", traits.strict)):
+            if find_rule is None:
                 continue
-            with entry.blamed():
-                found: Any = declared(params)
-            if found is None:
+            with entry.attribute_errors():
+                rule: Any = find_rule(params)
+            if rule is None:
                 continue
-            if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
-                raise entry.broke(
-                    f"returned {short(found)} as its {kind} rule; expected a verifier's name and "
+            if not (isinstance(rule, tuple) and len(rule) == 2 and isinstance(rule[1], Mapping)):
+                raise entry.contract_error(
+                    f"returned {short(rule)} as its {kind} rule; expected a verifier's name and "
                     "parameters, or None",
-                    declared,
+                    find_rule,
                 )
-            self.get("verifier", found[0])
-            return OtherVerifier(kind == "permissive", found[0], dict(found[1]))
+            self.get("verifier", rule[0])
+            return OtherVerifier(kind == "permissive", rule[0], dict(rule[1]))
         return None
 
-    def selector(self, name: str) -> tuple[Selector, Registered]:
+    def find_selector(self, name: str) -> tuple[Selector, Registration]:
         """Return a selector with its registration (budget, repeats, check_gold)."""
         entry = self.get("selector", name)
         return entry.value, entry
 
-    def selector_traits(self, name: str) -> SelectorTraits:
+    def find_selector_traits(self, name: str) -> SelectorTraits:
         """Return the traits that a selector declares; the defaults if it is not loaded."""
-        loaded = self.has("selector", name)
-        return self.get("selector", name).declared(SelectorTraits) if loaded else SelectorTraits()
+        is_loaded = self.has("selector", name)
+        return self.get("selector", name).require_traits(SelectorTraits) if is_loaded else SelectorTraits()
 
-    def sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
+    def create_sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
         """Create a sampler with the model loaded.
 
         Raises:
             UserError: start tokens are set, but the backend does not support them.
         """
         self.require_start_tokens(settings.backend, settings.start_tokens)
-        with self.get("sampler", settings.backend).blamed() as entry:
-            made = entry.value(settings, adapter)
-        return CheckedSampler(entry, made)
+        with self.get("sampler", settings.backend).attribute_errors() as entry:
+            sampler = entry.value(settings, adapter)
+        return CheckedSampler(entry, sampler)
 
-    def default_chat_template(self, settings: SamplerSettings) -> bool:
+    def is_chat_template_default(self, settings: SamplerSettings) -> bool:
         """Return whether a backend renders chats by default; no weights are loaded.
 
         Raises:
             UserError: the tokenizer, which decides it, cannot be loaded.
         """
-        with self.get("sampler", settings.backend).blamed() as entry:
-            decide = entry.declared(SamplerTraits).chat_template
-            return decide is not None and bool(decide(settings))
+        with self.get("sampler", settings.backend).attribute_errors() as entry:
+            is_default = entry.require_traits(SamplerTraits).chat_template
+            return is_default is not None and bool(is_default(settings))
 
     def require_start_tokens(self, backend: str, count: int | None) -> None:
         """Check that the backend supports a fixed number of start tokens.
@@ -201,25 +201,25 @@ class Plugins:
         Raises:
             UserError: it does not; the message names the backends that do.
         """
-        if count is None or self.get("sampler", backend).declared(SamplerTraits).start_tokens:
+        if count is None or self.get("sampler", backend).require_traits(SamplerTraits).start_tokens:
             return
-        able = [
+        supporting = [
             name
             for name, entry in sorted(self._by_kind["sampler"].items())
-            if entry.declared(SamplerTraits).start_tokens
+            if entry.require_traits(SamplerTraits).start_tokens
         ]
         raise UserError(
             f"model.start_tokens: found {count}, but the backend {backend!r} does not send token "
-            f"ids and cannot set it; remove the key, or use {', '.join(able)}"
+            f"ids and cannot set it; remove the key, or use {', '.join(supporting)}"
         )
 
-    def executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
+    def create_executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
         """Create the executor that the recipe names."""
-        with self.get("executor", settings["name"]).blamed() as entry:
-            made: Executor = entry.value(settings, files)
-        return made
+        with self.get("executor", settings["name"]).attribute_errors() as entry:
+            executor: Executor = entry.value(settings, files)
+        return executor
 
-    def log_reader(self, path: Path) -> Registered | None:
+    def find_log_reader(self, path: Path) -> Registration | None:
         """Find the reader of a file or folder of logged responses; None if no reader fits.
 
         A plugin's reader comes before a bundled one.
@@ -228,23 +228,23 @@ class Plugins:
             UserError: two plugins recognise the path.
             PluginError: a plugin failed.
         """
-        found = []
+        readers = []
         for entry in self._by_kind["log reader"].values():
-            recognises = entry.declared(LogReaderTraits).recognises
-            with entry.blamed():
+            recognises = entry.require_traits(LogReaderTraits).recognises
+            with entry.attribute_errors():
                 if recognises is not None and recognises(path):
-                    found.append(entry)
-        own = [entry for entry in found if entry.code]
-        if len(own) > 1:
+                    readers.append(entry)
+        plugin_readers = [entry for entry in readers if entry.code_hash]
+        if len(plugin_readers) > 1:
             raise UserError(
-                f"{path}: recognised by {own[0].who} and by {own[1].who}; load only one of them"
+                f"{path}: recognised by {plugin_readers[0].label} and by {plugin_readers[1].label}; load only one of them"
             )
-        return next(iter([*own, *found]), None)
+        return next(iter([*plugin_readers, *readers]), None)
 
-    def report_sections(self) -> list[tuple[str, Callable[[Mapping[str, Any]], str]]]:
+    def list_report_sections(self) -> list[tuple[str, Callable[[Mapping[str, Any]], str]]]:
         """List the plugins' report sections with checked renderers, by name."""
         names = self._by_kind["report section"]
-        return [(name, checked_section(names[name])) for name in sorted(names)]
+        return [(name, build_checked_section(names[name])) for name in sorted(names)]
 
 
 def load_plugins(files: Sequence[str] = ()) -> Plugins:
@@ -257,11 +257,11 @@ def load_plugins(files: Sequence[str] = ()) -> Plugins:
         PluginError: a plugin fails to load, has an unknown hook, implements none, or registers a
             name that is in use. The message names the plugin and the hook.
     """
-    return _load(tuple(dict.fromkeys(str(Path(file).resolve()) for file in files)))
+    return _load_cached(tuple(dict.fromkeys(str(Path(file).resolve()) for file in files)))
 
 
 @lru_cache(maxsize=8)
-def _load(files: tuple[str, ...]) -> Plugins:
+def _load_cached(files: tuple[str, ...]) -> Plugins:
     plugins, faults = examine_plugins(files)
     if faults:
         raise PluginError("\n".join(faults))
@@ -277,7 +277,7 @@ def examine_plugins(files: Sequence[str] = ()) -> tuple[Plugins, list[str]]:
     plugins, faults = Plugins([]), []
     for name, load in find_plugins(files):
         try:
-            plugins = Plugins([*plugins.all(), *registrations(name, load())])
+            plugins = Plugins([*plugins.all(), *collect_registrations(name, load())])
         except PluginError as error:
             faults.append(str(error))
     return plugins, faults

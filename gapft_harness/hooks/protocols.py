@@ -71,17 +71,17 @@ class Job:
         """
         if positional:
             raise TypeError(f"job {label!r}: expected all arguments by name, found {positional}")
-        called: Any = function
-        given: Mapping[str, Any] = arguments
+        job_function: Any = function
+        job_arguments: Mapping[str, Any] = arguments
         if isinstance(function, partial):
-            called, given = function.func, {**function.keywords, **arguments}
-        module, name = called.__module__, called.__qualname__
+            job_function, job_arguments = function.func, {**function.keywords, **arguments}
+        module, name = job_function.__module__, job_function.__qualname__
         if module == "__main__" or not name.isidentifier():
             raise PluginError(
                 f"job {label!r}: other processes cannot import the function {module}.{name}; "
                 "expected a function at the top level of an importable module"
             )
-        return cls(label, f"{module}:{name}", given)
+        return cls(label, f"{module}:{name}", job_arguments)
 
 
 class Progress(Protocol):

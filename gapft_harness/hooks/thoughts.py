@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gapft_harness.core.thoughts import THOUGHT_RULES, remove_thoughts
-from gapft_harness.hooks.registered import Owned
+from gapft_harness.hooks.registration import PluginObject
 
 #: The methods of a verifier whose first argument is a list of responses, or one response
 #: (``protocols.Verifier``).
-_OF_BATCHES = ("verify", "verify_with_answers", "feedback")
-_OF_ONE = ("answer", "opening", "has_answer")
+_BATCH_METHODS = ("verify", "verify_with_answers", "feedback")
+_SINGLE_METHODS = ("answer", "opening", "has_answer")
 
 
-class VerifierWithoutThoughts(Owned):
+class VerifierWithoutThoughts(PluginObject):
     """A verifier whose methods get responses without reasoning blocks.
 
     Methods that the verifier lacks are missing in the wrapper too. Its description records the
@@ -25,20 +25,20 @@ class VerifierWithoutThoughts(Owned):
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the verifier; a method that reads responses is wrapped."""
         if name == "describe":
-            return _describe_rules(getattr(self._made, name, None))
-        found = super().__getattr__(name)
-        if name in (*_OF_BATCHES, *_OF_ONE) and callable(found):
-            return _hide_thoughts(found, batch=name in _OF_BATCHES)
-        return found
+            return _describe_rules(getattr(self._wrapped, name, None))
+        attribute = super().__getattr__(name)
+        if name in (*_BATCH_METHODS, *_SINGLE_METHODS) and callable(attribute):
+            return _hide_thoughts(attribute, batch=name in _BATCH_METHODS)
+        return attribute
 
 
 def _hide_thoughts(method: Callable[..., Any], *, batch: bool) -> Callable[..., Any]:
     """Wrap a method so that reasoning blocks are removed from its first argument."""
 
     @functools.wraps(method)
-    def call(responses: Any, *rest: Any, **named: Any) -> Any:
-        shown = [*map(remove_thoughts, responses)] if batch else remove_thoughts(responses)
-        return method(shown, *rest, **named)
+    def call(responses: Any, *rest: Any, **keywords: Any) -> Any:
+        visible = [*map(remove_thoughts, responses)] if batch else remove_thoughts(responses)
+        return method(visible, *rest, **keywords)
 
     return call
 
@@ -50,7 +50,7 @@ def _describe_rules(describe: Any) -> Callable[[], Any]:
 
     @functools.wraps(describe)
     def call() -> Any:
-        found = describe()
-        return {"thought_rules": THOUGHT_RULES, **found} if isinstance(found, Mapping) else found
+        description = describe()
+        return {"thought_rules": THOUGHT_RULES, **description} if isinstance(description, Mapping) else description
 
     return call

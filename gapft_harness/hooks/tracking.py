@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from gapft_harness.core.errors import FAULTS, describe
+from gapft_harness.core.errors import FAULTS, describe_error
 from gapft_harness.core.records import Arm
 
 
@@ -78,15 +78,15 @@ class Tracking:
 
     def __init__(self, openers: Mapping[str, Callable[[int], Tracker]] | None = None) -> None:
         self._openers = dict(openers or {})
-        self._open: dict[str, Tracker] = {}
-        self._opened = False
+        self._open_trackers: dict[str, Tracker] = {}
+        self._was_opened = False
         self.warnings: list[str] = []
 
     def __bool__(self) -> bool:
         return bool(self._openers)
 
     @contextlib.contextmanager
-    def opened(self, first_step: int) -> Iterator[None]:
+    def open_all(self, first_step: int) -> Iterator[None]:
         """Open the trackers, and end them however the training ends.
 
         With several processes, only the first one may enter this.
@@ -94,39 +94,39 @@ class Tracking:
         Raises:
             GapftError: a tracker cannot be opened; the training of the arm has not started.
         """
-        self._opened = True
+        self._was_opened = True
         try:
             for name, opener in self._openers.items():
-                self._open[name] = opener(first_step)
+                self._open_trackers[name] = opener(first_step)
             yield
         finally:
-            for name in list(self._open):
+            for name in list(self._open_trackers):
                 self._call(name, "end", lambda tracker: tracker.finish())
-                self._open.pop(name, None)
+                self._open_trackers.pop(name, None)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Log one step to the open trackers. One that fails is closed and gets no more steps."""
-        for name in list(self._open):
+        for name in list(self._open_trackers):
             self._call(name, f"log step {step}", lambda tracker: tracker.log(dict(values), step))
 
-    def unused(self, trainer: str) -> list[str]:
+    def find_unused_warnings(self, trainer: str) -> list[str]:
         """Return a warning if the recipe has trackers but the trainer did not open them."""
-        if not self or self._opened:
+        if not self or self._was_opened:
             return []
         return [
             f"trainer {trainer!r} uses no trackers; nothing logged to {', '.join(self._openers)}"
         ]
 
-    def _call(self, name: str, verb: str, call: Callable[[Tracker], None]) -> None:
+    def _call(self, name: str, action: str, call: Callable[[Tracker], None]) -> None:
         """Call a tracker; turn any exception into a warning, because training must go on."""
         try:
-            call(self._open[name])
+            call(self._open_trackers[name])
         except FAULTS as error:
-            tracker = self._open.pop(name)
+            tracker = self._open_trackers.pop(name)
             self.warnings.append(
-                f"tracker {name!r} could not {verb} ({describe(error)}) and gets no more "
+                f"tracker {name!r} could not {action} ({describe_error(error)}) and gets no more "
                 "steps; training_log.jsonl has all of them"
             )
-            if verb != "end":
+            if action != "end":
                 with contextlib.suppress(*FAULTS):
                     tracker.finish()

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
-from gapft_harness.importing.formats import format_of
-from gapft_harness.importing.problems import Problems, Seen
-from gapft_harness.importing.rows import Format, ImportChoice, ImportedResponse
-from gapft_harness.stages.generation.parts import Record, generated_records, judged_records
+from gapft_harness.importing.formats import find_format
+from gapft_harness.importing.problems import ProblemIndex, ResponsePlaces
+from gapft_harness.importing.rows import ImportFormat, ImportChoice, ImportedResponse
+from gapft_harness.stages.generation.stored_files import Record, build_response_records, build_verdict_records
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 
 #: Responses that are tokenized and written at once.
-_BATCH = 1000
+_BATCH_SIZE = 1000
 
 #: A response: its problem, its index, and its row in the file.
-_Placed = tuple[Problem, int, ImportedResponse]
+_PlacedResponse = tuple[Problem, int, ImportedResponse]
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ class Gathering:
     plugin_files: Sequence[str] = ()
     formats: dict[str, str] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
-    taken: int = 0
+    response_count: int = 0
     samples: int = 0
     left_out: int = 0
-    told_by: dict[str, None] = field(default_factory=dict)
+    verdict_sources: dict[str, None] = field(default_factory=dict)
     rules: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def gather(
@@ -78,57 +78,57 @@ class Gathering:
                 problem; the message has file and line.
         """
         paths = self.choice.paths
-        self.hashes = self.choice.hashes()
-        _require_different(paths, self.hashes)
-        forms = [format_of(Path(path), self.plugin_files) for path in paths]
-        whole, seen = ", ".join(paths), Seen(paths)
-        if self.choice.filter is not None and not any(form.filters for form in forms):
-            raise UserError(f"{whole}: remove --filter; it applies only to logs of lm_eval")
-        numbered = {form.numbered for form in forms[bool(self.choice.greedy) :]}
+        self.hashes = self.choice.compute_hashes()
+        _require_distinct(paths, self.hashes)
+        formats = [find_format(Path(path), self.plugin_files) for path in paths]
+        all_paths, seen = ", ".join(paths), ResponsePlaces(paths)
+        if self.choice.filter is not None and not any(file_format.has_filters for file_format in formats):
+            raise UserError(f"{all_paths}: remove --filter; it applies only to logs of lm_eval")
+        numbered = {file_format.is_numbered for file_format in formats[bool(self.choice.greedy) :]}
         if len(numbered) > 1:
             raise UserError(
-                f"{whole}: cannot import plain JSON lines together with another format; give files "
+                f"{all_paths}: cannot import plain JSON lines together with another format; give files "
                 "of one format"
             )
-        for number, (path, form) in enumerate(zip(paths, forms, strict=True)):
-            self.formats[path] = form.name
-            rows = self._placed(path, number, form, seen)
-            while batch := list(islice(rows, _BATCH)):
-                keep(self._records(batch, tokenizer))
-                progress(self.taken)
-            if path != self.choice.greedy and not form.numbered:
-                self.samples += seen.count(self.problems, self.samples, path)
+        for number, (path, file_format) in enumerate(zip(paths, formats, strict=True)):
+            self.formats[path] = file_format.name
+            rows = self._place_responses(path, number, file_format, seen)
+            while batch := list(islice(rows, _BATCH_SIZE)):
+                keep(self._build_records(batch, tokenizer))
+                progress(self.response_count)
+            if path != self.choice.greedy and not file_format.is_numbered:
+                self.samples += seen.count_samples(self.problems, self.samples, path)
         if True in numbered:
-            self.samples = seen.count(self.problems, 0, whole)
-        seen.require_greedy(self.problems, whole)
+            self.samples = seen.count_samples(self.problems, 0, all_paths)
+        seen.require_greedy(self.problems, all_paths)
         if self.samples < self.k:
             raise UserError(
-                f"{whole}: found {self.samples} samples of each problem, but search.k is {self.k}; "
+                f"{all_paths}: found {self.samples} samples of each problem, but search.k is {self.k}; "
                 + (
                     f"use fewer samples: --set search.k={self.samples}"
                     if self.samples
                     else "give more files"
                 )
             )
-        for path, now in self.choice.hashes().items():
-            if now != self.hashes[path]:
+        for path, new_hash in self.choice.compute_hashes().items():
+            if new_hash != self.hashes[path]:
                 raise UserError(f"{path}: was changed while it was read; import it again")
 
-    def _placed(self, path: str, number: int, form: Format, seen: Seen) -> Iterator[_Placed]:
+    def _place_responses(self, path: str, number: int, file_format: ImportFormat, seen: ResponsePlaces) -> Iterator[_PlacedResponse]:
         """Yield the needed responses of one file, with their problems and indices."""
         greedy = path == self.choice.greedy
-        known = Problems(self.problems, self.split, self.choice.on or form.on)
-        before = 0 if form.numbered else self.samples
-        for row in form.read(Path(path), self.choice, greedy):
+        known_problems = ProblemIndex(self.problems, self.split, self.choice.on or file_format.join_fields)
+        earlier_samples = 0 if file_format.is_numbered else self.samples
+        for row in file_format.read(Path(path), self.choice, greedy):
             if self.choice.on and row.key[0] != "doc":
                 raise UserError(
                     f"{row.place}: identifies its problem by {row.key[0]}, but --on joins by "
                     "fields of doc; remove the option, or add doc to the rows"
                 )
-            problem = known.find(row)
+            problem = known_problems.find(row)
             if problem is None:
                 if not self.choice.ignore_unknown:
-                    raise known.unknown(row)
+                    raise known_problems.unknown_problem_error(row)
                 self.left_out += 1
                 continue
             if greedy and row.index != GREEDY:
@@ -136,13 +136,13 @@ class Gathering:
                     f"{row.place}: found sample {row.index}; expected only greedy responses in the "
                     "file of --greedy"
                 )
-            index = row.index if row.index == GREEDY else before + row.index
+            index = row.index if row.index == GREEDY else earlier_samples + row.index
             seen.add(problem, index, number, row)
-            self._require_verdict(row)
+            self._check_verdict(row)
             if index < self.k:
                 yield problem, index, row
 
-    def _require_verdict(self, row: ImportedResponse) -> None:
+    def _check_verdict(self, row: ImportedResponse) -> None:
         if self.choice.judge:
             return
         if row.verdict is None:
@@ -155,22 +155,22 @@ class Gathering:
             raise UserError(
                 f"{row.place}: the response passed, but was not generated ({CONTEXT}); expected 0"
             )
-        self.told_by[row.told_by] = None
+        self.verdict_sources[row.verdict_source] = None
         for kind, value in row.rule.items():
-            before, place = self.rules.setdefault(kind, (value, row.place))
-            if before != value:
+            first_value, place = self.rules.setdefault(kind, (value, row.place))
+            if first_value != value:
                 option = "filter" if kind == "filter" else "metric"
                 raise UserError(
                     f"{row.place}: its verdict comes from {kind} {value!r}, but that of {place} "
-                    f"from {before!r}, so the same text could pass and fail; choose one for all "
+                    f"from {first_value!r}, so the same text could pass and fail; choose one for all "
                     f"files (--{option} NAME), or have the task's verifier judge (--judge)"
                 )
 
-    def _records(self, batch: Sequence[_Placed], tokenizer: Retokenizer) -> list[Record]:
+    def _build_records(self, batch: Sequence[_PlacedResponse], tokenizer: Retokenizer) -> list[Record]:
         """Build the lines of a batch: one for each problem in it, and one for its verdicts."""
-        of_problem: dict[str, list[_Placed]] = {}
+        by_problem: dict[str, list[_PlacedResponse]] = {}
         for placed in batch:
-            of_problem.setdefault(placed[0].id, []).append(placed)
+            by_problem.setdefault(placed[0].id, []).append(placed)
         requests = [
             Request(
                 problem.id,
@@ -179,11 +179,11 @@ class Gathering:
                 (0,) * len(members),
                 turns=problem.turns,
             )
-            for members in of_problem.values()
+            for members in by_problem.values()
             for problem in [members[0][0]]
         ]
         prompts = tokenizer.prompt_ids([tokenizer.render(request) for request in requests])
-        texts = [row.text for members in of_problem.values() for _, _, row in members]
+        texts = [row.text for members in by_problem.values() for _, _, row in members]
         ids = iter(tokenizer.response_ids(texts))
         generated = [
             Generated(
@@ -193,31 +193,31 @@ class Gathering:
                     for _, _, row in members
                 ),
             )
-            for prompt, members in zip(prompts, of_problem.values(), strict=True)
+            for prompt, members in zip(prompts, by_problem.values(), strict=True)
         ]
         verdicts: dict[str, dict[int, Verdict]] = {
             name: {index: row.verdict for _, index, row in members if row.verdict}
-            for name, members in of_problem.items()
+            for name, members in by_problem.items()
             if not self.choice.judge
         }
-        self.taken += len(batch)
-        return [*generated_records(requests, generated), *judged_records(verdicts)]
+        self.response_count += len(batch)
+        return [*build_response_records(requests, generated), *build_verdict_records(verdicts)]
 
 
-def _require_different(paths: Sequence[str], hashes: Mapping[str, str]) -> None:
+def _require_distinct(paths: Sequence[str], hashes: Mapping[str, str]) -> None:
     """Check that files are different, by name, by path and by content.
 
     Raises:
         UserError: a file is given twice.
     """
-    known: dict[Path | str, str] = {}
+    known_paths: dict[Path | str, str] = {}
     for path in paths:
         place = Path(path).resolve()
-        if place in known:
+        if place in known_paths:
             raise UserError(f"{path}: the file is given twice, so its responses would count twice")
-        if (before := known.get(hashes[path])) is not None:
+        if (equal_path := known_paths.get(hashes[path])) is not None:
             raise UserError(
-                f"{path}: has the same bytes as {before}, so its responses would count twice; "
+                f"{path}: has the same bytes as {equal_path}, so its responses would count twice; "
                 "remove one"
             )
-        known[place] = known[hashes[path]] = path
+        known_paths[place] = known_paths[hashes[path]] = path

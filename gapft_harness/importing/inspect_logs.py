@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import CONTEXT, GREEDY, Verdict
-from gapft_harness.core.text import whole_text
-from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, verdict_of
-from gapft_harness.verdicts.places import Log
+from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, parse_verdict
+from gapft_harness.verdicts.log_files import Log
 from gapft_harness.verdicts.sample_logs import LogRow
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LETTERS = {"C": 1, "I": 0}
 #: Also its letters for partly right and for no answer, with the values in its metrics.
 _NUMBERS = {**_LETTERS, "P": 0.5, "N": 0}
 _ENDED = "the sample ended in an error; expected a response (inspect eval-retry)"
-_STOPPED = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
+_FINISH_REASONS = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
 def read_inspect(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
@@ -37,11 +37,11 @@ def read_inspect(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[Imp
         UserError: inspect_ai is not installed, the log is damaged or incomplete, or a sample has no
             clear verdict; the message has file, sample and epoch.
     """
-    for number, place, sample in _samples(path):
-        yield _row(sample, number, place, choice, greedy)
+    for number, place, sample in _read_samples(path):
+        yield _build_response(sample, number, place, choice, greedy)
 
 
-def inspect_rows(log: Log) -> Iterator[LogRow]:
+def read_inspect_rows(log: Log) -> Iterator[LogRow]:
     """Yield a row for each problem, with a response for each epoch; its metrics are the scorers.
 
     A scorer's number is the mean over epochs, None where an epoch has no score. Scores that are all
@@ -52,19 +52,19 @@ def inspect_rows(log: Log) -> Iterator[LogRow]:
         UserError: as in ``read_inspect``, but graded and missing scores are allowed.
     """
     by_document = ImportChoice([], judge=True, on=[("id", "id")])
-    header = _header(log.path)
-    for _, epochs in groupby(_samples(log.path, header), key=lambda one: one[2].id):
+    header = _read_header(log.path)
+    for _, epochs in groupby(_read_samples(log.path, header), key=lambda item: item[2].id):
         samples = [*epochs]
-        number, place, first = samples[0]
-        document = _key(first, by_document, place)[1]
-        names = _list_metrics(header, first)
+        number, place, first_sample = samples[0]
+        document = _find_key(first_sample, by_document, place)[1]
+        names = _list_metrics(header, first_sample)
         scores = {
-            name: [_number(sample, *names[name]) for _, _, sample in samples] for name in names
+            name: [_read_number(sample, *names[name]) for _, _, sample in samples] for name in names
         }
-        told = {name: of for name, of in scores.items() if all(value in (0, 1) for value in of)}
-        texts = [whole_text(sample.output.completion) for _, _, sample in samples]
+        verdicts = {name: values for name, values in scores.items() if all(value in (0, 1) for value in values)}
+        texts = [replace_text_surrogates(sample.output.completion) for _, _, sample in samples]
         fields: dict[str, Any] = {
-            f"{scorer}.{key}": _mean(scores[name])
+            f"{scorer}.{key}": _compute_mean(scores[name])
             for name, (scorer, key) in names.items()
             if key is not None
         }
@@ -72,22 +72,22 @@ def inspect_rows(log: Log) -> Iterator[LogRow]:
             texts, fields["error"] = [], _ENDED
         yield LogRow.of(
             *(log, number, document, texts),
-            passed={name: [value == 1 for value in of] for name, of in told.items()},
-            metrics={name: _mean(of) for name, of in scores.items()},
-            doc_id=first.id,
-            target=first.target,
+            passed={name: [value == 1 for value in values] for name, values in verdicts.items()},
+            metrics={name: _compute_mean(values) for name, values in scores.items()},
+            doc_id=first_sample.id,
+            target=first_sample.target,
             arguments={"gen_args_0": {"arg_0": document["input"]}},
             **fields,
         )
 
 
-def inspect_task(path: Path) -> str:
+def read_inspect_task(path: Path) -> str:
     """Read the task's name.
 
     Raises:
         UserError: as in ``read_inspect``.
     """
-    return str(_header(path).eval.task)
+    return str(_read_header(path).eval.task)
 
 
 def _list_metrics(header: EvalLog, sample: EvalSample) -> dict[str, tuple[str, str | None]]:
@@ -95,27 +95,27 @@ def _list_metrics(header: EvalLog, sample: EvalSample) -> dict[str, tuple[str, s
 
     A sample may not have all scores; the log's results list all of them.
     """
-    own = sample.scores or {}
+    own_scores = sample.scores or {}
     pairs = [
         (score.scorer, score.name) for score in (header.results.scores if header.results else [])
     ]
-    for scorer, score in own.items():
+    for scorer, score in own_scores.items():
         keys = [*score.value] if isinstance(score.value, dict) else [scorer]
         pairs += [(scorer, key) for key in keys if (scorer, key) not in pairs]
     keys_of = {key: [scorer for scorer, other in pairs if other == key] for _, key in pairs}
-    found: dict[str, tuple[str, str | None]] = {}
+    metrics: dict[str, tuple[str, str | None]] = {}
     for scorer, key in dict.fromkeys(pairs):
-        if key in own and not isinstance(own[key].value, dict):
-            found.setdefault(key, (key, None))  # a scorer that is used twice has its own name
+        if key in own_scores and not isinstance(own_scores[key].value, dict):
+            metrics.setdefault(key, (key, None))  # a scorer that is used twice has its own name
         elif key == scorer:
-            found.setdefault(key, (scorer, None))
+            metrics.setdefault(key, (scorer, None))
         else:
             name = key if len({*keys_of[key]}) == 1 else f"{scorer}.{key}"
-            found.setdefault(name, (scorer, key))
-    return found
+            metrics.setdefault(name, (scorer, key))
+    return metrics
 
 
-def _number(sample: EvalSample, scorer: str, key: str | None) -> Any:
+def _read_number(sample: EvalSample, scorer: str, key: str | None) -> Any:
     score = (sample.scores or {}).get(scorer)
     value = None if score is None else score.value
     if key is not None:
@@ -123,13 +123,13 @@ def _number(sample: EvalSample, scorer: str, key: str | None) -> Any:
     return _NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
-def _mean(values: list[Any]) -> Any:
+def _compute_mean(values: list[Any]) -> Any:
     """Return the mean, or the first value that is not a number for the error message."""
     others = [value for value in values if not isinstance(value, bool | int | float)]
     return others[0] if others else sum(values) / len(values)
 
 
-def _header(path: Path) -> EvalLog:
+def _read_header(path: Path) -> EvalLog:
     """Read the log's header, without its samples."""
     try:
         import inspect_ai
@@ -139,70 +139,70 @@ def _header(path: Path) -> EvalLog:
             f"{path}: logs of Inspect need the package inspect-ai, which is not installed; run: "
             f"pip install 'gapft-harness[inspect]' ({error})"
         ) from error
-    known = EvalLog.model_fields["version"].default
-    can = f"inspect-ai {inspect_ai.__version__} reads version {known} of its format"
-    with _told(path, can):
+    newest_version = EvalLog.model_fields["version"].default
+    supported = f"inspect-ai {inspect_ai.__version__} reads version {newest_version} of its format"
+    with _explain_errors(path, supported):
         header = read_eval_log(str(path), header_only=True)
-        if header.version > known:  # Inspect does not check the version of .eval files
+        if header.version > newest_version:  # Inspect does not check the version of .eval files
             raise ValueError(f"it has version {header.version}")
     return header
 
 
 @contextmanager
-def _told(path: Path, can: str) -> Iterator[None]:
+def _explain_errors(path: Path, context: str) -> Iterator[None]:
     """Turn Inspect's errors for a file into a one-line ``UserError``."""
     try:
         yield
     except (OSError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise UserError(
-            f"{path}: Inspect cannot read the file as a complete log: {said} ({can})"
+            f"{path}: Inspect cannot read the file as a complete log: {reason} ({context})"
         ) from error
 
 
-def _samples(path: Path, header: EvalLog | None = None) -> Iterator[tuple[int, str, EvalSample]]:
+def _read_samples(path: Path, header: EvalLog | None = None) -> Iterator[tuple[int, str, EvalSample]]:
     """Yield each sample with its number from 1 and its place; epochs of a problem are adjacent."""
-    header = header or _header(path)
+    header = header or _read_header(path)
     from inspect_ai.log import read_eval_log_samples
 
-    with _told(path, f"status: {header.status}"):
+    with _explain_errors(path, f"status: {header.status}"):
         for number, sample in enumerate(read_eval_log_samples(str(path)), 1):
             yield number, f"{path}, sample {sample.id}, epoch {sample.epoch}", sample
 
 
-def _row(
+def _build_response(
     sample: EvalSample, number: int, place: str, choice: ImportChoice, greedy: bool
 ) -> ImportedResponse:
     if sample.error is not None:
         raise UserError(f"{place}: {_ENDED}")
-    verdict, by = (None, "") if choice.judge else _verdict(sample, choice.metric, place)
-    rule = {"score": by.removeprefix("score ")}
-    text = whole_text(sample.output.completion)
-    stopped = str(sample.output.stop_reason)
+    verdict, verdict_source = (None, "") if choice.judge else _read_verdict(sample, choice.metric, place)
+    rule = {"score": verdict_source.removeprefix("score ")}
+    text = replace_text_surrogates(sample.output.completion)
+    stop_reason = str(sample.output.stop_reason)
     # the prompt fills the model's context, so nothing was generated
-    finish = CONTEXT if stopped == "model_length" and not text else _STOPPED.get(stopped, "unknown")
+    finish_reason = CONTEXT if stop_reason == "model_length" and not text else _FINISH_REASONS.get(stop_reason, "unknown")
     index = GREEDY if greedy else sample.epoch - 1
     return ImportedResponse(
-        number, place, _key(sample, choice, place), index, text, verdict, by, finish, rule
+        number, place, _find_key(sample, choice, place), index, text, verdict, verdict_source, finish_reason, rule
     )
 
 
-def _key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:
-    asked = sample.input
-    if not isinstance(asked, str):
-        users = [message.text for message in asked if message.role == "user"]
+def _find_key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:
+    prompt = sample.input
+    if not isinstance(prompt, str):
+        users = [message.text for message in prompt if message.role == "user"]
         if len(users) != 1 and not choice.on:
             raise UserError(
                 f"{place}: found {len(users)} turns of the user; expected one, the prompt"
             )
-        asked = "\n\n".join(users)
+        prompt = "\n\n".join(users)
     if not choice.on:
-        return "prompt", asked
-    own = {"id": sample.id, "input": asked, "target": sample.target}
-    return "doc", {**sample.metadata, **own}
+        return "prompt", prompt
+    record = {"id": sample.id, "input": prompt, "target": sample.target}
+    return "doc", {**sample.metadata, **record}
 
 
-def _verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdict | None, str]:
+def _read_verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdict | None, str]:
     scores: dict[str, Any] = {}
     for scorer, score in (sample.scores or {}).items():
         if isinstance(score.value, dict):
@@ -216,7 +216,7 @@ def _verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdic
     name = metric or next(iter(scores), None)
     if name is None:
         return None, ""
-    by_key = [known for known in scores if known.partition(".")[2] == name]
+    by_key = [score_name for score_name in scores if score_name.partition(".")[2] == name]
     if name not in scores and len(by_key) == 1:
         (name,) = by_key
     if name not in scores:
@@ -224,4 +224,4 @@ def _verdict(sample: EvalSample, metric: str | None, place: str) -> tuple[Verdic
     value = scores[name]
     if isinstance(value, str):
         value = _LETTERS.get(value, value)
-    return verdict_of(value, f"score {name}", place), f"score {name}"
+    return parse_verdict(value, f"score {name}", place), f"score {name}"

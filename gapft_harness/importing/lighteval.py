@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.text import whole_text
-from gapft_harness.verdicts.places import Log
-from gapft_harness.verdicts.sample_logs import OF_ALL, LogRow
+from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.verdicts.log_files import Log
+from gapft_harness.verdicts.sample_logs import PASS_AT_1, LogRow
 
 #: The columns of every such file.
 COLUMNS = ("doc", "metric", "model_response")
@@ -22,10 +22,10 @@ COLUMNS = ("doc", "metric", "model_response")
 _DOCUMENT = ("query", "choices", "gold_index", "specific")
 #: Metrics that are the mean over all n samples.
 _MEAN = re.compile(r"(pass@k:k=1&|avg@n:)n=(?P<samples>\d+)")
-_BATCH = 1_000
+_BATCH_ROWS = 1_000
 
 
-def of_lighteval(path: Path) -> bool:
+def is_lighteval_file(path: Path) -> bool:
     """Return whether a file is Parquet with the columns of lighteval's details."""
     if path.suffix != ".parquet" or not path.is_file():
         return False
@@ -38,7 +38,7 @@ def of_lighteval(path: Path) -> bool:
         return path.name.startswith("details_")  # the reader reports the fault
 
 
-def lighteval_rows(log: Log) -> Iterator[LogRow]:
+def read_lighteval_rows(log: Log) -> Iterator[LogRow]:
     """Yield a row for each document; scored options have the form of lm_eval's logs.
 
     Raises:
@@ -50,10 +50,10 @@ def lighteval_rows(log: Log) -> Iterator[LogRow]:
     line = 0
     try:
         with pq.ParquetFile(log.path) as file:
-            for batch in file.iter_batches(_BATCH, columns=[*COLUMNS]):
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[*COLUMNS]):
                 for record in batch.to_pylist():
                     line += 1
-                    yield _row(log, line, record)
+                    yield _build_row(log, line, record)
     except (ArrowException, OSError) as error:
         raise UserError(
             f"{log.path}: cannot be read as lighteval's details: {' '.join(str(error).split())}"
@@ -62,26 +62,26 @@ def lighteval_rows(log: Log) -> Iterator[LogRow]:
         raise UserError(f"{log.path}: has no rows; expected one for each document")
 
 
-def _row(log: Log, line: int, record: dict[str, Any]) -> LogRow:
-    doc, said = record["doc"], record["model_response"]
-    texts = [whole_text(text) for text in said["text"] or ()]
-    told = {name: value for name, value in record["metric"].items() if value is not None}
-    for name, value in [*told.items()]:
-        named = _MEAN.fullmatch(name)
-        if named and int(named["samples"]) == len(texts) > 1:
-            told[OF_ALL] = value
+def _build_row(log: Log, line: int, record: dict[str, Any]) -> LogRow:
+    doc, response = record["doc"], record["model_response"]
+    texts = [replace_text_surrogates(text) for text in response["text"] or ()]
+    metrics = {name: value for name, value in record["metric"].items() if value is not None}
+    for name, value in [*metrics.items()]:
+        match = _MEAN.fullmatch(name)
+        if match and int(match["samples"]) == len(texts) > 1:
+            metrics[PASS_AT_1] = value
     fields: dict[str, Any] = {}
-    options, scores = doc["choices"] or [], said.get("logprobs") or []
+    options, scores = doc["choices"] or [], response.get("logprobs") or []
     if not texts and len(options) == len(scores):
         fields["filtered_resps"] = [[str(score), ""] for score in scores]
     requests = [{"arg_0": doc["query"], "arg_1": option} for option in options or [None]]
     golds = doc["gold_index"] if isinstance(doc["gold_index"], list) else [doc["gold_index"]]
-    right = [options[gold] for gold in golds if gold is not None and 0 <= gold < len(options)]
+    correct_options = [options[gold] for gold in golds if gold is not None and 0 <= gold < len(options)]
     return LogRow.of(
         *(log, line, {name: doc.get(name) for name in _DOCUMENT}, texts),
-        metrics=told,
+        metrics=metrics,
         doc_id=doc.get("id"),
-        target=right[0] if len(right) == 1 else right,
-        arguments={f"gen_args_{number}": asked for number, asked in enumerate(requests)},
+        target=correct_options[0] if len(correct_options) == 1 else correct_options,
+        arguments={f"gen_args_{number}": request for number, request in enumerate(requests)},
         **fields,
     )

@@ -13,18 +13,18 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
-from gapft_harness.importing.rows import ImportChoice, ImportedResponse, taken, text_of, verdict_of
-from gapft_harness.verdicts.places import Log
-from gapft_harness.verdicts.sample_logs import LogRow, records
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, create_verdict, read_text_field, parse_verdict
+from gapft_harness.verdicts.log_files import Log
+from gapft_harness.verdicts.sample_logs import LogRow, read_records
 
 #: Fields in which its evaluators record whether a generation is right.
-_TELLING = ("symbolic_correct", "is_correct", "judgement")
+_VERDICT_FIELDS = ("symbolic_correct", "is_correct", "judgement")
 #: The marker before its judges' answers, in plain text or bold.
 _MARKER = re.compile(r"\*{0,2}judgement\*{0,2}\s*:\s*\*{0,2}\s*", re.IGNORECASE)
 #: Fields of the problem in a record; other fields belong to the generation.
 _PROBLEM = ("problem", "expected_answer")
 #: Fields that identify a problem, in its records and in the task's documents.
-ON = (("problem", "problem"),)
+JOIN_FIELDS = (("problem", "problem"),)
 
 
 def read_nemo_skills(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
@@ -33,23 +33,23 @@ def read_nemo_skills(path: Path, choice: ImportChoice, greedy: bool) -> Iterator
     Raises:
         UserError: a line is malformed, or has no clear verdict; the message has file and line.
     """
-    for line, _, record, place in records(path):
-        verdict, by = (None, "") if choice.judge else _verdict(record, choice.metric, place)
-        finish = record.get("finish_reason")
+    for line, _, record, place in read_records(path):
+        verdict, field = (None, "") if choice.judge else _read_verdict(record, choice.metric, place)
+        finish_reason = record.get("finish_reason")
         yield ImportedResponse(
             line,
             place,
             ("doc", record),
             GREEDY if greedy else 0,
-            text_of(record, "generation", place),
+            read_text_field(record, "generation", place),
             verdict,
-            by,
-            finish if finish in ("stop", "length") else "unknown",
-            {"field": by},
+            field,
+            finish_reason if finish_reason in ("stop", "length") else "unknown",
+            {"field": field},
         )
 
 
-def nemo_skills_rows(log: Log) -> Iterator[LogRow]:
+def read_nemo_skills_rows(log: Log) -> Iterator[LogRow]:
     """Yield a row for each line; its metrics are the fields with verdicts.
 
     A field without a verdict, such as a truncated judgement, is not a number; this is an error only
@@ -58,11 +58,11 @@ def nemo_skills_rows(log: Log) -> Iterator[LogRow]:
     Raises:
         UserError: a line is not a JSON object, or has no generation.
     """
-    for line, _, record, place in records(log.path):
+    for line, _, record, place in read_records(log.path):
         document = {name: record[name] for name in _PROBLEM if name in record}
         yield LogRow.of(
-            *(log, line, document or record, [text_of(record, "generation", place)]),
-            metrics={name: _read_field(record, name) for name in _TELLING if name in record},
+            *(log, line, document or record, [read_text_field(record, "generation", place)]),
+            metrics={name: _read_field(record, name) for name in _VERDICT_FIELDS if name in record},
             target=record.get("expected_answer"),
             arguments={"gen_args_0": {"arg_0": record.get("problem")}},
         )
@@ -78,27 +78,27 @@ def _read_field(record: dict[str, Any], name: str) -> Any:
 
 def _read_judgement(text: str) -> bool | None:
     """Return the judge's answer after the marker, None without one; only yes counts as right."""
-    said = _MARKER.split(text)
-    return said[-1].lower().startswith("yes") if len(said) > 1 else None
+    parts = _MARKER.split(text)
+    return parts[-1].lower().startswith("yes") if len(parts) > 1 else None
 
 
-def _verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Verdict | None, str]:
-    telling = [metric] if metric else [name for name in _TELLING if name in record]
-    if not telling:
+def _read_verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Verdict | None, str]:
+    names = [metric] if metric else [name for name in _VERDICT_FIELDS if name in record]
+    if not names:
         return None, ""
-    if len(telling) > 1:
+    if len(names) > 1:
         raise UserError(
-            f"{place}: has several verdicts, {' and '.join(telling)}, which may differ; choose "
-            f"one: --metric {telling[0]}"
+            f"{place}: has several verdicts, {' and '.join(names)}, which may differ; choose "
+            f"one: --metric {names[0]}"
         )
-    (name,) = telling
+    (name,) = names
     value = record.get(name)
     if name != "judgement":
-        return verdict_of(value, name, place), name
-    text = text_of(record, name, place)
+        return parse_verdict(value, name, place), name
+    text = read_text_field(record, name, place)
     if (passed := _read_judgement(text)) is None:
         raise UserError(
             f"{place}: judgement is {text!r:.60}; expected 'Judgement:' followed by Yes or No; "
             "name another field (--metric), or have the task's verifier judge (--judge)"
         )
-    return taken(passed), name
+    return create_verdict(passed), name

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError, refuse_unknown
-from gapft_harness.core.json_values import as_object
+from gapft_harness.core.json_values import require_object
 from gapft_harness.core.records import FINISH_REASONS, GREEDY
-from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, text_of, verdict_of
-from gapft_harness.verdicts.places import Log
-from gapft_harness.verdicts.sample_logs import LogRow, canonical, grouped, records
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, read_text_field, parse_verdict
+from gapft_harness.verdicts.log_files import Log
+from gapft_harness.verdicts.sample_logs import LogRow, encode_canonical, group_records, read_records
 
 _NAMES = ("id", "prompt", "doc")
 _KEYS = (*_NAMES, "index", "text", "passed", "finish_reason")
 #: A larger number of a sample is a mistake.
-_MOST = 1_000_000
+_MAX_INDEX = 1_000_000
 
 
 def read_plain(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
@@ -26,80 +26,80 @@ def read_plain(path: Path, choice: ImportChoice, greedy: bool) -> Iterator[Impor
     Raises:
         UserError: a line is malformed; the message has file and line.
     """
-    for line, _, record, place in records(path):
-        yield _response(line, record, place, choice, greedy)
+    for line, _, record, place in read_records(path):
+        yield _build_response(line, record, place, choice, greedy)
 
 
-def plain_rows(log: Log) -> Iterator[LogRow]:
+def read_plain_rows(log: Log) -> Iterator[LogRow]:
     """Yield a row for each greedy response, and one for all samples, under the filter ``samples``.
 
     Raises:
         UserError: as in ``read_plain``.
     """
-    for lines in grouped(log.path, _problem):
-        rows = [_response(*one, ImportChoice([]), True) for one in lines]
+    for lines in group_records(log.path, _identify_problem):
+        rows = [_build_response(*item, ImportChoice([]), True) for item in lines]
         rows.sort(key=lambda row: row.index)
         by, value = rows[0].key
-        told = [row.verdict.passed for row in rows if row.verdict is not None]
-        if 0 < len(told) < len(rows):
+        verdicts = [row.verdict.passed for row in rows if row.verdict is not None]
+        if 0 < len(verdicts) < len(rows):
             raise UserError(
-                f"{rows[0].place}: only {len(told)} of {len(rows)} samples have a verdict; "
+                f"{rows[0].place}: only {len(verdicts)} of {len(rows)} samples have a verdict; "
                 "expected all or none"
             )
         yield LogRow.of(
             *(log, lines[0][0], value if by == "doc" else {by: value}, [row.text for row in rows]),
-            passed=told,
+            passed=verdicts,
             filter="none" if rows[0].index == GREEDY else "samples",
             arguments={"gen_args_0": {"arg_0": value if by == "prompt" else None}},
         )
 
 
-def _problem(record: dict[str, Any], place: str) -> Hashable:
+def _identify_problem(record: dict[str, Any], place: str) -> Hashable:
     """Return the key of a response's row: its problem, and whether it is greedy."""
-    return canonical(_key(record, place)), record.get("index", "greedy") == "greedy"
+    return encode_canonical(_find_key(record, place)), record.get("index", "greedy") == "greedy"
 
 
-def _response(
+def _build_response(
     line: int, record: dict[str, Any], place: str, choice: ImportChoice, greedy: bool
 ) -> ImportedResponse:
     field = choice.metric or "passed"
     refuse_unknown(record, (*_KEYS, field), place)
-    finish = record.get("finish_reason", "unknown")
-    if finish not in FINISH_REASONS:
+    finish_reason = record.get("finish_reason", "unknown")
+    if finish_reason not in FINISH_REASONS:
         raise UserError(
-            f"{place}: finish_reason is {finish!r:.60}, expected {', '.join(FINISH_REASONS)}"
+            f"{place}: finish_reason is {finish_reason!r:.60}, expected {', '.join(FINISH_REASONS)}"
         )
     verdict = None
     if field in record and not choice.judge:
-        verdict = verdict_of(record[field], field, place)
+        verdict = parse_verdict(record[field], field, place)
     return ImportedResponse(
         line,
         place,
-        _key(record, place),
-        _index(record.get("index", "greedy" if greedy else None), place),
-        text_of(record, "text", place),
+        _find_key(record, place),
+        _parse_index(record.get("index", "greedy" if greedy else None), place),
+        read_text_field(record, "text", place),
         verdict,
         field,
-        finish,
+        finish_reason,
     )
 
 
-def _key(record: dict[str, Any], place: str) -> Key:
-    named = [name for name in _NAMES if name in record]
-    if len(named) != 1:
+def _find_key(record: dict[str, Any], place: str) -> Key:
+    names = [name for name in _NAMES if name in record]
+    if len(names) != 1:
         raise UserError(
-            f"{place}: identifies its problem by {' and '.join(named) or 'nothing'}; expected one "
+            f"{place}: identifies its problem by {' and '.join(names) or 'nothing'}; expected one "
             "of the keys id, prompt and doc"
         )
-    if named == ["doc"]:
-        return "doc", as_object(record["doc"], f"{place}: doc")
-    return named[0], text_of(record, named[0], place)
+    if names == ["doc"]:
+        return "doc", require_object(record["doc"], f"{place}: doc")
+    return names[0], read_text_field(record, names[0], place)
 
 
-def _index(value: Any, place: str) -> int:
+def _parse_index(value: Any, place: str) -> int:
     if value == "greedy":
         return GREEDY
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_INDEX:
         return value
     raise UserError(
         f"{place}: index is {json.dumps(value)[:60]}, expected 'greedy' or the sample's number, "

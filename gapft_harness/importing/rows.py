@@ -11,8 +11,8 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Verdict
-from gapft_harness.core.text import unreadable, whole_text
-from gapft_harness.run_directory.manifest import TAKEN
+from gapft_harness.core.text import describe_read_error, replace_text_surrogates
+from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
 
 #: The key of a row's problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
 Key = tuple[str, Any]
@@ -40,24 +40,24 @@ class ImportChoice:
     on: Sequence[Sequence[str]] = ()
     ignore_unknown: bool = False
 
-    def arguments(self) -> dict[str, Any]:
+    def to_arguments(self) -> dict[str, Any]:
         """Return the options as arguments of a job: JSON values."""
-        told: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return told
+        arguments: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return arguments
 
     @property
     def paths(self) -> list[str]:
         """All files, the greedy file first."""
         return [*([self.greedy] if self.greedy else []), *self.files]
 
-    def hashes(self) -> dict[str, str]:
+    def compute_hashes(self) -> dict[str, str]:
         """Compute each file's hash, in order.
 
         Raises:
             UserError: a file is missing, or cannot be read more than once.
         """
-        for given in self.paths:
-            path = Path(given)
+        for name in self.paths:
+            path = Path(name)
             if path.is_dir():
                 raise UserError(f"{path}: is a folder; expected files of responses")
             if path.exists() and not path.is_file():
@@ -65,13 +65,13 @@ class ImportChoice:
                     f"{path}: is not a regular file (a pipe?), but an import reads its files more "
                     "than once; write the content to a file first"
                 )
-        found: dict[str, str] = {}
+        hashes: dict[str, str] = {}
         try:
-            for given in self.paths:
-                found[given] = sha256(Path(given))
+            for name in self.paths:
+                hashes[name] = sha256(Path(name))
         except OSError as error:
-            raise UserError(unreadable(Path(given), error)) from error
-        return found
+            raise UserError(describe_read_error(Path(name), error)) from error
+        return hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +97,17 @@ class ImportedResponse:
     index: int
     text: str
     verdict: Verdict | None
-    told_by: str
+    verdict_source: str
     finish_reason: str = "unknown"
     rule: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Reads a file; the last argument is whether it contains only greedy responses.
-Read = Callable[[Path, ImportChoice, bool], Iterator[ImportedResponse]]
+ReadResponses = Callable[[Path, ImportChoice, bool], Iterator[ImportedResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ImportFormat:
     """A format of files.
 
     Attributes:
@@ -120,13 +120,13 @@ class Format:
     """
 
     name: str
-    read: Read
-    numbered: bool = False
-    on: Sequence[Sequence[str]] = ()
-    filters: bool = False
+    read: ReadResponses
+    is_numbered: bool = False
+    join_fields: Sequence[Sequence[str]] = ()
+    has_filters: bool = False
 
 
-def verdict_of(value: Any, name: str, place: str) -> Verdict:
+def parse_verdict(value: Any, name: str, place: str) -> Verdict:
     """Parse a verdict from a number or a boolean.
 
     Raises:
@@ -138,15 +138,15 @@ def verdict_of(value: Any, name: str, place: str) -> Verdict:
             "(false or true). Name another field or metric (--metric), or have the task's verifier "
             "judge (--judge)"
         )
-    return taken(bool(value))
+    return create_verdict(bool(value))
 
 
-def taken(passed: bool) -> Verdict:
+def create_verdict(passed: bool) -> Verdict:
     """Create a verdict that is marked as imported."""
-    return Verdict("pass" if passed else "fail", TAKEN)
+    return Verdict("pass" if passed else "fail", IMPORTED_PREFIX)
 
 
-def text_of(record: Mapping[str, Any], field: str, place: str) -> str:
+def read_text_field(record: Mapping[str, Any], field: str, place: str) -> str:
     """Read a text field of a row.
 
     Raises:
@@ -156,4 +156,4 @@ def text_of(record: Mapping[str, Any], field: str, place: str) -> str:
     if not isinstance(value, str):
         found = json.dumps(value, default=str)[:60] if field in record else "nothing"
         raise UserError(f"{place}: key {field!r}: found {found}; expected a string")
-    return whole_text(value)
+    return replace_text_surrogates(value)

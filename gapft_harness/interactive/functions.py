@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 
-from gapft_harness.analysis.decomposition import Decomposition, pool, unstable_states
+from gapft_harness.analysis.decomposition import Decomposition, pool_counts, find_unstable_states
 from gapft_harness.analysis.decomposition import decompose as counts_of
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.compare import document
@@ -24,14 +24,14 @@ from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.comparison import compare as compare_logs
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.core.errors import UserError
-from gapft_harness.interactive.runs import Run, read_stated
+from gapft_harness.interactive.runs import Run, read_split_states
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import read_inputs
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section
-from gapft_harness.report.rendering.terminal import show
-from gapft_harness.report.rendering.wording import percent, points, whole
-from gapft_harness.run_directory.binding import require_recorded
+from gapft_harness.report.rendering.terminal import print_sections
+from gapft_harness.report.rendering.wording import percent, points, format_count
+from gapft_harness.run_directory.recipe_changes import require_recorded_recipe
 from gapft_harness.stages.report import require_sealed
 
 Place = str | Path
@@ -78,24 +78,24 @@ def compare(
         UserError: a log is missing or damaged, or logs cannot be compared.
     """
     if isinstance(after, Mapping):
-        named = [f"{name}={place}" for name, place in after.items()]
+        places_after = [f"{name}={place}" for name, place in after.items()]
     else:
-        named = _places(after)
-    if not named:
+        places_after = _list_places(after)
+    if not places_after:
         raise UserError(
             "compare: 'after' is empty; expected a folder, a list, or a mapping of names"
         )
     choice = CompareChoice(
-        *(metric, filter, tasks, on, cluster, by, common, seeds, _places(source_samples)),
+        *(metric, filter, tasks, on, cluster, by, common, seeds, _list_places(source_samples)),
         higher_is_better=higher_is_better,
         latest=latest,
         shown=show,
     )
-    return Compared(compare_logs(str(before), named, choice))
+    return ComparisonResult(compare_logs(str(before), places_after, choice))
 
 
 def pass_at_k(
-    of: Run | ArrayLike,
+    source: Run | ArrayLike,
     k: SupportsIndex | Sequence[SupportsIndex] | None = None,
     *,
     split: str = "audit",
@@ -111,24 +111,24 @@ def pass_at_k(
         UserError: the stage ``states`` has not run, the search stopped early, an array has another
             shape or values other than 0 and 1, or k is not a whole number from 1 to n.
     """
-    passing, samples = _counts(of, split) if isinstance(of, Run) else _of_array(of)
-    wanted = range(1, samples + 1) if k is None else _whole(k)
+    passing, samples = _read_counts(source, split) if isinstance(source, Run) else _count_passing(source)
+    k_values = range(1, samples + 1) if k is None else _parse_k(k)
     try:
-        by_k = {one: mean_pass_at_k(passing, samples, one) for one in wanted}
+        by_k = {value: mean_pass_at_k(passing, samples, value) for value in k_values}
     except ValueError as error:
         raise UserError(f"pass_at_k: {error}") from error
     return PassAtK(len(passing), samples, by_k)
 
 
 @overload
-def decompose(of: Run) -> Decomposed: ...
+def decompose(source: Run) -> Decomposed: ...
 
 
 @overload
-def decompose(of: ArrayLike, passed: ArrayLike | Mapping[str, ArrayLike]) -> Decomposed: ...
+def decompose(source: ArrayLike, passed: ArrayLike | Mapping[str, ArrayLike]) -> Decomposed: ...
 
 
-def decompose(of: Any, passed: Any = None) -> Decomposed:
+def decompose(source: Any, passed: Any = None) -> Decomposed:
     """Decompose a change of Pass@1 into corrected S, corrected U and regressed G (Equation 9).
 
     Args:
@@ -142,12 +142,12 @@ def decompose(of: Any, passed: Any = None) -> Decomposed:
     Raises:
         UserError: the run's audit is not done, or the shapes of arrays do not match.
     """
-    if isinstance(of, Run):
+    if isinstance(source, Run):
         if passed is not None:
             raise UserError(
                 "decompose: a run has its own decisions; use 'passed' only with an array of states"
             )
-        return _of_run(of)
+        return _decompose_run(source)
     if passed is None:
         raise UserError(
             "decompose: 'passed' is missing; give states and passed, each of shape (P,), or a run"
@@ -155,16 +155,16 @@ def decompose(of: Any, passed: Any = None) -> Decomposed:
     models = passed if isinstance(passed, Mapping) else {"after": passed}
     if not models:
         raise UserError("decompose: 'passed' is empty; expected NAME: array for at least one model")
-    states = _array(of, "decompose: states")
-    return Decomposed({name: _pooled(states, one, name) for name, one in models.items()})
+    states = _to_array(source, "decompose: states")
+    return DecompositionResult({name: _pool_seeds(states, decisions, name) for name, decisions in models.items()})
 
 
-def _places(places: Place | Sequence[Place]) -> list[str]:
-    return [str(one) for one in ([places] if isinstance(places, str | Path) else places)]
+def _list_places(places: Place | Sequence[Place]) -> list[str]:
+    return [str(place) for place in ([places] if isinstance(places, str | Path) else places)]
 
 
-def _counts(run: Run, split: str) -> tuple[NDArray[np.int64], int]:
-    table = read_stated(run, split)
+def _read_counts(run: Run, split: str) -> tuple[NDArray[np.int64], int]:
+    table = read_split_states(run, split)
     k = run.directory.recipe.search.k
     if {*table["samples"].to_pylist()} != {k}:
         raise UserError(
@@ -174,8 +174,8 @@ def _counts(run: Run, split: str) -> tuple[NDArray[np.int64], int]:
     return table["passing_samples"].to_numpy().astype(np.int64), k
 
 
-def _of_array(of: ArrayLike) -> tuple[NDArray[np.int64], int]:
-    passed = _binary(of, "pass_at_k")
+def _count_passing(array: ArrayLike) -> tuple[NDArray[np.int64], int]:
+    passed = _to_booleans(array, "pass_at_k")
     if passed.ndim != 2 or not passed.size:
         raise UserError(
             f"pass_at_k: expected a run, or an array of shape (problems, samples), found shape "
@@ -184,47 +184,47 @@ def _of_array(of: ArrayLike) -> tuple[NDArray[np.int64], int]:
     return passed.sum(axis=1), passed.shape[1]
 
 
-def _pooled(states: NDArray[np.str_], passed: ArrayLike, name: str) -> Decomposition:
-    found = _binary(passed, f"decompose: {name}")
-    if found.ndim == 2 and not len(found):
-        raise UserError(f"decompose: {name}: expected at least one seed, found shape {found.shape}")
+def _pool_seeds(states: NDArray[np.str_], passed: ArrayLike, name: str) -> Decomposition:
+    decisions = _to_booleans(passed, f"decompose: {name}")
+    if decisions.ndim == 2 and not len(decisions):
+        raise UserError(f"decompose: {name}: expected at least one seed, found shape {decisions.shape}")
     try:
-        return pool([counts_of(states, seed) for seed in np.atleast_2d(found)])
+        return pool_counts([counts_of(states, seed) for seed in np.atleast_2d(decisions)])
     except ValueError as error:
         raise UserError(f"decompose: {name}: {error}") from error
 
 
-def _whole(k: Any) -> list[int]:
+def _parse_k(k: Any) -> list[int]:
     try:
-        return [operator.index(one) for one in ([k] if np.ndim(k) == 0 else k)]
+        return [operator.index(value) for value in ([k] if np.ndim(k) == 0 else k)]
     except (TypeError, ValueError) as error:
         raise UserError(f"pass_at_k: k: expected whole numbers, found {k!r}") from error
 
 
-def _array(values: Any, what: str) -> NDArray[Any]:
+def _to_array(values: Any, description: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise UserError(f"{what}: expected an array, with rows of one length: {error}") from error
+        raise UserError(f"{description}: expected an array, with rows of one length: {error}") from error
 
 
-def _binary(values: ArrayLike, what: str) -> NDArray[np.bool_]:
-    found = _array(values, what)
-    if found.dtype.kind not in "biuf" or not np.isin(found, (0, 1)).all():
-        raise UserError(f"{what}: expected True and False, or 1 and 0")
-    return found.astype(bool)
+def _to_booleans(values: ArrayLike, description: str) -> NDArray[np.bool_]:
+    array = _to_array(values, description)
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise UserError(f"{description}: expected True and False, or 1 and 0")
+    return array.astype(bool)
 
 
-def _of_run(run: Run) -> Decomposed:
+def _decompose_run(run: Run) -> Decomposed:
     """Decompose every condition of a run over all seeds, as in the report."""
-    require_recorded(run.path, run.directory.recipe, run.directory.manifest())
+    require_recorded_recipe(run.path, run.directory.recipe, run.directory.manifest())
     require_sealed(run.directory)
     manifest = run.directory.manifest() | {"recipe": run.directory.recipe.model_dump(mode="json")}
     inputs = read_inputs(run.path, manifest)
     states = inputs.audit.states
-    return Decomposed(
+    return DecompositionResult(
         {
-            name: pool([counts_of(states, arm.passed) for arm in inputs.of(name)])
+            name: pool_counts([counts_of(states, arm.passed) for arm in inputs.find_arms(name)])
             for name in inputs.conditions
         }
     )
@@ -234,26 +234,26 @@ def _of_run(run: Run) -> Decomposed:
 _WIDTH = 100
 
 
-class _Shown(ABC):
+class _Displayed(ABC):
     """A result that ``print`` shows as text and a notebook as Markdown."""
 
     __slots__ = ()
 
     @abstractmethod
-    def _sections(self) -> Sequence[Section]:
+    def _build_sections(self) -> Sequence[Section]:
         """Build the sections to show."""
 
     def __repr__(self) -> str:
         text = io.StringIO()
-        show(self._sections(), Console(file=text, width=_WIDTH, highlight=False, color_system=None))
+        print_sections(self._build_sections(), Console(file=text, width=_WIDTH, highlight=False, color_system=None))
         return text.getvalue().strip("\n")
 
     def _repr_markdown_(self) -> str:
-        return "\n\n".join(markdown.render("", "", self._sections()).split("\n\n")[1:])
+        return "\n\n".join(markdown.render_markdown("", "", self._build_sections()).split("\n\n")[1:])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Compared(_Shown):
+class ComparisonResult(_Displayed):
     """Sample logs before and after, compared document by document."""
 
     comparison: Comparison
@@ -261,22 +261,22 @@ class Compared(_Shown):
     @property
     def models(self) -> Mapping[str, Paired]:
         """Results over all documents, by model; empty where the tasks' metrics have no mean."""
-        return self.comparison.found.models
+        return self.comparison.findings.models
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, Paired]]:
         """Results by group, then by model; empty without ``by`` or several tasks."""
-        return self.comparison.found.groups
+        return self.comparison.findings.groups
 
     @property
     def aggregates(self) -> Mapping[str, Mapping[str, Paired]]:
         """Results by lm_eval's group of tasks, then by model; empty without such groups."""
-        return self.comparison.found.aggregates
+        return self.comparison.findings.aggregates
 
     @property
     def by_state(self) -> Mapping[str, ByState]:
         """Differences by the source's state, by model; empty without source samples."""
-        return self.comparison.found.by_state
+        return self.comparison.findings.by_state
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the files of ``gapft compare --out``.
@@ -288,14 +288,14 @@ class Compared(_Shown):
         Raises:
             UserError: the folder already contains a comparison.
         """
-        document.write(self.comparison, Path(folder), overwrite=overwrite)
+        document.write_comparison(self.comparison, Path(folder), overwrite=overwrite)
 
-    def _sections(self) -> Sequence[Section]:
-        return document.sections(self.comparison)
+    def _build_sections(self) -> Sequence[Section]:
+        return document.build_sections(self.comparison)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PassAtK(_Shown):
+class PassAtK(_Displayed):
     """The unbiased Pass@k of several samples per problem (Chen et al. 2021, Equation 1).
 
     Attributes:
@@ -316,13 +316,13 @@ class PassAtK(_Shown):
         """
         return float(self.by_k[k])
 
-    def _sections(self) -> Sequence[Section]:
-        note = f"{whole(self.problems)} problems, {whole(self.samples)} samples of each."
+    def _build_sections(self) -> Sequence[Section]:
+        note = f"{format_count(self.problems)} problems, {format_count(self.samples)} samples of each."
         return [Section("", [Frame(PASS_AT_K, [*self.by_k.items()]).table(note)])]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Decomposed(_Shown):
+class DecompositionResult(_Displayed):
     """The parts of each model's Pass@1 change by the source's state (Equation 9).
 
     Attributes:
@@ -336,9 +336,9 @@ class Decomposed(_Shown):
         """Return the counts of one model."""
         return self.models[name]
 
-    def _sections(self) -> Sequence[Section]:
-        sizes = {(of.n_g, of.n_s, of.n_u) for of in self.models.values()}
-        few = sorted({state for size in sizes for state in unstable_states(*size)})
+    def _build_sections(self) -> Sequence[Section]:
+        sizes = {(decomposition.n_g, decomposition.n_s, decomposition.n_u) for decomposition in self.models.values()}
+        few = sorted({state for size in sizes for state in find_unstable_states(*size)})
         note = f"Unstable rates, based on few problems: {', '.join(few)}." if few else ""
         return [Section("", [Frame(DECOMPOSED, [*self.models.items()]).table(note)])]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, splits_of, stated
-from gapft_harness.run_directory.layout import Place
+from gapft_harness.run_directory.directory import RunDirectory, list_splits, list_state_splits
+from gapft_harness.run_directory.layout import RunFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The stage that writes each kind of table.
-_WRITTEN_BY = {
+_STAGES = {
     "problems": "search",
     "responses": "search",
     "states": "states",
@@ -38,9 +38,9 @@ class Run:
     directory: RunDirectory
 
     def __repr__(self) -> str:
-        kinds = [of.kind for of in self._places().values()]
-        told = ", ".join(f"{kinds.count(kind)} of {kind}" for kind in _WRITTEN_BY if kind in kinds)
-        return f"Run({str(self.path)!r}: sealed tables: {told or 'none yet'})"
+        kinds = [place.kind for place in self._list_tables().values()]
+        counts = ", ".join(f"{kinds.count(kind)} of {kind}" for kind in _STAGES if kind in kinds)
+        return f"Run({str(self.path)!r}: sealed tables: {counts or 'none yet'})"
 
     @property
     def path(self) -> Path:
@@ -96,60 +96,60 @@ class Run:
         """
         import pyarrow as pa
 
-        if kind not in _WRITTEN_BY:
-            raise UserError(f"unknown table {kind!r}; {did_you_mean(kind, _WRITTEN_BY)}")
-        found = {path: of for path, of in self._places().items() if of.kind == kind}
+        if kind not in _STAGES:
+            raise UserError(f"unknown table {kind!r}; {did_you_mean(kind, _STAGES)}")
+        tables = {path: place for path, place in self._list_tables().items() if place.kind == kind}
         if split is not None:
-            found = self._of_split(found, kind, split)
-        if not found:
-            stage = _WRITTEN_BY[kind]
-            of = "" if split is None else f" of {split}"
+            tables = self._select_split(tables, kind, split)
+        if not tables:
+            stage = _STAGES[kind]
+            place = "" if split is None else f" of {split}"
             raise UserError(
-                f"{self.path}: has no {kind}{of} yet; run the stage that writes them: "
+                f"{self.path}: has no {kind}{place} yet; run the stage that writes them: "
                 f"gapft run {self.path} --only {stage}"
             )
         return pa.concat_tables(
-            [self._table(path, of, columns) for path, of in found.items()],
+            [self._read_table(path, place, columns) for path, place in tables.items()],
             promote_options="default",
         )
 
-    def _of_split(self, places: dict[str, Place], kind: str, split: str) -> dict[str, Place]:
+    def _select_split(self, places: dict[str, RunFile], kind: str, split: str) -> dict[str, RunFile]:
         if kind in ("selections", "decisions"):
             raise UserError(
                 f"split={split!r}: {kind} are tables of arms, not of splits; filter by condition"
             )
-        searched = splits_of(self.directory.recipe)
+        searched = list_splits(self.directory.recipe)
         if split not in searched:
             raise UserError(
                 f"{self.path}: unknown split {split!r}; {did_you_mean(split, searched)}"
             )
-        return {path: of for path, of in places.items() if of.split == split}
+        return {path: place for path, place in places.items() if place.split == split}
 
-    def _places(self) -> dict[str, Place]:
+    def _list_tables(self) -> dict[str, RunFile]:
         """List the sealed tables by path, without states from a part of the samples."""
-        places = {path: layout.read(path) for path in sorted(self.directory.manifest()["files"])}
+        places = {path: layout.parse_path(path) for path in sorted(self.directory.manifest()["files"])}
         return {
-            path: of
-            for path, of in places.items()
-            if of and of.kind in _WRITTEN_BY and of.window is None
+            path: place
+            for path, place in places.items()
+            if place and place.kind in _STAGES and place.window is None
         }
 
-    def _table(self, path: str, place: Place, columns: Sequence[str] | None) -> pa.Table:
+    def _read_table(self, path: str, place: RunFile, columns: Sequence[str] | None) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         file = self.directory.sealed(path)
-        known = pq.read_schema(file).names
+        column_names = pq.read_schema(file).names
         for name in columns or ():
-            if name not in known:
-                raise UserError(f"{file}: unknown column {name!r}; {did_you_mean(name, known)}")
+            if name not in column_names:
+                raise UserError(f"{file}: unknown column {name!r}; {did_you_mean(name, column_names)}")
         table = pq.read_table(file, columns=None if columns is None else list(columns))
-        said: dict[str, Any] = {"split": place.split}
+        added_columns: dict[str, Any] = {"split": place.split}
         if place.arm is not None:
-            said = {"condition": place.arm.condition, "training_seed": place.arm.seed}
+            added_columns = {"condition": place.arm.condition, "training_seed": place.arm.seed}
             if place.kind == "decisions":
-                said |= {"audit": place.arm.variant, "of": place.of}
-        for position, (name, value) in enumerate(said.items()):
+                added_columns |= {"audit": place.arm.variant, "of": place.experiment}
+        for position, (name, value) in enumerate(added_columns.items()):
             column = pa.repeat(pa.scalar(value), len(table))
             table = table.add_column(position, name, column)
         return table.replace_schema_metadata(None)
@@ -167,13 +167,13 @@ def open_run(place: str | Path) -> Run:
     return Run(RunDirectory.open(place))
 
 
-def read_stated(run: Run, split: str) -> pa.Table:
+def read_split_states(run: Run, split: str) -> pa.Table:
     """Read the states of one split.
 
     Raises:
         UserError: the split is unknown, only decoded greedily, or not searched yet.
     """
-    splits = stated(run.directory.recipe)
+    splits = list_state_splits(run.directory.recipe)
     if split not in splits:
         raise UserError(
             f"{run.path}: {split!r} is not a split with states; {did_you_mean(split, splits)}"

@@ -85,22 +85,22 @@ class CodeEval:
         results: dict[int, list[tuple[int, dict[str, Any]]]] = {}
         for task, candidates in enumerate(predictions):
             results[task] = [
-                (number, {"task_id": task, "completion_id": number, **_outcome(next(judged))})
+                (number, {"task_id": task, "completion_id": number, **_format_outcome(next(judged))})
                 for number in range(len(candidates))
             ]
         counts = [
-            (len(each), sum(outcome["passed"] for _, outcome in each)) for each in results.values()
+            (len(outcomes), sum(outcome["passed"] for _, outcome in outcomes)) for outcomes in results.values()
         ]
-        drawn = min((total for total, _ in counts), default=0)
-        return {f"pass@{one}": _mean(counts, one) for one in k if one <= drawn}, results
+        fewest = min((total for total, _ in counts), default=0)
+        return {f"pass@{size}": _mean_pass_at_k(counts, size) for size in k if size <= fewest}, results
 
     def _judge(self, programs: Sequence[str], timeout: float) -> list[Result]:
         if timeout not in self._sandboxes:
             limits = Limits(cpu_s=timeout, wall_s=timeout)
             sandbox = Sandbox(preload=_PRELOAD, limits=limits)
             sandbox.start()
-            told = f"code_eval: programs run in the sandbox, tier {sandbox.tier}"
-            print(told, file=sys.stderr)
+            message = f"code_eval: programs run in the sandbox, tier {sandbox.tier}"
+            print(message, file=sys.stderr)
             self._sandboxes[timeout] = sandbox
         items = []
         for source in programs:
@@ -109,20 +109,20 @@ class CodeEval:
         return self._sandboxes[timeout].judge(items)
 
 
-def _outcome(result: Result) -> dict[str, Any]:
+def _format_outcome(result: Result) -> dict[str, Any]:
     (test,) = result.tests
-    said = {"accepted": "passed", "time_limit": "timed out"}
-    told = said.get(result.verdict, f"failed: {test.reason or result.verdict}")
-    return {"passed": result.verdict == "accepted", "result": told}
+    names = {"accepted": "passed", "time_limit": "timed out"}
+    description = names.get(result.verdict, f"failed: {test.reason or result.verdict}")
+    return {"passed": result.verdict == "accepted", "result": description}
 
 
-def _mean(counts: Sequence[tuple[int, int]], k: int) -> float:
+def _mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
     """Average Pass@k over tasks, which may have different numbers of candidates."""
     rates = [mean_pass_at_k(np.array([passed]), total, k) for total, passed in counts]
     return float(sum(rates, Fraction(0)) / len(rates))
 
 
-def answer() -> None:
+def install_code_eval() -> None:
     """Make ``evaluate.load("code_eval")`` return a ``CodeEval``, and allow tasks that use only it.
 
     lm-eval refuses a task marked ``unsafe_code`` unless the user confirms it. A task is allowed if
@@ -137,27 +137,27 @@ def answer() -> None:
     ours = CodeEval()
 
     @functools.wraps(load)
-    def loads(path: str, *args: Any, **options: Any) -> Any:
+    def load_metric(path: str, *args: Any, **options: Any) -> Any:
         return ours if path == "code_eval" else load(path, *args, **options)
 
     @functools.wraps(construct)
-    def constructs(self: Any, *args: Any, **options: Any) -> None:
+    def construct_task(self: Any, *args: Any, **options: Any) -> None:
         construct(self, *args, **options)
-        if getattr(self, "UNSAFE_CODE", False) and rests_on_ours(self):
+        if getattr(self, "UNSAFE_CODE", False) and uses_only_sandbox(self):
             self.UNSAFE_CODE = False
 
-    loads.answers_code_eval = True  # type: ignore[attr-defined]
-    evaluate.load = loads
-    ConfigurableTask.__init__ = constructs
+    load_metric.answers_code_eval = True  # type: ignore[attr-defined]
+    evaluate.load = load_metric
+    ConfigurableTask.__init__ = construct_task
 
 
-def rests_on_ours(task: Any) -> bool:
+def uses_only_sandbox(task: Any) -> bool:
     """Return whether a task runs programs only through the ``CodeEval`` of this module."""
     metrics = [entry.get("metric") for entry in task.config.metric_list or []]
-    return bool(metrics) and task.config.process_results is None and all(map(is_ours, metrics))
+    return bool(metrics) and task.config.process_results is None and all(map(is_sandboxed_metric, metrics))
 
 
-def is_ours(metric: Any) -> bool:
+def is_sandboxed_metric(metric: Any) -> bool:
     """Return whether a metric is a function of a module that loaded a ``CodeEval``."""
     names = getattr(metric, "__globals__", {})
     return any(isinstance(value, CodeEval) for value in names.values())

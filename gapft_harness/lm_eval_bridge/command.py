@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_paths
+from gapft_harness.lm_eval_bridge.task_file.opened_files import find_task_paths
 
 #: Help for the options that ``gapft eval`` adds to lm_eval's.
 _ADAPTERS = """
@@ -43,20 +43,20 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging
 
-    from gapft_harness.lm_eval_bridge.code_eval import answer
-    from gapft_harness.lm_eval_bridge.samplers.in_turn import evaluate_in_turn, split_adapters
+    from gapft_harness.lm_eval_bridge.code_eval import install_code_eval
+    from gapft_harness.lm_eval_bridge.samplers.adapter_evaluation import evaluate_in_turn, split_adapters
 
     # lm-eval reads sys.argv itself, to insert its default subcommand.
     adapters, arguments = split_adapters(arguments)
-    before = sys.argv
+    saved_argv = sys.argv
     sys.argv = ["gapft eval", *arguments]
     try:
         setup_logging()
-        answer()
+        install_code_eval()
         command = HarnessCLI()
         parsed = command.parse_args()
         if hasattr(parsed, "include_path"):
-            parsed.include_path = _with_ours(parsed)
+            parsed.include_path = _add_bundled_paths(parsed)
             check_model(parsed)
         if adapters and not hasattr(parsed, "model_args"):
             raise UserError("--adapters: only valid with an evaluation (lm_eval run)")
@@ -69,22 +69,22 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
             print(_ADAPTERS)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except (KeyError, ValueError) as error:
-        said = str(next(iter(error.args), ""))
-        if not said.startswith(_UNKNOWN_TASK):
+        message = str(next(iter(error.args), ""))
+        if not message.startswith(_UNKNOWN_TASK):
             raise
-        raise UserError(f"--tasks: {said}; see gapft list tasks and lm_eval ls tasks") from error
+        raise UserError(f"--tasks: {message}; see gapft list tasks and lm_eval ls tasks") from error
     finally:
-        sys.argv = before
+        sys.argv = saved_argv
     return 0
 
 
-def _with_ours(parsed: Namespace) -> list[str]:
+def _add_bundled_paths(parsed: Namespace) -> list[str]:
     """Return the bundled folders, then the user's: in lm-eval, a later folder overrides."""
-    given: Any = parsed.include_path
-    if given is None:
-        given = _of_file(parsed).get("include_path")
-    users = [] if given is None else [given] if isinstance(given, str | Path) else list(given)
-    return [str(path) for path in [*installed_task_paths(), *users]]
+    include_path: Any = parsed.include_path
+    if include_path is None:
+        include_path = _read_config_file(parsed).get("include_path")
+    user_paths = [] if include_path is None else [include_path] if isinstance(include_path, str | Path) else list(include_path)
+    return [str(path) for path in [*find_task_paths(), *user_paths]]
 
 
 #: lm-eval's names for its Transformers model.
@@ -93,7 +93,7 @@ _TRANSFORMERS = ("hf", "hf-auto", "huggingface")
 _CONFIG_ELSEWHERE = ("gguf_file", "subfolder", "config")
 
 
-def _of_file(parsed: Namespace) -> dict[str, Any]:
+def _read_config_file(parsed: Namespace) -> dict[str, Any]:
     """Read the ``--config`` file; return an empty dict without one."""
     if not getattr(parsed, "config", None):
         return {}
@@ -113,23 +113,23 @@ def check_model(parsed: Namespace) -> None:
     """
     if not hasattr(parsed, "model_args"):
         return
-    given = _of_file(parsed) | {key: value for key, value in vars(parsed).items() if value}
-    arguments = given.get("model_args") or {}
+    options = _read_config_file(parsed) | {key: value for key, value in vars(parsed).items() if value}
+    arguments = options.get("model_args") or {}
     if isinstance(arguments, str):
         from lm_eval.utils import simple_parse_args_string
 
         arguments = simple_parse_args_string(arguments)
-    if given.get("model", "hf") not in _TRANSFORMERS or not isinstance(arguments, Mapping):
+    if options.get("model", "hf") not in _TRANSFORMERS or not isinstance(arguments, Mapping):
         return
     pretrained = arguments.get("pretrained")
     if not isinstance(pretrained, str) or any(arguments.get(key) for key in _CONFIG_ELSEWHERE):
         return
     folder = Path(pretrained)
     if folder.is_dir() and not (folder / "config.json").is_file():
-        found = sorted(path.name for path in folder.iterdir())
+        names = sorted(path.name for path in folder.iterdir())
         raise UserError(
             f"--model_args pretrained={pretrained}: not a model folder: expected a config.json; "
-            f"found: {', '.join(found[:8]) or '(nothing)'}{', …' if len(found) > 8 else ''}"
+            f"found: {', '.join(names[:8]) or '(nothing)'}{', …' if len(names) > 8 else ''}"
         )
     if not folder.exists() and pretrained.startswith(("/", "./", "../")):
         raise UserError(

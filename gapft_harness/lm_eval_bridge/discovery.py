@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gapft_harness.core.errors import GapftError, UserError, describe, did_you_mean
-from gapft_harness.core.text import unreadable
-from gapft_harness.lm_eval_bridge.code_eval import answer
+from gapft_harness.core.errors import GapftError, UserError, describe_error, did_you_mean
+from gapft_harness.core.text import describe_read_error
+from gapft_harness.lm_eval_bridge.code_eval import install_code_eval
 from gapft_harness.lm_eval_bridge.task_file.faults import (
     SPLIT_KEYS,
-    means_task,
-    naming_key,
-    yaml_fault,
+    is_meant_for_task,
+    name_key_in_errors,
+    format_yaml_error,
 )
-from gapft_harness.lm_eval_bridge.task_file.opened_files import installed_task_paths, tasks_path
+from gapft_harness.lm_eval_bridge.task_file.opened_files import find_task_paths, tasks_path
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
@@ -87,35 +87,35 @@ def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path 
             )
         if not Path(path).is_dir():
             file = "found a file; expected a folder"
-            found = file if Path(path).is_file() else "folder not found"
-            raise NoSuchTaskError(f"--include-path {path}: {found}")
-    paths = [*installed_task_paths(), *(Path(path).resolve() for path in include_paths)]
+            problem = file if Path(path).is_file() else "folder not found"
+            raise NoSuchTaskError(f"--include-path {path}: {problem}")
+    paths = [*find_task_paths(), *(Path(path).resolve() for path in include_paths)]
     try:
-        manager = _manager_with(name, paths)
+        manager = _find_manager(name, paths)
     except OSError as error:  # for example, folders below /proc that disappear
         raise NoSuchTaskError(
-            f"--include-path {unreadable(Path(error.filename or paths[-1]), error)}"
+            f"--include-path {describe_read_error(Path(error.filename or paths[-1]), error)}"
         ) from error
     if name in manager.all_tasks and name not in manager.all_subtasks:
         raise NoSuchTaskError(
-            f"{name!r} is a group or a tag; expected one of its tasks: {_members(manager, name)}"
+            f"{name!r} is a group or a tag; expected one of its tasks: {_list_members(manager, name)}"
         )
-    return _build(manager, name, paths)
+    return _build_task(manager, name, paths)
 
 
-def _manager_with(name: str, paths: Sequence[Path]) -> TaskManager:
+def _find_manager(name: str, paths: Sequence[Path]) -> TaskManager:
     """Return a ``TaskManager`` that has the task; without lm-eval's own tasks if possible."""
     from lm_eval.tasks import TaskManager
 
-    answer()
+    install_code_eval()
     manager = TaskManager(include_defaults=False, include_path=list(paths))
-    if not _has(manager, name):
-        ours, unread = manager.all_tasks, [u for path in paths for u in _unreadable(path)]
-        if meant := [problem for file, problem in unread if means_task(file, name)]:
-            raise NoSuchTaskError(f"task {name!r}: {'; '.join(meant)}")
+    if not _has_task(manager, name):
+        ours, unreadable_files = manager.all_tasks, [u for path in paths for u in _find_unreadable(path)]
+        if problems := [problem for file, problem in unreadable_files if is_meant_for_task(file, name)]:
+            raise NoSuchTaskError(f"task {name!r}: {'; '.join(problems)}")
         manager = TaskManager(include_path=list(paths))
-        if not _has(manager, name):
-            rest = "; ".join(problem for _, problem in unread)
+        if not _has_task(manager, name):
+            rest = "; ".join(problem for _, problem in unreadable_files)
             note = f"; unreadable files: {rest}" if rest else ""
             near = difflib.get_close_matches(name, manager.all_tasks, n=1, cutoff=0.6)
             hint = f"did you mean lm-eval's {near[0]!r}? " if near and near[0] not in ours else ""
@@ -129,37 +129,37 @@ def list_tasks() -> list[TaskInfo]:
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    from gapft_harness.lm_eval_bridge.task_file.versions import index
+    from gapft_harness.lm_eval_bridge.task_file.versions import build_index
 
-    found = []
+    tasks = []
     manager = TaskManager(include_defaults=False, include_path=[tasks_path()])
-    known = index(manager)
+    entries = build_index(manager)
     for name in manager.all_tasks:
-        entry = known[name]
+        entry = entries[name]
         if entry.yaml_path is None:
             continue
         config = load_yaml(entry.yaml_path, resolve_func=False)
         metadata = config.get("metadata") or {}
         if name in manager.all_groups:
-            found.append(TaskInfo(name, "group", _members(manager, name)))
+            tasks.append(TaskInfo(name, "group", _list_members(manager, name)))
             continue
         repeats = config.get("repeats", 1)
-        how = "one greedy decode" if repeats == 1 else f"{repeats} samples, unbiased Pass@k"
+        generation = "one greedy decode" if repeats == 1 else f"{repeats} samples, unbiased Pass@k"
         summary = metadata.get("gapft", {}).get("summary", "")
-        found.append(TaskInfo(name, str(config.get("test_split")), f"{summary}; {how}"))
-    return found
+        tasks.append(TaskInfo(name, str(config.get("test_split")), f"{summary}; {generation}"))
+    return tasks
 
 
-def _has(manager: TaskManager, name: str) -> bool:
+def _has_task(manager: TaskManager, name: str) -> bool:
     return name in manager.all_tasks or (name.endswith(".yaml") and Path(name).is_file())
 
 
-def _members(manager: TaskManager, group: str) -> str:
+def _list_members(manager: TaskManager, group: str) -> str:
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    from gapft_harness.lm_eval_bridge.task_file.versions import index
+    from gapft_harness.lm_eval_bridge.task_file.versions import build_index
 
-    entry = index(manager)[group]
+    entry = build_index(manager)[group]
     if entry.yaml_path is None:  # a tag
         return ", ".join(sorted(entry.tags))
     config = load_yaml(entry.yaml_path, resolve_func=False)
@@ -167,98 +167,98 @@ def _members(manager: TaskManager, group: str) -> str:
     return ", ".join(str(member) for member in members)
 
 
-def _unreadable(folder: Path) -> list[tuple[Path, str]]:
+def _find_unreadable(folder: Path) -> list[tuple[Path, str]]:
     """List task files that lm-eval skips silently, each with the reason."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    found = []
+    problems = []
     for file in sorted(folder.glob("**/*.yaml")):
         try:
             load_yaml(file, resolve_func=False)
         except Exception as error:
-            found.append((file, _unread(file, error)))
-    return found
+            problems.append((file, _describe_unreadable(file, error)))
+    return problems
 
 
-def _unread(file: Path | str, error: Exception) -> str:
+def _describe_unreadable(file: Path | str, error: Exception) -> str:
     if isinstance(error, yaml.YAMLError):
-        return yaml_fault(error, file)
+        return format_yaml_error(error, file)
     if isinstance(error, UnicodeDecodeError):
         return f"{file}: not UTF-8 text"
     if isinstance(error, OSError) and error.filename and str(error.filename) != str(file):
         return f"{file}: include: {error.filename}: cannot be read: {error.strerror}"
-    return f"{file}: {describe(error)}"
+    return f"{file}: {describe_error(error)}"
 
 
-def _build(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple[Any, Path | None]:
+def _build_task(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple[Any, Path | None]:
     from gapft_harness.lm_eval_bridge.task_file.data import require_files
     from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
-    from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
-    from gapft_harness.lm_eval_bridge.task_file.versions import index, opened
+    from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
+    from gapft_harness.lm_eval_bridge.task_file.versions import build_index, open_data
 
-    entry = index(manager).get(name)
+    entry = build_index(manager).get(name)
     file = entry.yaml_path if entry is not None and entry.yaml_path else name
     where = f"task {name} ({file})"
-    config = _config(file, where)
+    config = _load_config(file, where)
     check_keys(config, where)
     require_files(where, config.get("dataset_path"), config.get("dataset_kwargs"))
     try:
-        with naming_key(config, where), compiled_templates():
+        with name_key_in_errors(config, where), use_compiled_templates():
             task = next(iter(manager.load([name])["tasks"].values()))
-            opened(task)
+            open_data(task)
     except GapftError:
         raise
     except Exception as error:
-        raise UserError(_reason(error, config, where)) from error
+        raise UserError(_explain_failure(error, config, where)) from error
     folders = [path for path in paths if path in Path(file).resolve().parents]
     return task, folders[0] if folders else None
 
 
-def _config(file: Path | str, where: str) -> dict[str, Any]:
+def _load_config(file: Path | str, where: str) -> dict[str, Any]:
     """Load a task file with the keys that it includes; functions stay names."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    from gapft_harness.lm_eval_bridge.task_file.keys import repeated_key
+    from gapft_harness.lm_eval_bridge.task_file.keys import find_repeated_key
 
     try:
         config: dict[str, Any] = load_yaml(file, resolve_func=False)
     except Exception as error:
-        raise UserError(f"{where}: {_unread(file, error)}") from error
-    if repeated := repeated_key(Path(file)):
+        raise UserError(f"{where}: {_describe_unreadable(file, error)}") from error
+    if repeated := find_repeated_key(Path(file)):
         raise UserError(f"{where}: {repeated}")
     return config
 
 
-def _reason(error: Exception, config: dict[str, Any], where: str) -> str:
+def _explain_failure(error: Exception, config: dict[str, Any], where: str) -> str:
     """Explain from a task's configuration why lm-eval could not build it."""
     from gapft_harness.lm_eval_bridge.task_file.data import FILE_FORMATS
-    from gapft_harness.lm_eval_bridge.task_file.keys import no_split
+    from gapft_harness.lm_eval_bridge.task_file.keys import format_missing_split
 
     splits = (config.get("test_split"), config.get("validation_split"))
     if "class" not in config and not any(splits):
-        return no_split(where)
+        return format_missing_split(where)
     for key in SPLIT_KEYS:
         split = config.get(key)
-        if split is not None and _lacks(error, split):
+        if split is not None and _is_missing_split(error, split):
             files = (config.get("dataset_kwargs") or {}).get("data_files")
-            known = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
-            return f"{where}: {key}: split {split!r} not found in the data{known}"
+            hint = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
+            return f"{where}: {key}: split {split!r} not found in the data{hint}"
     # The library ``datasets`` puts the actual reason into the error that it caught.
     first = error.__cause__ or error
-    of_data = any(
-        isinstance(each, OSError) or type(each).__module__.startswith(("datasets", "hugg"))
-        for each in (error, first)
+    is_data_error = any(
+        isinstance(cause, OSError) or type(cause).__module__.startswith(("datasets", "hugg"))
+        for cause in (error, first)
     )
-    if not of_data:
-        return f"{where}: malformed task: {describe(error)}"
+    if not is_data_error:
+        return f"{where}: malformed task: {describe_error(error)}"
     local = config.get("dataset_path") in FILE_FORMATS
     return (
-        f"{where}: cannot load the data: {describe(first)}; check dataset_path and "
+        f"{where}: cannot load the data: {describe_error(first)}; check dataset_path and "
         f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
     )
 
 
-def _lacks(error: Exception, split: str) -> bool:
+def _is_missing_split(error: Exception, split: str) -> bool:
     """Return whether an error says that a split is missing (by ``datasets`` in lm-eval 0.5)."""
-    told = isinstance(error, ValueError) and str(error).startswith(f'Unknown split "{split}"')
-    return told or (isinstance(error, KeyError) and error.args == (split,))
+    is_unknown = isinstance(error, ValueError) and str(error).startswith(f'Unknown split "{split}"')
+    return is_unknown or (isinstance(error, KeyError) and error.args == (split,))

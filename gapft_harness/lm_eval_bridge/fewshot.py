@@ -8,9 +8,9 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold, Verdict
-from gapft_harness.lm_eval_bridge.task_file.data import numbered
+from gapft_harness.lm_eval_bridge.task_file.data import number_records
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import named
+from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
 
 #: Number of examples that are judged, evenly spaced among all candidates.
 _JUDGED = 16
@@ -29,7 +29,7 @@ class OrderFreeExamples:
         self._document: Document = {}
         task.sampler = self
 
-    def all(self) -> list[Document]:
+    def list_documents(self) -> list[Document]:
         """List the records that examples are drawn from."""
         return list(self._inner.fewshot_docs())
 
@@ -61,28 +61,28 @@ class OrderFreeExamples:
         return drawn
 
 
-def lists_examples(task: Any) -> bool:
+def has_listed_examples(task: Any) -> bool:
     """Return whether a ``GapTask`` lists its examples in ``fewshot_config.samples``."""
     return task.fewshot_cfg.split is None and task.fewshot_cfg.samples is not None
 
 
-def examples_of(task: Any) -> Documents:
+def find_examples(task: Any) -> Documents:
     """Return the records that a ``GapTask``'s few-shot examples are drawn from.
 
     Raises:
         UserError: the task names no split for them, or lists items that are not records.
     """
     config, fewshot = task.config, task.fewshot_cfg
-    if lists_examples(task):
+    if has_listed_examples(task):
         listed = fewshot.samples() if callable(fewshot.samples) else fewshot.samples
-        where = f"{named(config)}: fewshot_config.samples"
+        where = f"{describe_task(config)}: fewshot_config.samples"
         if not isinstance(listed, list) or not all(isinstance(row, Mapping) for row in listed):
             raise UserError(f"{where}: found {listed!r:.60}, expected a list of records")
-        return numbered(listed, where)
+        return number_records(listed, where)
     split = fewshot.split or config.training_split
     if split is None:
         raise UserError(
-            f"{named(config)}: few-shot examples need the key fewshot_split or training_split "
+            f"{describe_task(config)}: few-shot examples need the key fewshot_split or training_split "
             "(the split to draw them from); add one, or set num_fewshot to 0"
         )
     documents: Documents = task.split(split).documents
@@ -104,25 +104,25 @@ def check_examples(
     Raises:
         UserError: too many of the checked answers fail; the message shows one of them.
     """
-    documents = examples_of(task)
+    documents = find_examples(task)
     step = max(1, len(documents) // _JUDGED)
     rows = range(0, len(documents), step)[:_JUDGED]
-    shown = [_answer(task, documents[row]) for row in rows]
-    verdicts = judge(shown, [task.gold(documents[row]) for row in rows])
+    answers = [_render_answer(task, documents[row]) for row in rows]
+    verdicts = judge(answers, [task.gold(documents[row]) for row in rows])
     failed = [
-        (row, text, v) for row, text, v in zip(rows, shown, verdicts, strict=True) if not v.passed
+        (row, text, v) for row, text, v in zip(rows, answers, verdicts, strict=True) if not v.passed
     ]
     if len(rows) - len(failed) >= _LEAST_PASSING * len(rows):
         return
     row, text, verdict = failed[0]
     raise UserError(
-        f"{named(task.config)}: the task's own verifier does not pass the answers of few-shot "
+        f"{describe_task(task.config)}: the task's own verifier does not pass the answers of few-shot "
         f"examples: {len(failed)} of {len(rows)} checked, such as {text!r:.200} for "
-        f"{documents.place(row)} ({verdict.status}: {verdict.reason}); expected answers in the "
+        f"{documents.describe_place(row)} ({verdict.status}: {verdict.reason}); expected answers in the "
         "form of a response: set fewshot_config: {doc_to_target: ...}, or num_fewshot: 0"
     )
 
 
-def _answer(task: Any, document: Document) -> str:
+def _render_answer(task: Any, document: Document) -> str:
     target = task.doc_to_target(document, task.fewshot_cfg.doc_to_target)
     return str(target[0] if isinstance(target, list) and target else target)

@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.identities import canonical, content_hash, is_repeat, problem_ids, searched
+from gapft_harness.core.identities import canonical_json, content_hash, is_repeat, assign_problem_ids, drop_unused_split
 from gapft_harness.core.records import Decoding, Gold, Problem, Turn
-from gapft_harness.core.streams import derive
+from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Splits
 from gapft_harness.lm_eval_bridge.fewshot import (
     OrderFreeExamples,
     check_examples,
-    lists_examples,
+    has_listed_examples,
 )
 from gapft_harness.lm_eval_bridge.task import GapTask
-from gapft_harness.lm_eval_bridge.task_file.data import json_row, json_rows, numbered
+from gapft_harness.lm_eval_bridge.task_file.data import to_json_record, read_json_rows, number_records
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key
-from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files, data_files
-from gapft_harness.lm_eval_bridge.task_file.settings import Episode, greedy_decoding
-from gapft_harness.lm_eval_bridge.task_file.templates import compiled_templates
-from gapft_harness.lm_eval_bridge.task_file.versions import prefix
+from gapft_harness.lm_eval_bridge.task_file.faults import describe_task, name_key_in_errors
+from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files, find_data_files
+from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
+from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
+from gapft_harness.lm_eval_bridge.task_file.versions import find_prefix
 from gapft_harness.recipe.sections import Search
 from gapft_harness.verification.judging import check_golds, verify_unique
 
@@ -101,22 +101,22 @@ class LoadedTask:
             self.episode = Episode()
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The task's name and file, for messages."""
-        return named(self._task.config)
+        return describe_task(self._task.config)
 
-    def fingerprint(self) -> str:
+    def compute_fingerprint(self) -> str:
         """Hash the version and the configuration, as far as pool and audit depend on it.
 
         The hash is the same on every machine and changes with the task.
         """
-        return content_hash({"config": searched(self.config()), "version": self.version})
+        return content_hash({"config": drop_unused_split(self.resolve_config()), "version": self.version})
 
-    def config(self) -> dict[str, Any]:
+    def resolve_config(self) -> dict[str, Any]:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""
-        return resolved(self._task)
+        return resolve_task_config(self._task)
 
-    def files(self, opened: Iterable[str]) -> tuple[list[Path], dict[str, Path]]:
+    def list_files(self, opened: Iterable[str]) -> tuple[list[Path], dict[str, Path]]:
         """List the files of the YAML and the data, and those of the Python code by name.
 
         Args:
@@ -126,18 +126,18 @@ class LoadedTask:
         source = (self._task.config.metadata or {}).get("config_source", "inline")
         roots = [] if source == "inline" else [Path(source).resolve().parent]
         roots += [self._include_path] if self._include_path else []
-        return data_files(opened, self._task, roots), code_files(self._task, roots)
+        return find_data_files(opened, self._task, roots), find_code_files(self._task, roots)
 
-    def published(self) -> Published | None:
+    def read_published(self) -> PublishedCounts | None:
         """Return the benchmark's published counts and those of the files; None without any.
 
         Raises:
             UserError: the data are missing or malformed.
         """
         data = self._task.dataset
-        return data.published() if isinstance(data, Splits) else None
+        return data.read_published() if isinstance(data, Splits) else None
 
-    def pool(self) -> list[Problem]:
+    def read_pool(self) -> list[Problem]:
         """Read the training split, which is the pool that search draws from.
 
         Raises:
@@ -145,12 +145,12 @@ class LoadedTask:
         """
         if not self._task.has_training_docs():
             raise UserError(
-                f"{named(self._task.config)}: the key training_split is missing, so there is no "
+                f"{describe_task(self._task.config)}: the key training_split is missing, so there is no "
                 "pool to search; add it with the split to learn from, or choose another task"
             )
-        return self._problems("pool", self._task.config.training_split, self._task.training_docs)
+        return self._read_problems("pool", self._task.config.training_split, self._task.training_docs)
 
-    def audit(self) -> list[Problem]:
+    def read_audit(self) -> list[Problem]:
         """Read the test split, or else the validation split: the audit that models are judged on.
 
         Raises:
@@ -158,14 +158,14 @@ class LoadedTask:
         """
         task = self._task
         if task.has_test_docs():
-            return self._problems("audit", task.config.test_split, task.test_docs)
+            return self._read_problems("audit", task.config.test_split, task.test_docs)
         if task.has_validation_docs():
-            return self._problems("audit", task.config.validation_split, task.validation_docs)
+            return self._read_problems("audit", task.config.validation_split, task.validation_docs)
         raise UserError(
-            f"{named(task.config)}: expected a test_split or a validation_split, found none"
+            f"{describe_task(task.config)}: expected a test_split or a validation_split, found none"
         )
 
-    def validation(self) -> list[Problem]:
+    def read_validation(self) -> list[Problem]:
         """Read the validation split, where it is not the audit, as problems to calibrate on.
 
         Raises:
@@ -174,44 +174,44 @@ class LoadedTask:
         task = self._task
         if not task.has_validation_docs():
             raise UserError(
-                f"{named(task.config)}: the key validation_split is missing; add it to the task, "
+                f"{describe_task(task.config)}: the key validation_split is missing; add it to the task, "
                 "or set experiments.scaling.calibration to a number of problems to take from the "
                 "training split"
             )
         if not task.has_test_docs():
             raise UserError(
-                f"{named(task.config)}: without test_split, the validation split is the audit; "
+                f"{describe_task(task.config)}: without test_split, the validation split is the audit; "
                 "set experiments.scaling.calibration to a number of problems to take from the "
                 "training split"
             )
-        return self._problems("calibration", task.config.validation_split, task.validation_docs)
+        return self._read_problems("calibration", task.config.validation_split, task.validation_docs)
 
     @property
-    def begins_answers(self) -> bool:
+    def has_answer_prefix(self) -> bool:
         """Whether the task sets the beginning of every answer (``gen_prefix``)."""
         return self._task.config.gen_prefix is not None
 
     @property
-    def shots(self) -> int:
+    def num_fewshot(self) -> int:
         """Number of few-shot examples in a prompt."""
         return int(self._task.config.num_fewshot or 0)
 
-    def examples(self) -> list[tuple[str, str]]:
+    def list_examples(self) -> list[tuple[str, str]]:
         """List the id and question of each record that few-shot examples may be drawn from.
 
         lm-eval draws from ``fewshot_split``, else from examples that the task lists itself, else
         from the task's first split.
         """
-        if not self.shots:
+        if not self.num_fewshot:
             return []
         self._examples = OrderFreeExamples(self._task)
-        task, rows = self._task, self._examples.all()
-        ours = isinstance(task, GapTask) and not lists_examples(task)
-        ids = task.ids(rows) if ours else problem_ids([json_row(row) for row in rows])
-        with compiled_templates():
+        task, rows = self._task, self._examples.list_documents()
+        ours = isinstance(task, GapTask) and not has_listed_examples(task)
+        ids = task.ids(rows) if ours else assign_problem_ids([to_json_record(row) for row in rows])
+        with use_compiled_templates():
             return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
 
-    def question(self, problem: Problem) -> str:
+    def find_question(self, problem: Problem) -> str:
         """Return a problem's prompt without few-shot examples; it identifies the problem."""
         return self._questions.get(problem.prompt, problem.prompt)
 
@@ -228,12 +228,12 @@ class LoadedTask:
                 line), or does not pass the answers in few-shot examples.
         """
         if split not in self._golds:
-            _ = {"pool": self.pool, "audit": self.audit, "calibration": self.validation}[split]()
+            _ = {"pool": self.read_pool, "audit": self.read_audit, "calibration": self.read_validation}[split]()
         check_golds(verifier, self._golds[split])
         if isinstance(self._task, GapTask) and self._task.config.num_fewshot:
             check_examples(self._task, partial(verify_unique, verifier))
 
-    def decoding(self, search: Search | None = None) -> Decoding:
+    def build_decoding(self, search: Search | None = None) -> Decoding:
         """Build the greedy deployment decode: the task's length and stop strings, no sampling.
 
         Args:
@@ -244,9 +244,9 @@ class LoadedTask:
             UserError: a key of ``generation_kwargs`` is unknown or unsupported.
         """
         config = self._task.config
-        return greedy_decoding(config.generation_kwargs or {}, search or Search(), named(config))
+        return build_greedy_decoding(config.generation_kwargs or {}, search or Search(), describe_task(config))
 
-    def _problems(self, label: str, split: str, read: Any) -> list[Problem]:
+    def _read_problems(self, label: str, split: str, read: Any) -> list[Problem]:
         """Return the problems of a split; read and render them at the first call."""
         if label in self._read:
             return [*self._read[label]]
@@ -254,30 +254,30 @@ class LoadedTask:
         if isinstance(task, GapTask):
             loaded = task.split(split)
             documents, notes = loaded.documents, list(loaded.dropped)
-            if loaded.published is not None and not loaded.published.agree:
+            if loaded.published is not None and not loaded.published.is_equal:
                 self._warn_unpublished(label, loaded.published)
             ids = task.ids(documents)
         else:
-            rows = json_rows(task, split, read)
-            documents = numbered(rows, f"task {self.name}, {split}")
-            notes, ids = [], problem_ids(rows)
+            rows = read_json_rows(task, split, read)
+            documents = number_records(rows, f"task {self.name}, {split}")
+            notes, ids = [], assign_problem_ids(rows)
         if repeats := sum(is_repeat(name) for name in ids):
             notes.append(
                 f"{self.name} {label}: {repeats} of {len(ids)} problems repeat the content of "
                 "another; they are kept, with #2, #3, ... in their ids"
             )
         self.dropped += [note for note in notes if note not in self.dropped]
-        if self.shots:
+        if self.num_fewshot:
             self._examples = OrderFreeExamples(self._task)
-        with compiled_templates():
-            found = [self._problem(documents, row, name, split) for row, name in enumerate(ids)]
+        with use_compiled_templates():
+            problems = [self._build_problem(documents, row, name, split) for row, name in enumerate(ids)]
         self._golds[label] = [
-            (problem.gold, documents.place(row)) for row, problem in enumerate(found)
+            (problem.gold, documents.describe_place(row)) for row, problem in enumerate(problems)
         ]
-        self._read[label] = found
-        return [*found]
+        self._read[label] = problems
+        return [*problems]
 
-    def _warn_unpublished(self, label: str, published: Published) -> None:
+    def _warn_unpublished(self, label: str, published: PublishedCounts) -> None:
         """Warn that a split's counts differ from those of the paper."""
         sentence = (
             f"{self.name} {label}: counts {published}; these are not the paper's data, so the "
@@ -287,20 +287,20 @@ class LoadedTask:
         if sentence not in self.warnings:
             self.warnings.append(sentence)
 
-    def _problem(self, documents: Documents, row: int, name: str, split: str) -> Problem:
+    def _build_problem(self, documents: Documents, row: int, name: str, split: str) -> Problem:
         task, document = self._task, documents[row]
         try:
-            with naming_key(task.config):
-                prompt = self._context(document, name)
-                turns = self._turns(document, name)
-                if self.shots:
+            with name_key_in_errors(task.config):
+                prompt = self._build_prompt(document, name)
+                turns = self._build_turns(document, name)
+                if self.num_fewshot:
                     self._questions[prompt] = str(task.doc_to_text(document))
             gold: Gold = task.gold(document) if isinstance(task, GapTask) else document
         except GapftError as error:
-            raise UserError(f"{documents.place(row)}: {error}") from error
+            raise UserError(f"{documents.describe_place(row)}: {error}") from error
         except (KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise UserError(
-                f"{documents.place(row)}: task {self.name} cannot render this record: "
+                f"{documents.describe_place(row)}: task {self.name} cannot render this record: "
                 f"{type(error).__name__}: {error}"
             ) from error
         if not isinstance(prompt, str):
@@ -312,20 +312,20 @@ class LoadedTask:
             document = {key: value for key, value in document.items() if key not in hidden}
         return Problem(id=name, prompt=prompt, gold=gold, document=document, turns=turns)
 
-    def _context(self, document: Document, name: str, **chat: Any) -> Any:
+    def _build_prompt(self, document: Document, name: str, **chat: Any) -> Any:
         """Build the prompt with lm-eval's code; the examples depend only on the problem."""
-        if self.shots:
-            self._examples.reseed(derive("fewshot", name), document)
-        start = prefix(self._task, document)
+        if self.num_fewshot:
+            self._examples.reseed(derive_key("fewshot", name), document)
+        start = find_prefix(self._task, document)
         return self._task.fewshot_context(
-            document, num_fewshot=self.shots, gen_prefix=start, **chat
+            document, num_fewshot=self.num_fewshot, gen_prefix=start, **chat
         )
 
-    def _turns(self, document: Document, name: str) -> tuple[Turn, ...]:
+    def _build_turns(self, document: Document, name: str) -> tuple[Turn, ...]:
         """Build the turns of the chat; empty without a chat template."""
         if self._chat is None:
             return ()
-        turns: tuple[Turn, ...] = self._context(
+        turns: tuple[Turn, ...] = self._build_prompt(
             document,
             name,
             **asdict(self._chat),
@@ -335,24 +335,24 @@ class LoadedTask:
         return turns
 
 
-def resolved(task: Any) -> dict[str, Any]:
+def resolve_task_config(task: Any) -> dict[str, Any]:
     """Return the configuration of a task as JSON values; a function becomes its name."""
     config = task.config.to_dict(keep_callable=True)
     metadata = config.get("metadata") or {}
     config["metadata"] = {key: metadata.get(key) for key in ("version", "gapft")}
     if not config.get("num_fewshot"):  # without examples, their answer format has no effect
         config["fewshot_config"]["doc_to_target"] = config.get("doc_to_target")
-    plain: dict[str, Any] = _plain(config)
+    plain: dict[str, Any] = _to_json_value(config)
     return plain
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Convert to JSON values; a function becomes the last part of its module and its name."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in sorted(value.items(), key=str)}
+        return {str(key): _to_json_value(inner) for key, inner in sorted(value.items(), key=str)}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_to_json_value(inner) for inner in value]
     if callable(value):
         module = str(getattr(value, "__module__", "")).replace("/", ".").rpartition(".")[2]
         return f"{module}.{getattr(value, '__qualname__', type(value).__name__)}"
-    return value if isinstance(value, str | int | float | bool | None) else canonical(str(value))
+    return value if isinstance(value, str | int | float | bool | None) else canonical_json(str(value))

@@ -14,11 +14,11 @@ from lm_eval.api import metrics as _metrics  # noqa: F401  # the aggregation "me
 from lm_eval.api.registry import register_metric
 
 from gapft_harness.core.errors import UserError, refuse_unknown
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 
 _KEYS = ("verifier", "params")
 #: The result of lm-eval's own filters for a response without an answer.
-_NOTHING = "[invalid]"
+_NO_ANSWER = "[invalid]"
 
 
 def gapft_verified(
@@ -53,26 +53,26 @@ def gapft_verified(
     refuse_unknown(unknown, _KEYS, where)
     if not all(isinstance(text, str) for text in predictions):
         raise UserError(f"{where}: found several responses, expected one; add filter take_first")
-    judge = _judge(where, verifier, json.dumps(params or {}))
+    judge = _load_judge(where, verifier, json.dumps(params or {}))
     answer = references[0]
-    golds = [str(each) for each in answer] if isinstance(answer, list | tuple) else [str(answer)]
+    golds = [str(target) for target in answer] if isinstance(answer, list | tuple) else [str(answer)]
     if not golds:
         raise UserError(
             f"{where}: found an empty list of answers in doc_to_target, expected one or more; drop "
             "the problem, e.g. with process_docs"
         )
     verdicts = [judge.verdicts(list(predictions), gold) for gold in golds]
-    passed = [float(any(verdict.passed for verdict in of)) for of in zip(*verdicts, strict=True)]
-    return passed if NEXT else passed[0]
+    passed = [float(any(verdict.passed for verdict in problem_verdicts)) for problem_verdicts in zip(*verdicts, strict=True)]
+    return passed if IS_NEXT else passed[0]
 
 
-_reduced = {"reduction": "pass@k"} if NEXT else {}
+_reduction = {"reduction": "pass@k"} if IS_NEXT else {}
 register_metric(
     metric="gapft_verified",
     higher_is_better=True,
     output_type="generate_until",
     aggregation="mean",
-    **_reduced,
+    **_reduction,
 )(gapft_verified)
 
 
@@ -87,11 +87,11 @@ class AnswerFilter:
         Raises:
             UserError: unknown verifier or parameter, or a verifier that reads no answers.
         """
-        from gapft_harness.hooks.checked import answers_of
+        from gapft_harness.hooks.checked import find_answer_reader
 
         where = "filter gapft_answer"
         refuse_unknown(unknown, _KEYS, where)
-        reader = answers_of(_verifier(where, verifier, json.dumps(params or {})))
+        reader = find_answer_reader(_load_named_verifier(where, verifier, json.dumps(params or {})))
         if reader is None:
             raise UserError(f"{where}: verifier {verifier!r} cannot extract answers")
         self._reader = reader
@@ -99,23 +99,23 @@ class AnswerFilter:
     def apply(self, resps: Iterable[Sequence[str]], docs: Sequence[Any]) -> list[list[str]]:
         """Return one answer for each response, ``[invalid]`` where none is found."""
         return [
-            [_NOTHING if found is None else found for found in self._read(list(texts))]
+            [_NO_ANSWER if answer is None else answer for answer in self._read_answers(list(texts))]
             for texts in resps
         ]
 
-    def _read(self, texts: list[str]) -> list[str | None]:
+    def _read_answers(self, texts: list[str]) -> list[str | None]:
         return self._reader.read(texts, [None] * len(texts))
 
 
 @cache
-def _judge(where: str, name: str, params: str) -> Any:
-    from gapft_harness.lm_eval_bridge.judge import Judge
+def _load_judge(where: str, name: str, params: str) -> Any:
+    from gapft_harness.lm_eval_bridge.judge import CachingJudge
 
-    return Judge(_verifier(where, name, params))
+    return CachingJudge(_load_named_verifier(where, name, params))
 
 
 @cache
-def _verifier(where: str, name: str, params: str) -> Any:
+def _load_named_verifier(where: str, name: str, params: str) -> Any:
     from gapft_harness import load_verifier
 
     if not name:
@@ -123,4 +123,4 @@ def _verifier(where: str, name: str, params: str) -> Any:
     try:
         return load_verifier(name, **json.loads(params))
     except UserError as error:
-        raise error.at(where) from error
+        raise error.with_place(where) from error

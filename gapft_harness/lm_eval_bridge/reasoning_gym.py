@@ -8,7 +8,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load
 from gapft_harness.lm_eval_bridge.task import GapTask
-from gapft_harness.lm_eval_bridge.task_file.faults import named
+from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
 
 #: Defaults of the task YAML, each overridable.
 DEFAULTS: Mapping[str, Any] = {
@@ -40,23 +40,23 @@ class ReasoningGymTask(GapTask):
         Raises:
             UserError: as in ``GapTask`` and ``benchmarks.reasoning_gym.load``.
         """
-        given = dict(config or {})
-        metadata = given.get("metadata") or {}
+        settings = dict(config or {})
+        metadata = settings.get("metadata") or {}
         if isinstance(metadata, Mapping):
             gapft = metadata.get("gapft") or {}
             if isinstance(gapft, Mapping):
                 gapft = {**GAPFT_DEFAULTS, **gapft}
-            given["metadata"] = {"version": 1, **metadata, "gapft": gapft}
-        super().__init__({**DEFAULTS, **given})
+            settings["metadata"] = {"version": 1, **metadata, "gapft": gapft}
+        super().__init__({**DEFAULTS, **settings})
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
         """Generate the problems."""
         try:
             super().download(dataset_kwargs)
         except UserError as error:
-            if str(error).startswith(named(self.config)):
+            if str(error).startswith(describe_task(self.config)):
                 raise
-            raise error.at(f"{named(self.config)}: dataset_kwargs") from error
+            raise error.with_place(f"{describe_task(self.config)}: dataset_kwargs") from error
 
 
 if __name__ != "gapft_harness.lm_eval_bridge.reasoning_gym":

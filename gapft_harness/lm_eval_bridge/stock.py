@@ -18,22 +18,22 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
-from gapft_harness.lm_eval_bridge.code_eval import is_ours, rests_on_ours
+from gapft_harness.lm_eval_bridge.code_eval import is_sandboxed_metric, uses_only_sandbox
 from gapft_harness.lm_eval_bridge.discovery import open_task
-from gapft_harness.lm_eval_bridge.loaded_task import resolved
-from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files
-from gapft_harness.lm_eval_bridge.task_file.versions import ensembles, scored
+from gapft_harness.lm_eval_bridge.loaded_task import resolve_task_config
+from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files
+from gapft_harness.lm_eval_bridge.task_file.versions import list_filters, score_response
 
 #: The filter's name in a task without filters.
 _NO_FILTER = "none"
 #: The result of lm-eval's regex filters without a match.
 _NOT_FOUND = "[invalid]"
 #: Number of a record's texts on which ``describe_grading`` tries a metric; maximum length of one.
-_TRIED, _LONGEST = 16, 200
+_MAX_TRIED, _MAX_CHARACTERS = 16, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """A task's result for one response.
 
     Attributes:
@@ -76,22 +76,22 @@ class StockTask:
         include_path: str | None = None,
         pass_at: float | None = None,
     ) -> None:
-        self._task = _load(name, include_path)
-        self.filters = _alone(self._task)
-        self.metric, self.filter = _metric_and_filter(self._task, metric, self.filters)
-        self.voting = tuple(e.name for e in ensembles(self._task) if e.name not in self.filters)
+        self._task = _load_task(name, include_path)
+        self.filters = _find_single_filters(self._task)
+        self.metric, self.filter = _choose_metric_and_filter(self._task, metric, self.filters)
+        self.voting = tuple(e.name for e in list_filters(self._task) if e.name not in self.filters)
         self.pass_at = pass_at
         self._roots = [Path(include_path).resolve()] if include_path else []
 
     def fingerprint(self) -> str:
         """A hash of the task's YAML and Python files, equal wherever they are; not of its data."""
-        config = resolved(self._task)
-        code = code_files(self._task, self._roots)
+        config = resolve_task_config(self._task)
+        code = find_code_files(self._task, self._roots)
         hashes = {name: sha256(file) for name, file in code.items()}
         return content_hash([{**config, "dataset_kwargs": None}, hashes])
 
     @property
-    def judge(self) -> str:
+    def judge_description(self) -> str:
         """The rule for a pass, in words."""
         at = "is 1" if self.pass_at is None else f"is {self.pass_at:g} or more"
         filtered = "" if self.filters == (_NO_FILTER,) else f", filter {self.filter}"
@@ -111,7 +111,7 @@ class StockTask:
         documents: Sequence[Mapping[str, Any]],
         responses: Sequence[str],
         filter: str | None = None,
-    ) -> list[Outcome]:
+    ) -> list[TaskOutcome]:
         """Judge each response with a filter of the task and its ``process_results``.
 
         The filter gets responses without reasoning blocks (``core/thoughts.py``). The value 1 is a
@@ -124,9 +124,9 @@ class StockTask:
             filter: one of ``filters``; None: the chosen one.
         """
         chosen = filter or self.filter
-        ensemble = next(e for e in ensembles(self._task) if e.name == chosen)
+        ensemble = next(e for e in list_filters(self._task) if e.name == chosen)
         instances = [
-            self._instance(doc, text) for doc, text in zip(documents, responses, strict=True)
+            self._build_instance(doc, text) for doc, text in zip(documents, responses, strict=True)
         ]
         if not instances:
             return []
@@ -135,25 +135,25 @@ class StockTask:
         except Exception as error:
             if len(instances) == 1:
                 reason = f"filter {chosen} raised {type(error).__name__}: {error}"
-                return [Outcome(Verdict("error", reason), None, {})]
+                return [TaskOutcome(Verdict("error", reason), None, {})]
             # One response may be the cause: filter each alone, so only that verdict is an error.
             pairs = zip(documents, responses, strict=True)
             return [self.outcomes([doc], [text], chosen)[0] for doc, text in pairs]
-        return [self._judge(each, chosen) for each in instances]
+        return [self._judge_instance(instance, chosen) for instance in instances]
 
     def has_answer(self, document: Mapping[str, Any], response: str) -> bool:
         """Return whether the filter finds an answer in a response (not "[invalid]" or empty)."""
-        ensemble = next(e for e in ensembles(self._task) if e.name == self.filter)
-        instance = self._instance(document, response)
+        ensemble = next(e for e in list_filters(self._task) if e.name == self.filter)
+        instance = self._build_instance(document, response)
         try:
             ensemble.apply([instance])
         except Exception:  # a filter may raise anything; the verdict reports it
             return False
         filtered = instance.filtered_resps[self.filter]
-        found = filtered if isinstance(filtered, list | tuple) else [filtered]
-        return any(str(text).strip() not in ("", _NOT_FOUND) for text in found)
+        texts = filtered if isinstance(filtered, list | tuple) else [filtered]
+        return any(str(text).strip() not in ("", _NOT_FOUND) for text in texts)
 
-    def _instance(self, document: Mapping[str, Any], response: str) -> Instance:
+    def _build_instance(self, document: Mapping[str, Any], response: str) -> Instance:
         return Instance(
             request_type="generate_until",
             doc=dict(document),
@@ -168,7 +168,7 @@ class StockTask:
         """Return a document's answer as lm_eval logs it."""
         return str(self._task.doc_to_target(dict(document)))
 
-    def graded(self, document: Mapping[str, Any]) -> str:
+    def describe_grading(self, document: Mapping[str, Any]) -> str:
         """Describe the problem if the metric gives a document values other than 0 and 1.
 
         Tries the metric on the document's answer, on a part of it, and on it and other texts of
@@ -179,41 +179,41 @@ class StockTask:
             text = self.target(document)
         except Exception:  # reported later for a response, with the record's place
             return ""
-        more = [f"{each} and more" for each in (text, *_texts(document)[:_TRIED])]
-        for tried in (text, text[: len(text) // 2], *more):
-            (outcome,) = self.outcomes([document], [tried])
+        longer_texts = [f"{part} and more" for part in (text, *_collect_texts(document)[:_MAX_TRIED])]
+        for response in (text, text[: len(text) // 2], *longer_texts):
+            (outcome,) = self.outcomes([document], [response])
             if self.metric in outcome.metrics and outcome.verdict.status == "error":
                 return (
-                    f"{outcome.verdict.reason} for the response {tried!r:.60}; expected 0 or 1; "
+                    f"{outcome.verdict.reason} for the response {response!r:.60}; expected 0 or 1; "
                     "set pass_at, the lowest value that passes (gapft gap --pass-at 0.5, "
                     "gapft run --set verifier.params.pass_at=0.5), or choose a metric of 0 and 1 "
                     "(--metric, verifier.params.metric)"
                 )
         return ""
 
-    def _judge(self, instance: Instance, chosen: str) -> Outcome:
-        found = instance.filtered_resps[chosen]
+    def _judge_instance(self, instance: Instance, filter_name: str) -> TaskOutcome:
+        filtered = instance.filtered_resps[filter_name]
         try:
-            found, results = scored(self._task, instance, chosen)
+            filtered, results = score_response(self._task, instance, filter_name)
         except Exception as error:
             reason = f"process_results raised {type(error).__name__}: {error}"
-            return Outcome(Verdict("error", reason), found, {})
+            return TaskOutcome(Verdict("error", reason), filtered, {})
         if self.metric not in results:
-            given = ", ".join(map(str, results))
-            reason = f"process_results returned no {self.metric}; found: {given}"
-            return Outcome(Verdict("error", reason), found, results)
-        return Outcome(self._verdict(results[self.metric], found), found, results)
+            names = ", ".join(map(str, results))
+            reason = f"process_results returned no {self.metric}; found: {names}"
+            return TaskOutcome(Verdict("error", reason), filtered, results)
+        return TaskOutcome(self._decide(results[self.metric], filtered), filtered, results)
 
-    def _verdict(self, value: Any, answer: Any) -> Verdict:
+    def _decide(self, value: Any, answer: Any) -> Verdict:
         try:
             number = float(value)
             if math.isnan(number):
                 raise ValueError
-            at = self.pass_at
-            passed = {0.0: False, 1.0: True}[number] if at is None else number >= at
+            threshold = self.pass_at
+            passed = {0.0: False, 1.0: True}[number] if threshold is None else number >= threshold
         except (TypeError, ValueError, KeyError, OverflowError):
-            said = "expected 0 or 1" if self.pass_at is None else "expected a number"
-            return Verdict("error", f"{self.metric} is {value!r:.60}, {said}")
+            expected = "expected 0 or 1" if self.pass_at is None else "expected a number"
+            return Verdict("error", f"{self.metric} is {value!r:.60}, {expected}")
         return (
             Verdict("pass")
             if passed
@@ -221,16 +221,16 @@ class StockTask:
         )
 
 
-def _texts(value: Any) -> list[str]:
+def _collect_texts(value: Any) -> list[str]:
     """Collect the texts of a record that may be answers, in their order."""
     if isinstance(value, str):
-        return [value] if 0 < len(value) <= _LONGEST else []
+        return [value] if 0 < len(value) <= _MAX_CHARACTERS else []
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [text for each in value for text in _texts(each)] if isinstance(value, list) else []
+    return [text for item in value for text in _collect_texts(item)] if isinstance(value, list) else []
 
 
-def _load(name: str, include_path: str | None) -> Any:
+def _load_task(name: str, include_path: str | None) -> Any:
     """Load one generation task by name, with its data."""
     task, _ = open_task(name, [Path(include_path)] if include_path else [])
     if task.OUTPUT_TYPE != "generate_until":
@@ -238,7 +238,7 @@ def _load(name: str, include_path: str | None) -> Any:
             f"task {name!r}: output_type is {task.OUTPUT_TYPE}; expected generate_until, since "
             "its metric judges generated text"
         )
-    if getattr(task.config, "unsafe_code", False) and not rests_on_ours(task):
+    if getattr(task.config, "unsafe_code", False) and not uses_only_sandbox(task):
         raise UserError(
             f"task {name!r}: runs the model's programs without a sandbox (unsafe_code, without "
             "code_eval); judge them with the verifier program_tests (docs/verifiers.md)"
@@ -246,56 +246,56 @@ def _load(name: str, include_path: str | None) -> Any:
     return task
 
 
-def _alone(task: Any) -> tuple[str, ...]:
+def _find_single_filters(task: Any) -> tuple[str, ...]:
     """List the filters that can judge a single response, in their order."""
     steps = {
-        each["name"]: each["filter"] for each in task.config.filter_list or [] if "filter" in each
+        entry["name"]: entry["filter"] for entry in task.config.filter_list or [] if "filter" in entry
     }
-    return tuple(e.name for e in ensembles(task) if not any(map(_votes, steps.get(e.name, ()))))
+    return tuple(e.name for e in list_filters(task) if not any(map(_is_voting, steps.get(e.name, ()))))
 
 
-def _votes(step: Mapping[str, Any]) -> bool:
+def _is_voting(step: Mapping[str, Any]) -> bool:
     options = {**step, **step.get("kwargs", {})}  # lm-eval 0.5 keeps kwargs separate
     return step["function"] == "majority_vote" or int(options.get("k", 1)) > 1
 
 
-def _reported(entry: Mapping[str, Any]) -> list[str]:
+def _list_metric_names(entry: Mapping[str, Any]) -> list[str]:
     """List the names under which lm-eval reports an entry of a task's metric_list."""
     metric = entry["metric"]
-    if is_ours(metric) and "k" in entry:  # code_eval reports Pass@k for each k
+    if is_sandboxed_metric(metric) and "k" in entry:  # code_eval reports Pass@k for each k
         ks = entry["k"] if isinstance(entry["k"], list) else [entry["k"]]
         return [f"pass@{k}" for k in ks]
     return [metric if isinstance(metric, str) else metric.__name__]
 
 
-def _metric_and_filter(task: Any, metric: str | None, alone: Sequence[str]) -> tuple[str, str]:
-    filters = [ensemble.name for ensemble in ensembles(task)]
-    wanted, _, chosen = (metric or "").partition(",")
+def _choose_metric_and_filter(task: Any, metric: str | None, single_filters: Sequence[str]) -> tuple[str, str]:
+    filters = [ensemble.name for ensemble in list_filters(task)]
+    metric_name, _, filter_name = (metric or "").partition(",")
     entries = [entry for entry in task.config.metric_list or [] if "metric" in entry]
-    known = [name for entry in entries for name in _reported(entry)]
-    if not wanted:
-        if not known:
+    metric_names = [name for entry in entries for name in _list_metric_names(entry)]
+    if not metric_name:
+        if not metric_names:
             raise UserError(f"task {task.config.task!r}: no metric_list; give the metric's name")
-        wanted = known[0]
-    elif known and wanted not in known:
-        hint = did_you_mean(wanted, known)
-        if wanted in filters:
-            hint = f"it is a filter: write {f'{known[0]},{wanted}'!r}"
-        raise UserError(f"task {task.config.task!r}: unknown metric {wanted!r}; {hint}")
-    chosen = chosen or filters[0]
-    if chosen not in filters:
+        metric_name = metric_names[0]
+    elif metric_names and metric_name not in metric_names:
+        hint = did_you_mean(metric_name, metric_names)
+        if metric_name in filters:
+            hint = f"it is a filter: write {f'{metric_names[0]},{metric_name}'!r}"
+        raise UserError(f"task {task.config.task!r}: unknown metric {metric_name!r}; {hint}")
+    filter_name = filter_name or filters[0]
+    if filter_name not in filters:
         raise UserError(
-            f"task {task.config.task!r}: unknown filter {chosen!r}; {did_you_mean(chosen, filters)}"
+            f"task {task.config.task!r}: unknown filter {filter_name!r}; {did_you_mean(filter_name, filters)}"
         )
-    if chosen not in alone:
-        others = ", ".join(alone) or "(none)"
+    if filter_name not in single_filters:
+        others = ", ".join(single_filters) or "(none)"
         raise UserError(
-            f"task {task.config.task!r}: filter {chosen!r} needs several responses, but each "
+            f"task {task.config.task!r}: filter {filter_name!r} needs several responses, but each "
             f"response is judged alone; filters that judge one response: {others}"
         )
-    if task.higher_is_better().get(wanted) is False:
+    if task.higher_is_better().get(metric_name) is False:
         raise UserError(
-            f"task {task.config.task!r}: metric {wanted!r}: lower is better; expected a metric for "
+            f"task {task.config.task!r}: metric {metric_name!r}: lower is better; expected a metric for "
             "which higher is better"
         )
-    return wanted, chosen
+    return metric_name, filter_name

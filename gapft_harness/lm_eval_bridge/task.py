@@ -17,40 +17,40 @@ from lm_eval.api.metrics import mean
 from lm_eval.api.samplers import get_sampler
 
 from gapft_harness import load_verifier
-from gapft_harness.analysis.pass_at_k import pass_at_k, reported_k
+from gapft_harness.analysis.pass_at_k import pass_at_k, list_reported_k
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import problem_ids
+from gapft_harness.core.identities import assign_problem_ids
 from gapft_harness.core.records import Gold
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     SplitData,
     Splits,
-    all_local,
-    local_splits,
+    are_all_local,
+    build_local_splits,
 )
-from gapft_harness.lm_eval_bridge.fewshot import check_examples, examples_of
-from gapft_harness.lm_eval_bridge.judge import Judge, Scores
+from gapft_harness.lm_eval_bridge.fewshot import check_examples, find_examples
+from gapft_harness.lm_eval_bridge.judge import CachingJudge, Scores
 from gapft_harness.lm_eval_bridge.task_file.data import (
-    beside_the_yaml,
+    resolve_data_files,
     load_custom,
-    numbered,
-    processed,
+    number_records,
+    process_documents,
     require_files,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import named, naming_key, unknown_split
+from gapft_harness.lm_eval_bridge.task_file.faults import describe_task, name_key_in_errors, unknown_split_error
 from gapft_harness.lm_eval_bridge.task_file.keys import check_gap_task
 from gapft_harness.lm_eval_bridge.task_file.settings import (
-    check_fields_named,
-    own_ids,
+    check_named_fields,
+    build_own_ids,
     parse_settings,
 )
 from gapft_harness.lm_eval_bridge.task_file.templates import (
-    field_or_template,
+    resolve_spec,
     refuse_nulls,
     render,
     require_fields,
 )
-from gapft_harness.lm_eval_bridge.task_file.versions import GenerationTask, one_result
+from gapft_harness.lm_eval_bridge.task_file.versions import GenerationTask, unwrap_single
 
 
 class GapTask(GenerationTask):
@@ -63,8 +63,8 @@ class GapTask(GenerationTask):
             UserError: unknown key, or missing or malformed data.
         """
         config = {key: value for key, value in (config or {}).items() if key != "class"}
-        check_gap_task(config, named(config))
-        self.settings = parse_settings(named(config), config.get("metadata"))
+        check_gap_task(config, describe_task(config))
+        self.settings = parse_settings(describe_task(config), config.get("metadata"))
         options = config.get("generation_kwargs") or {"do_sample": False, "temperature": 0.0}
         # Without these keys lm-eval would load the default metric exact_match and cut responses at
         # the few-shot delimiter, a blank line.
@@ -77,16 +77,16 @@ class GapTask(GenerationTask):
         self._sampler_class: Any = get_sampler(chosen) if isinstance(chosen, str) else chosen
 
     @cached_property
-    def judge(self) -> Judge:
+    def judge(self) -> CachingJudge:
         """The task's verifier, loaded at the first use.
 
         Raises:
             UserError: unknown verifier or parameter.
         """
         try:
-            return Judge(load_verifier(self.settings.verifier, **self.settings.params))
+            return CachingJudge(load_verifier(self.settings.verifier, **self.settings.params))
         except UserError as error:
-            raise error.at(f"{named(self.config)}: metadata.gapft") from error
+            raise error.with_place(f"{describe_task(self.config)}: metadata.gapft") from error
 
     def build_all_requests(self, **options: Any) -> None:
         """Build lm-eval's requests.
@@ -96,12 +96,12 @@ class GapTask(GenerationTask):
                 that the verifier does not pass. All before anything is generated.
         """
         judge = self.judge
-        judged = not self.predicts_only  # --predict_only needs no gold answer
-        if judged and self.config.num_fewshot:
+        needs_golds = not self.is_predict_only  # --predict_only needs no gold answer
+        if needs_golds and self.config.num_fewshot:
             check_examples(self, judge.judge)
         super().build_all_requests(**options)
-        if judged:
-            judge.check_golds(self._placed_golds())
+        if needs_golds:
+            judge.check_golds(self._iterate_golds())
 
     # Data
 
@@ -113,11 +113,11 @@ class GapTask(GenerationTask):
             return
         files = options.get("data_files")
         if self.DATASET_PATH == "json" and files is not None:
-            options["data_files"] = files = beside_the_yaml(self.config, files)
-            if set(options) == {"data_files"} and all_local(files):
-                self.dataset = local_splits(files)
+            options["data_files"] = files = resolve_data_files(self.config, files)
+            if set(options) == {"data_files"} and are_all_local(files):
+                self.dataset = build_local_splits(files)
                 return
-        require_files(named(self.config), self.DATASET_PATH, options)
+        require_files(describe_task(self.config), self.DATASET_PATH, options)
         super().download(options)
 
     def split(self, name: str) -> SplitData:
@@ -127,21 +127,21 @@ class GapTask(GenerationTask):
             UserError: unknown split, or ``doc_to_text`` names a field that the first record lacks.
         """
         if name not in self.dataset:
-            raise unknown_split(self.config, name, self.dataset)
-        read = self.dataset.read(name) if isinstance(self.dataset, Splits) else None
-        documents = self.dataset[name] if read is None else read.documents
+            raise unknown_split_error(self.config, name, self.dataset)
+        split_data = self.dataset.read(name) if isinstance(self.dataset, Splits) else None
+        documents = self.dataset[name] if split_data is None else split_data.documents
         if self.config.process_docs is not None:
-            documents = processed(self.config, documents)
-        documents = numbered(documents, f"{self.DATASET_PATH}, {name}")
+            documents = process_documents(self.config, documents)
+        documents = number_records(documents, f"{self.DATASET_PATH}, {name}")
         template = self.config.doc_to_text
         if isinstance(template, str) and self.prompt is None and len(documents):
             try:
-                with naming_key(self.config):
+                with name_key_in_errors(self.config):
                     require_fields(template, documents[0])
-                    self._rendered(template, documents[0])
+                    self._render_plain(template, documents[0])
             except UserError as error:
-                raise UserError(f"{documents.place(0)}: {error}") from error
-        return SplitData(documents, *(() if read is None else (read.dropped, read.published)))
+                raise UserError(f"{documents.describe_place(0)}: {error}") from error
+        return SplitData(documents, *(() if split_data is None else (split_data.dropped, split_data.published)))
 
     def training_docs(self) -> Documents | None:
         """Return the pool, or None without one."""
@@ -165,23 +165,23 @@ class GapTask(GenerationTask):
             UserError: ``metadata.gapft.id`` gives all problems the same id, or a field named in
                 ``content`` or ``gold_only`` is missing.
         """
-        check_fields_named(self.settings, documents, named(self.config))
-        with naming_key(self.config):
-            own = own_ids(self.settings.id, documents)
-        return problem_ids(documents, own, self.settings.content)
+        check_named_fields(self.settings, documents, describe_task(self.config))
+        with name_key_in_errors(self.config):
+            own = build_own_ids(self.settings.id, documents)
+        return assign_problem_ids(documents, own, self.settings.content)
 
     def gold(self, document: Document) -> Gold:
         """Return the gold answer that the verifier compares responses with."""
-        with naming_key(self.config):
+        with name_key_in_errors(self.config):
             if self.settings.gold is not None:
-                return self.settings.gold_of(document, None)
+                return self.settings.build_gold(document, None)
             template = self.config.doc_to_target
             if isinstance(template, str) and template not in document and self.prompt is None:
                 require_fields(template, document)
                 refuse_nulls(template, document)
-            return self.settings.gold_of(document, self.doc_to_target(document))
+            return self.settings.build_gold(document, self.doc_to_target(document))
 
-    def _placed_golds(self) -> Iterable[tuple[Gold, str]]:
+    def _iterate_golds(self) -> Iterable[tuple[Gold, str]]:
         """Yield the gold answers of all requests, each with the place of its record."""
         name = self.config.test_split if self.has_test_docs() else self.config.validation_split
         documents = self.split(name).documents
@@ -189,35 +189,35 @@ class GapTask(GenerationTask):
             try:
                 gold = self.gold(documents[row])
             except UserError as error:
-                raise UserError(f"{documents.place(row)}: {error}") from error
-            yield gold, documents.place(row)
+                raise UserError(f"{documents.describe_place(row)}: {error}") from error
+            yield gold, documents.describe_place(row)
 
     # Prompts
 
     @staticmethod
     def resolve_field(doc: Document, field: str | None = None) -> Any:
         """Return a field's value or a rendered template; the template is compiled once."""
-        return field_or_template(field, doc) if field else None
+        return resolve_spec(field, doc) if field else None
 
     def doc_to_text(self, doc: Document, doc_to_text: Any = None) -> Any:
         """Return the prompt without few-shot examples and chat template."""
         template = self.config.doc_to_text if doc_to_text is None else doc_to_text
         if isinstance(template, str) and self.prompt is None:
-            with naming_key(self.config):
+            with name_key_in_errors(self.config):
                 require_fields(template, doc)
-        return self._rendered(template, doc) or super().doc_to_text(doc, doc_to_text)
+        return self._render_plain(template, doc) or super().doc_to_text(doc, doc_to_text)
 
     def doc_to_target(self, doc: Document, doc_to_target: Any = None) -> Any:
         """Return the target that lm-eval logs; also the gold, unless the YAML sets ``gold``."""
         template = self.config.doc_to_target if doc_to_target is None else doc_to_target
-        return self._rendered(template, doc) or super().doc_to_target(doc, doc_to_target)
+        return self._render_plain(template, doc) or super().doc_to_target(doc, doc_to_target)
 
-    def _rendered(self, template: Any, doc: Document) -> str | None:
+    def _render_plain(self, template: Any, doc: Document) -> str | None:
         """Render a plain template; return None for cases that lm-eval treats differently."""
         plain = isinstance(template, str) and template not in doc and self.prompt is None
         if not plain or self.config.doc_to_choice is not None:
             return None
-        with naming_key(self.config):
+        with name_key_in_errors(self.config):
             return render(template, doc)
 
     def fewshot_docs(self) -> None:
@@ -226,7 +226,7 @@ class GapTask(GenerationTask):
     @cached_property
     def sampler(self) -> Any:
         """The sampler of few-shot examples, from the YAML's examples or else from the pool."""
-        return self._sampler_class(list(examples_of(self)), rnd=self._fewshot_seed)
+        return self._sampler_class(list(find_examples(self)), rnd=self._fewshot_seed)
 
     _fewshot_seed: int | None = None
 
@@ -249,24 +249,24 @@ class GapTask(GenerationTask):
         Raises:
             UserError: the number of responses is not K.
         """
-        if self.predicts_only:  # --predict_only
+        if self.is_predict_only:  # --predict_only
             return {"bypass": 999}
         gold = self.gold(doc)
-        responses = self._responses(doc, one_result(results))
-        if not self.judge.knows(responses, gold):
+        responses = self._check_responses(doc, unwrap_single(results))
+        if not self.judge.has_verdicts(responses, gold):
             self._judge_all()
         verdicts = self.judge.verdicts(responses, gold)
-        rates = self._rates(sum(verdict.passed for verdict in verdicts))
-        return Scores(rates, verdicts, self.judge.answers(responses, gold))
+        rates = self._compute_rates(sum(verdict.passed for verdict in verdicts))
+        return Scores(rates, verdicts, self.judge.read_answers(responses, gold))
 
-    def _responses(self, doc: Document, result: Any) -> list[str]:
+    def _check_responses(self, doc: Document, result: Any) -> list[str]:
         """Return the responses to one problem, after a check that there are ``repeats``."""
         responses = [result] if isinstance(result, str) else list(result)
-        wanted = self.config.repeats
-        if len(responses) != wanted:
+        expected = self.config.repeats
+        if len(responses) != expected:
             raise UserError(
                 f"task {self.task_name}, problem {self.ids([doc])[0]}: found {len(responses)} "
-                f"responses, expected {wanted} (repeats); a task with repeats needs the filter "
+                f"responses, expected {expected} (repeats); a task with repeats needs the filter "
                 "take_first_k with k equal to repeats"
             )
         return responses
@@ -278,25 +278,25 @@ class GapTask(GenerationTask):
             for instance in self.instances or ()
             for gold in [self.gold(instance.doc)]
             for result in instance.filtered_resps.values()
-            for text in self._responses(instance.doc, result)
+            for text in self._check_responses(instance.doc, result)
         ]
-        self.judge.learn(pairs)
+        self.judge.judge_new(pairs)
 
-    def _rates(self, passing: int) -> dict[str, float]:
+    def _compute_rates(self, passing: int) -> dict[str, float]:
         """Compute pass@1 of one decode, or the unbiased pass@k of K samples."""
         if self.config.repeats == 1:
             return {"pass@1": float(passing)}
         counts = np.array([passing])
         n = self.config.repeats
-        return {f"pass@{k}": float(pass_at_k(counts, n, k)[0]) for k in reported_k(n)}
+        return {f"pass@{k}": float(pass_at_k(counts, n, k)[0]) for k in list_reported_k(n)}
 
     def aggregation(self) -> dict[str, Callable[[Sequence[float]], float]]:
         """Return lm-eval's aggregations: means of rates (with standard errors), sums of counts."""
-        if self.predicts_only:
+        if self.is_predict_only:
             inherited: dict[str, Any] = super().aggregation()
             return inherited
         return {
-            **{f"pass@{k}": mean for k in reported_k(self.config.repeats)},
+            **{f"pass@{k}": mean for k in list_reported_k(self.config.repeats)},
             "verifier_timeouts": sum,
             "verifier_errors": sum,
         }

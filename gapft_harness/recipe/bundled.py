@@ -9,20 +9,20 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from gapft_harness.core.errors import UserError, plain
-from gapft_harness.core.text import unreadable
+from gapft_harness.core.errors import UserError, quote_unprintable
+from gapft_harness.core.text import describe_read_error
 
 _CELLS = re.compile(r"^cells:", flags=re.MULTILINE)
 
 
-def bundled_recipes() -> dict[str, Path]:
+def list_bundled_recipes() -> dict[str, Path]:
     """Map names of bundled recipes (path below recipes/ without suffix) to files."""
-    return {name: path for name, path in _shipped().items() if not _of_study(path)}
+    return {name: path for name, path in _find_bundled_files().items() if not _is_study(path)}
 
 
-def bundled_studies() -> dict[str, Path]:
+def list_bundled_studies() -> dict[str, Path]:
     """Map the names of bundled studies to files."""
-    return {name: path for name, path in _shipped().items() if _of_study(path)}
+    return {name: path for name, path in _find_bundled_files().items() if _is_study(path)}
 
 
 def find_recipe(name: str) -> Path:
@@ -31,8 +31,8 @@ def find_recipe(name: str) -> Path:
     Raises:
         UserError: neither a file nor a bundled name; the message has the nearest bundled name.
     """
-    path = _find(name, bundled_recipes(), "recipe")
-    if _of_study(path):
+    path = _find_file(name, list_bundled_recipes(), "recipe")
+    if _is_study(path):
         raise UserError(f"recipe {path}: is a study (it has cells); run it with gapft study")
     return path
 
@@ -43,10 +43,10 @@ def find_study(name: str) -> Path:
     Raises:
         UserError: neither a file nor a bundled name; the message has the nearest bundled name.
     """
-    return _find(name, bundled_studies(), "study")
+    return _find_file(name, list_bundled_studies(), "study")
 
 
-def _shipped() -> dict[str, Path]:
+def _find_bundled_files() -> dict[str, Path]:
     folder = Path(__file__).parents[1] / "recipes"
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path
@@ -54,46 +54,46 @@ def _shipped() -> dict[str, Path]:
     }
 
 
-def _of_study(path: Path) -> bool:
+def _is_study(path: Path) -> bool:
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError as error:
-        raise UserError(f"recipe {unreadable(path, error)}") from error
+        raise UserError(f"recipe {describe_read_error(path, error)}") from error
     return _CELLS.search(text) is not None
 
 
-def _find(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
+def _find_file(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
     if name in bundled:
         return bundled[name]
     if not name:
         raise UserError(f"{kind} '': expected a file or a bundled name")
-    path, shipped = Path(name), _shipped()
+    path, bundled_files = Path(name), _find_bundled_files()
     if os.path.isfile(path):  # False also for impossible file names
         return path
     if path.name:  # "." and "/" have no name
-        shown = path.with_suffix("").as_posix().removeprefix("recipes/")
-        if shown in shipped and not path.is_absolute():
-            return shipped[shown]
+        bundled_name = path.with_suffix("").as_posix().removeprefix("recipes/")
+        if bundled_name in bundled_files and not path.is_absolute():
+            return bundled_files[bundled_name]
     if os.path.isdir(path):
-        raise UserError(f"{name}: is {_folder(path, kind)}")
+        raise UserError(f"{name}: is {_describe_folder(path, kind)}")
     is_file = path.suffix in (".yaml", ".yml") or path.is_absolute()
-    near = difflib.get_close_matches(path.stem if is_file else name, bundled, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(path.stem if is_file else name, bundled, n=1)
+    hint = f"; did you mean {matches[0]!r}?" if matches else ""
     if is_file:
-        raise UserError(f"{kind} {plain(name)}: no such file{hint}")
+        raise UserError(f"{kind} {quote_unprintable(name)}: no such file{hint}")
     hint = hint or "; see gapft list recipes"
     raise UserError(f"unknown {kind} {name!r}: neither a file nor bundled{hint}")
 
 
-def _folder(path: Path, kind: str) -> str:
+def _describe_folder(path: Path, kind: str) -> str:
     """Describe a folder given in place of a recipe's file, and the command to use instead."""
-    for file, what, command in (
+    for file, description, command in (
         ("recipe.yaml", "a run directory", "run"),
         ("study.yaml", "a study's folder", "study"),
     ):
         if os.path.isfile(path / file):
             return (
-                f"{what}; expected a {kind}'s file; to continue it: "
+                f"{description}; expected a {kind}'s file; to continue it: "
                 f"gapft {command} {shlex.quote(str(path / file))} --run-dir "
                 f"{shlex.quote(str(path))}"
             )

@@ -6,33 +6,33 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import Plugins, Registered
+from gapft_harness.hooks.manager import Plugins, Registration
 from gapft_harness.hooks.protocols import Selector
-from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits, setting_fault
+from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits, find_setting_fault
 from gapft_harness.recipe.recipe import Recipe
 
 #: Kinds that the stage of an experiment may call.
-_GENERATES = ("sampler", "verifier")
+_EXPERIMENT_KINDS = ("sampler", "verifier")
 
 #: Kinds of plugins that each stage calls by their names in the recipe.
-_CALLED: dict[str, tuple[str, ...]] = {
+_KINDS_BY_STAGE: dict[str, tuple[str, ...]] = {
     "search": ("sampler", "verifier", "response rule"),
     "states": ("response rule",),
     "select": (),
     "train": ("trainer", "tracker"),
-    "audit": _GENERATES,
+    "audit": _EXPERIMENT_KINDS,
     "report": (),
 }
 
 #: Positional arguments of a selector: the pool, n and the random stream.
-_SELECTS_FROM = 3
+_POSITIONAL_COUNT = 3
 
 
 def check_names(
     recipe: Recipe,
     plugins: Plugins,
-    stages: Sequence[str] = tuple(_CALLED),
-    selected: Collection[str] = (),
+    stages: Sequence[str] = tuple(_KINDS_BY_STAGE),
+    selected_conditions: Collection[str] = (),
 ) -> None:
     """Look up every plugin that the stages call, before anything expensive starts.
 
@@ -45,30 +45,30 @@ def check_names(
             feature that the recipe needs.
     """
     plugins.get("executor", recipe.executor.name)
-    named: dict[str, Sequence[str | None]] = {
+    names_by_kind: dict[str, Sequence[str | None]] = {
         "sampler": [recipe.model.backend],
         "verifier": [recipe.verifier.name],
         "response rule": [recipe.evidence.keep],
-        "trainer": recipe.trainers(),
+        "trainer": recipe.list_trainers(),
         "tracker": recipe.trackers,
     }
     if "select" in stages:
         for condition in recipe.conditions:
-            if condition not in selected:
+            if condition not in selected_conditions:
                 find_selector(recipe, condition, plugins)
-    for kind in dict.fromkeys(kind for stage in stages for kind in _CALLED.get(stage, _GENERATES)):
-        for name in named[kind]:
+    for kind in dict.fromkeys(kind for stage in stages for kind in _KINDS_BY_STAGE.get(stage, _EXPERIMENT_KINDS)):
+        for name in names_by_kind[kind]:
             if name is not None:
                 plugins.get(kind, name)
         if kind == "sampler":
             plugins.require_start_tokens(recipe.model.backend, recipe.model.start_tokens)
             if "scaling" in recipe.experiments:
-                _check_generates(recipe, plugins)
+                _require_generating_sampler(recipe, plugins)
 
 
-def _check_generates(recipe: Recipe, plugins: Plugins) -> None:
+def _require_generating_sampler(recipe: Recipe, plugins: Plugins) -> None:
     backend = recipe.model.backend
-    if not plugins.get("sampler", backend).declared(SamplerTraits).generates:
+    if not plugins.get("sampler", backend).require_traits(SamplerTraits).generates:
         raise UserError(
             f"recipe {recipe.name}: key 'experiments.scaling': needs a backend that generates, but "
             f"{backend!r} replays responses of each arm's adapter as it was trained, which has no "
@@ -76,34 +76,34 @@ def _check_generates(recipe: Recipe, plugins: Plugins) -> None:
         )
 
 
-def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Selector, Registered]:
+def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Selector, Registration]:
     """Return the selector of a condition, bound to its parameters, and its registration.
 
     Raises:
         UserError: the selector is unknown, or does not take these parameters, or an own n or k.
     """
-    chosen = recipe.conditions[condition]
-    select, entry = plugins.selector(chosen.selector)
-    if fault := setting_fault(entry.value, chosen.params, by_position=_SELECTS_FROM):
+    settings = recipe.conditions[condition]
+    select, entry = plugins.find_selector(settings.selector)
+    if fault := find_setting_fault(entry.value, settings.params, positional_count=_POSITIONAL_COUNT):
         raise UserError(
-            f"key {f'conditions.{condition}.params'!r}, for selector {chosen.selector!r}: {fault}"
+            f"key {f'conditions.{condition}.params'!r}, for selector {settings.selector!r}: {fault}"
         )
-    traits = entry.declared(SelectorTraits)
-    required = ("run", "condition") if traits.foreign else ()
+    traits = entry.require_traits(SelectorTraits)
+    required = ("run", "condition") if traits.is_foreign else ()
     for key in (*required, *traits.files):
-        value = chosen.params.get(key, None if key in required else "")
+        value = settings.params.get(key, None if key in required else "")
         if not isinstance(value, str):
             raise UserError(
                 f"key {f'conditions.{condition}.params.{key}'!r}: expected text, found {value!r}"
             )
-    if chosen.k is not None and traits.foreign:
+    if settings.k is not None and traits.is_foreign:
         raise UserError(
-            f"key {f'conditions.{condition}.k'!r}: selector {chosen.selector!r} returns the "
+            f"key {f'conditions.{condition}.k'!r}: selector {settings.selector!r} returns the "
             "training set of another run, which has its own K; remove k"
         )
-    if chosen.n is not None and traits.own_budget:
+    if settings.n is not None and traits.has_own_budget:
         raise UserError(
-            f"key {f'conditions.{condition}.n'!r}: selector {chosen.selector!r} has its own "
+            f"key {f'conditions.{condition}.n'!r}: selector {settings.selector!r} has its own "
             "budget; remove n"
         )
-    return partial(select, **chosen.params) if chosen.params else select, entry
+    return partial(select, **settings.params) if settings.params else select, entry

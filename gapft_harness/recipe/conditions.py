@@ -46,43 +46,43 @@ class Condition(RecipeSection):
         "training sets and seeds, and each is trained; default: 0",
     )
 
-    def with_whole_paths(self, files: Collection[str]) -> Condition:
+    def with_absolute_paths(self, files: Collection[str]) -> Condition:
         """Make the paths among the selector's parameters absolute.
 
         Args:
             files: the parameters that are paths.
         """
-        whole = {
+        absolute = {
             key: str(Path(value).resolve())
             for key, value in self.params.items()
             if key in files and isinstance(value, str)
         }
-        return self.model_copy(update={"params": {**self.params, **whole}})
+        return self.model_copy(update={"params": {**self.params, **absolute}})
 
-    def said(self, name: str) -> dict[str, Any]:
+    def dump_settings(self, name: str) -> dict[str, Any]:
         """Return the settings that a recipe must state under this name, without defaults."""
-        found = self.model_dump(mode="json", exclude_defaults=True)
+        settings = self.model_dump(mode="json", exclude_defaults=True)
         if self.selector == name:
-            del found["selector"]
-        return found
+            del settings["selector"]
+        return settings
 
 
-def named(name: str, said: Mapping[str, Any]) -> Condition:
+def build_condition(name: str, settings: Mapping[str, Any]) -> Condition:
     """Build a condition from its name and settings; inverse of ``Condition.dump_settings``."""
-    return Condition.model_validate({"selector": name, **said})
+    return Condition.model_validate({"selector": name, **settings})
 
 
-def as_mapping(value: Any) -> Any:
+def convert_to_mapping(value: Any) -> Any:
     """Convert a list of names and one-key mappings to a mapping; return others unchanged."""
     if not isinstance(value, list | tuple):
         return value
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for item in value:
         entry = {item: {}} if isinstance(item, str) else item
-        if not isinstance(entry, dict) or len(entry) != 1 or found.keys() & entry.keys():
+        if not isinstance(entry, dict) or len(entry) != 1 or mapping.keys() & entry.keys():
             return value
-        found |= entry
-    return found
+        mapping |= entry
+    return mapping
 
 
 def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
@@ -91,12 +91,12 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
     Args:
         recipe: the recipe in a manifest.
     """
-    said = as_mapping(recipe["conditions"])
-    return {name: named(name, of or {}) for name, of in said.items()}
+    mapping = convert_to_mapping(recipe["conditions"])
+    return {name: build_condition(name, settings or {}) for name, settings in mapping.items()}
 
 
-def own_settings(
-    recipe: Mapping[str, Any], taken: Mapping[str, Mapping[str, Any]] | None = None
+def find_own_settings(
+    recipe: Mapping[str, Any], shared_sets: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return each condition's own settings that differ from the run's.
 
@@ -113,13 +113,13 @@ def own_settings(
     """
     run = {"k": recipe["search"]["k"], "replay": recipe["budget"]["replay"]}
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
-    found = {}
-    for name, of in conditions_of(recipe).items():
-        own = (taken or {}).get(name, {"k": of.k})
-        said = {key: own[key] for key in ("k", "replay") if own.get(key) is not None}
-        said |= {f"training.{key}": value for key, value in of.training.items()}
-        found[name] = {key: value for key, value in said.items() if value != run.get(key)}
-    return found
+    settings_by_condition = {}
+    for name, condition in conditions_of(recipe).items():
+        facts = (shared_sets or {}).get(name, {"k": condition.k})
+        settings = {key: facts[key] for key in ("k", "replay") if facts.get(key) is not None}
+        settings |= {f"training.{key}": value for key, value in condition.training.items()}
+        settings_by_condition[name] = {key: value for key, value in settings.items() if value != run.get(key)}
+    return settings_by_condition
 
 
 def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
@@ -132,64 +132,64 @@ def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
     Args:
         recipe: the recipe in a manifest.
     """
-    conditions, own = conditions_of(recipe), own_settings(recipe)
-    first: dict[str, str] = {}
+    conditions, settings = conditions_of(recipe), find_own_settings(recipe)
+    originals: dict[str, str] = {}
     replicates = {}
     for name, condition in sorted(conditions.items(), key=lambda item: item[1].replicate):
-        chosen_by = {
+        selection = {
             "selector": condition.selector,
             "params": condition.params,
             "n": condition.n or recipe["budget"]["n"],
         }
-        original = first.setdefault(json.dumps([chosen_by, own[name]], sort_keys=True), name)
+        original = originals.setdefault(json.dumps([selection, settings[name]], sort_keys=True), name)
         if condition.replicate != conditions[original].replicate:
             replicates[name] = original
     return replicates
 
 
-def picked(value: Any, names: Sequence[str]) -> list[Any]:
+def select_conditions(value: Any, names: Sequence[str]) -> list[Any]:
     """Select conditions from a recipe's content; treat a missing name as a selector."""
-    known = as_mapping(value)
-    known = known if isinstance(known, Mapping) else {}
-    return [{name: known[name]} if known.get(name) else name for name in names]
+    conditions = convert_to_mapping(value)
+    conditions = conditions if isinstance(conditions, Mapping) else {}
+    return [{name: conditions[name]} if conditions.get(name) else name for name in names]
 
 
-def _read(value: Any) -> Mapping[str, Condition]:
-    given = as_mapping(value)
-    if isinstance(given, list | tuple):
+def _parse_conditions(value: Any) -> Mapping[str, Condition]:
+    content = convert_to_mapping(value)
+    if isinstance(content, list | tuple):
         if not all(
-            isinstance(item, str) or (isinstance(item, dict) and len(item) == 1) for item in given
+            isinstance(item, str) or (isinstance(item, dict) and len(item) == 1) for item in content
         ):
             raise ValueError("expected names, or a mapping from one name to its settings")
-        raise ValueError(f"contains a duplicate: {list(given)}")
-    if not isinstance(given, Mapping):
+        raise ValueError(f"contains a duplicate: {list(content)}")
+    if not isinstance(content, Mapping):
         raise PydanticKnownError("list_type")
-    if not given:
+    if not content:
         context = {"field_type": "List", "min_length": 1, "actual_length": 0}
         raise PydanticKnownError("too_short", context)
-    filled = {
-        name: {"selector": name, **(said or {})}
-        if said is None or isinstance(said, Mapping)
-        else said
-        for name, said in given.items()
+    complete = {
+        name: {"selector": name, **(settings or {})}
+        if settings is None or isinstance(settings, Mapping)
+        else settings
+        for name, settings in content.items()
     }
-    found = _CONDITIONS.validate_json(json.dumps(filled), strict=True)
-    for name, condition in found.items():
-        if condition.said(name) and (not _NAME.fullmatch(name) or name == SOURCE):
+    conditions = _CONDITIONS.validate_json(json.dumps(complete), strict=True)
+    for name, condition in conditions.items():
+        if condition.dump_settings(name) and (not _NAME.fullmatch(name) or name == SOURCE):
             raise ValueError(
                 f"{name!r} cannot name a condition; expected letters, digits, '.', '_' and '-', "
                 f"but not {SOURCE!r}, the model before training"
             )
-    return found
+    return conditions
 
 
-def _write(conditions: Mapping[str, Condition]) -> list[str] | dict[str, Any]:
+def _dump_conditions(conditions: Mapping[str, Condition]) -> list[str] | dict[str, Any]:
     """Serialize conditions; names without settings become a list."""
-    said = {name: condition.said(name) for name, condition in conditions.items()}
-    return said if any(said.values()) else list(said)
+    settings = {name: condition.dump_settings(name) for name, condition in conditions.items()}
+    return settings if any(settings.values()) else list(settings)
 
 
 _CONDITIONS = TypeAdapter(dict[str, Condition])
 
 #: Conditions by name, in the recipe's order.
-Conditions = Annotated[Mapping[str, Condition], PlainValidator(_read), PlainSerializer(_write)]
+Conditions = Annotated[Mapping[str, Condition], PlainValidator(_parse_conditions), PlainSerializer(_dump_conditions)]

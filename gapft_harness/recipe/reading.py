@@ -15,11 +15,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gapft_harness.core.credentials import refuse_credentials
-from gapft_harness.core.errors import UserError, describe
+from gapft_harness.core.errors import UserError, describe_error
 from gapft_harness.core.gguf import refuse_gguf
-from gapft_harness.core.text import decode, unreadable
-from gapft_harness.recipe.conditions import as_mapping
-from gapft_harness.recipe.faults import explain, keys_of
+from gapft_harness.core.text import decode, describe_read_error
+from gapft_harness.recipe.conditions import convert_to_mapping
+from gapft_harness.recipe.messages import build_recipe_error, iterate_keys
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
 
@@ -67,13 +67,13 @@ def read_recipe(path: Path) -> dict[str, Any]:
         UserError: the file cannot be read, or is not a YAML mapping.
     """
     try:
-        found = path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
-        raise UserError(f"recipe {unreadable(path, error)}") from error
+        raise UserError(f"recipe {describe_read_error(path, error)}") from error
     try:
-        content = yaml.load(decode(found, f"recipe {path}"), _Loader)
+        content = yaml.load(decode(data, f"recipe {path}"), _Loader)
     except yaml.YAMLError as error:
-        raise UserError(f"recipe {path}: is not valid YAML: {_yaml_fault(error)}") from error
+        raise UserError(f"recipe {path}: is not valid YAML: {_describe_yaml_error(error)}") from error
     if not isinstance(content, dict):
         raise UserError(
             f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
@@ -115,10 +115,10 @@ def parse_value(text: str, option: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise UserError(f"{option}: value is not YAML: {_yaml_fault(error)}") from error
+        raise UserError(f"{option}: value is not YAML: {_describe_yaml_error(error)}") from error
 
 
-def set_key(content: dict[str, Any], setting: Setting) -> None:
+def apply_setting(content: dict[str, Any], setting: Setting) -> None:
     """Write a value at a dotted key into a recipe's raw content.
 
     Raises:
@@ -151,10 +151,10 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     Raises:
         UserError: a key or value is wrong.
     """
-    _name_conditions(content)
+    _key_conditions(content)
     for setting in settings:
-        set_key(content, setting)
-        _name_conditions(content)
+        apply_setting(content, setting)
+        _key_conditions(content)
     model = content.get("model")
     if isinstance(model, dict) and isinstance(model.get("args"), dict):
         refuse_credentials(model["args"], source)
@@ -164,48 +164,48 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     try:
         recipe = Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
-        raise explain(error, content, Recipe, source, options) from error
-    for name, of in recipe.conditions.items():
+        raise build_recipe_error(error, content, Recipe, source, options) from error
+    for name, condition in recipe.conditions.items():
         try:
-            recipe.training_of(name)
+            recipe.resolve_training(name)
         except ValidationError as error:
-            under = ("conditions", name, "training")
-            raise explain(error, of.training, Training, source, options, under) from error
-    if faults := recipe.own_faults():
-        found = [
+            prefix = ("conditions", name, "training")
+            raise build_recipe_error(error, condition.training, Training, source, options, prefix) from error
+    if faults := recipe.find_condition_faults():
+        details = [
             InitErrorDetails(
                 type=PydanticCustomError("value_error", "{fault}", {"fault": fault}),
                 loc=key,
-                input=_at(content, key),
+                input=_find_value(content, key),
             )
             for key, fault in faults.items()
         ]
-        complaints = ValidationError.from_exception_data("Recipe", found)
-        raise explain(complaints, content, Recipe, source, options)
+        validation_error = ValidationError.from_exception_data("Recipe", details)
+        raise build_recipe_error(validation_error, content, Recipe, source, options)
     return recipe
 
 
-def _at(content: Any, key: Sequence[str]) -> Any:
+def _find_value(content: Any, key: Sequence[str]) -> Any:
     """Return the value at a key of a recipe's raw content."""
     for part in key:
         content = content.get(part) if isinstance(content, dict) else None
     return content
 
 
-def _name_conditions(content: dict[str, Any]) -> None:
+def _key_conditions(content: dict[str, Any]) -> None:
     """Convert conditions to a mapping, so that each has a key for overrides and messages."""
     if "conditions" in content:
-        content["conditions"] = as_mapping(content["conditions"])
+        content["conditions"] = convert_to_mapping(content["conditions"])
 
 
-def recipe_keys() -> dict[str, FieldInfo]:
+def list_recipe_keys() -> dict[str, FieldInfo]:
     """Return every key of a recipe with its field, in order: the source of docs/recipe-keys.md."""
-    return dict(keys_of(Recipe))
+    return dict(iterate_keys(Recipe))
 
 
-def _yaml_fault(error: yaml.YAMLError) -> str:
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if mark is None or problem is None:
-        return describe(error)
+        return describe_error(error)
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
-from gapft_harness.hooks.registered import SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.conditions import Condition, Conditions, find_replicates
 from gapft_harness.recipe.sections import (
     AuditChoice,
@@ -31,7 +31,7 @@ from gapft_harness.recipe.sections import (
 )
 
 
-def binding(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+def select_bound_args(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
     """Select the model arguments that are fixed for a run; all if the sampler is unknown.
 
     A sampler declares the operational arguments, which only control how the model is called or how
@@ -41,13 +41,13 @@ def binding(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str
     """
     if not plugins.has("sampler", backend):
         return dict(args)
-    free = plugins.get("sampler", backend).declared(SamplerTraits).operational
-    return {key: value for key, value in args.items() if key not in free}
+    operational = plugins.get("sampler", backend).require_traits(SamplerTraits).operational
+    return {key: value for key, value in args.items() if key not in operational}
 
 
 #: Marks on a section's field: which results depend on it. Fields without a mark affect none;
 #: conditions are compared by arm and audits by name (``run_directory/binding.py``).
-_SEARCH, _ADAPTER = "search input", "adapter input"
+_SEARCH_INPUT, _ADAPTER_INPUT = "search input", "adapter input"
 
 #: Audits name files, where a dot would look like a variant of an arm's name.
 _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -65,35 +65,35 @@ _FIGURE = re.compile(
 )
 
 #: Names that have another meaning in the place of an audit's name.
-_NO_AUDIT = ("audit", "calibration", "pool", "states")
+_RESERVED_AUDIT_NAMES = ("audit", "calibration", "pool", "states")
 
 #: The paper's main comparison.
-_CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
+_DEFAULT_SELECTORS = ("gapft", "uniform", "replay", "all_verified")
 
 
 class Recipe(RecipeSection):
     """A complete experiment. docs/recipe-keys.md lists every key."""
 
-    name: Annotated[str, _SEARCH] = Field(
+    name: Annotated[str, _SEARCH_INPUT] = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the run"
     )
     description: str = Field("", description="one paragraph for readers")
-    data: Annotated[Data, _SEARCH]
-    model: Annotated[Model, _SEARCH]
-    verifier: Annotated[VerifierChoice, _SEARCH] = Field(default_factory=VerifierChoice)
-    search: Annotated[Search, _SEARCH] = Field(default_factory=Search)
-    episode: Annotated[EpisodeChoice, _SEARCH] = Field(default_factory=EpisodeChoice)
-    evidence: Annotated[EvidenceChoice, _ADAPTER] = Field(default_factory=EvidenceChoice)
+    data: Annotated[Data, _SEARCH_INPUT]
+    model: Annotated[Model, _SEARCH_INPUT]
+    verifier: Annotated[VerifierChoice, _SEARCH_INPUT] = Field(default_factory=VerifierChoice)
+    search: Annotated[Search, _SEARCH_INPUT] = Field(default_factory=Search)
+    episode: Annotated[EpisodeChoice, _SEARCH_INPUT] = Field(default_factory=EpisodeChoice)
+    evidence: Annotated[EvidenceChoice, _ADAPTER_INPUT] = Field(default_factory=EvidenceChoice)
     conditions: Conditions = Field(
-        {name: Condition(selector=name) for name in _CONDITIONS},
+        {name: Condition(selector=name) for name in _DEFAULT_SELECTORS},
         description="the conditions to train and compare: names of selectors, or names with "
         "[settings](recipes.md#conditions)",
     )
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (13, 21, 73), min_length=1, description="selection and training seeds"
     )
-    budget: Annotated[BudgetChoice, _ADAPTER] = Field(default_factory=BudgetChoice)
-    training: Annotated[Training, _ADAPTER] = Field(default_factory=Training)
+    budget: Annotated[BudgetChoice, _ADAPTER_INPUT] = Field(default_factory=BudgetChoice)
+    training: Annotated[Training, _ADAPTER_INPUT] = Field(default_factory=Training)
     audits: Mapping[str, AuditChoice] = Field(
         default_factory=dict,
         description="further audits, and named subsets of an audit, each reported separately; see "
@@ -125,19 +125,19 @@ class Recipe(RecipeSection):
 
     @field_validator("seeds", "trackers")
     @classmethod
-    def _distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _check_distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
             raise ValueError(f"contains a duplicate: {list(values)}")
         return values
 
     @field_validator("conditions")
     @classmethod
-    def _name_files(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
+    def _check_condition_names(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
         """Check the names of conditions, which name files; see ``run_directory/layout.py``."""
         for name in conditions:
-            if found := {*"@/"}.intersection(name):
+            if characters := {*"@/"}.intersection(name):
                 raise ValueError(
-                    f"{name!r} contains {' and '.join(sorted(found))}, but conditions name files, "
+                    f"{name!r} contains {' and '.join(sorted(characters))}, but conditions name files, "
                     "where @ begins the name of a variant and / separates folders; register the "
                     "selector under another name"
                 )
@@ -145,29 +145,29 @@ class Recipe(RecipeSection):
 
     @field_validator("audits")
     @classmethod
-    def _name_folders(cls, wanted: Mapping[str, AuditChoice]) -> Mapping[str, AuditChoice]:
+    def _check_audits(cls, audits: Mapping[str, AuditChoice]) -> Mapping[str, AuditChoice]:
         """Check the audits and their names, which name folders (``run_directory/layout.py``)."""
-        known = ["audit", *(name for name, choice in wanted.items() if choice.of is None)]
-        for name, choice in wanted.items():
-            if not _AUDIT_NAME.fullmatch(name) or name in _NO_AUDIT:
+        audit_names = ["audit", *(name for name, choice in audits.items() if choice.of is None)]
+        for name, choice in audits.items():
+            if not _AUDIT_NAME.fullmatch(name) or name in _RESERVED_AUDIT_NAMES:
                 raise ValueError(
                     f"{name!r} cannot name an audit; expected letters, digits, '_' and '-', but "
-                    f"not {', '.join(_NO_AUDIT)}"
+                    f"not {', '.join(_RESERVED_AUDIT_NAMES)}"
                 )
-            if fault := choice.fault():
+            if fault := choice.find_fault():
                 raise ValueError(f"{name!r} {fault}")
-            if choice.of is not None and choice.of not in known:
+            if choice.of is not None and choice.of not in audit_names:
                 raise ValueError(
-                    f"{name!r}: unknown audit {choice.of!r} in `of`; known: {', '.join(known)}"
+                    f"{name!r}: unknown audit {choice.of!r} in `of`; known: {', '.join(audit_names)}"
                 )
-        return wanted
+        return audits
 
     @field_validator("paper")
     @classmethod
-    def _known_figures(
-        cls, wanted: Mapping[str, Mapping[str, float]]
+    def _check_figures(
+        cls, tables: Mapping[str, Mapping[str, float]]
     ) -> Mapping[str, Mapping[str, float]]:
-        names = [name for figures in wanted.values() for name in figures]
+        names = [name for figures in tables.values() for name in figures]
         for name in names:
             if not _FIGURE.fullmatch(name):
                 raise ValueError(
@@ -177,7 +177,7 @@ class Recipe(RecipeSection):
                 )
             if names.count(name) > 1:
                 raise ValueError(f"{name!r} is given twice; expected one value per figure")
-        return wanted
+        return tables
 
     @property
     def calibration(self) -> int | Literal["validation"] | None:
@@ -185,7 +185,7 @@ class Recipe(RecipeSection):
         return self.experiments.get("scaling", {}).get("calibration")
 
     @property
-    def further(self) -> tuple[str, ...]:
+    def further_audits(self) -> tuple[str, ...]:
         """Name of the further audits."""
         return tuple(name for name, choice in self.audits.items() if choice.of is None)
 
@@ -194,7 +194,7 @@ class Recipe(RecipeSection):
         """Named subsets of audits."""
         return {name: choice for name, choice in self.audits.items() if choice.of is not None}
 
-    def on(self, audit: str) -> Recipe:
+    def for_audit(self, audit: str) -> Recipe:
         """Return this recipe with the task, limit and verifier of one audit."""
         if not audit:
             return self
@@ -202,13 +202,13 @@ class Recipe(RecipeSection):
         data = self.data.model_copy(update={"task": choice.task, "audit_limit": choice.limit})
         return self.model_copy(update={"data": data, "verifier": choice.verifier})
 
-    def searched_as(self, other: Recipe) -> Recipe:
+    def with_audits_of(self, other: Recipe) -> Recipe:
         """Return this recipe with another's calibration and audits, which may be added later."""
-        kept = self.without("scaling").experiments
-        kept |= {name: of for name, of in other.experiments.items() if name == "scaling"}
-        return self.model_copy(update={"experiments": kept, "audits": other.audits})
+        experiments = self.without_experiment("scaling").experiments
+        experiments |= {name: settings for name, settings in other.experiments.items() if name == "scaling"}
+        return self.model_copy(update={"experiments": experiments, "audits": other.audits})
 
-    def with_whole_paths(self, plugins: Plugins | None = None) -> Recipe:
+    def with_absolute_paths(self, plugins: Plugins | None = None) -> Recipe:
         """Make the paths of id files and those among selectors' parameters absolute.
 
         Args:
@@ -217,23 +217,23 @@ class Recipe(RecipeSection):
         """
         plugins = plugins or load_plugins()
         audits = {
-            name: of.model_copy(update={"items": str(Path(of.items).resolve())})
-            if isinstance(of.items, str)
-            else of
-            for name, of in self.audits.items()
+            name: choice.model_copy(update={"items": str(Path(choice.items).resolve())})
+            if isinstance(choice.items, str)
+            else choice
+            for name, choice in self.audits.items()
         }
         conditions = {
-            name: condition.with_whole_paths(plugins.selector_traits(condition.selector).files)
+            name: condition.with_absolute_paths(plugins.find_selector_traits(condition.selector).files)
             for name, condition in self.conditions.items()
         }
         return self.model_copy(update={"audits": audits, "conditions": conditions})
 
-    def without(self, name: str) -> Recipe:
+    def without_experiment(self, name: str) -> Recipe:
         """Return this recipe without one experiment."""
-        kept = {key: of for key, of in self.experiments.items() if key != name}
-        return self.model_copy(update={"experiments": kept})
+        experiments = {key: settings for key, settings in self.experiments.items() if key != name}
+        return self.model_copy(update={"experiments": experiments})
 
-    def identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
+    def build_search_identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
         """Return every setting that determines a run's search.
 
         Of the experiments, only the calibration problems that scaling removes from the pool; of the
@@ -243,41 +243,41 @@ class Recipe(RecipeSection):
             plugins: the model's sampler declares its operational arguments; None: the bundled and
                 installed plugins.
         """
-        found = self._bound(_SEARCH)
-        found["model"]["args"] = binding(
-            self.model.backend, found["model"]["args"], plugins or load_plugins()
+        sections = self._dump_sections(_SEARCH_INPUT)
+        sections["model"]["args"] = select_bound_args(
+            self.model.backend, sections["model"]["args"], plugins or load_plugins()
         )
-        taken = self.calibration
-        bound = {"scaling": {"calibration": taken}} if isinstance(taken, int) else {}
-        return {**found, "experiments": bound}
+        calibration = self.calibration
+        experiments = {"scaling": {"calibration": calibration}} if isinstance(calibration, int) else {}
+        return {**sections, "experiments": experiments}
 
-    def trained_by(self) -> dict[str, Any]:
+    def build_training_identity(self) -> dict[str, Any]:
         """Return the other settings that determine training sets and adapters."""
-        found = self._bound(_ADAPTER)
-        del found["budget"]["token_tolerance"]  # only checked
-        return found
+        sections = self._dump_sections(_ADAPTER_INPUT)
+        del sections["budget"]["token_tolerance"]  # only checked
+        return sections
 
-    def _bound(self, since: str) -> dict[str, Any]:
+    def _dump_sections(self, mark: str) -> dict[str, Any]:
         """Return the sections with that mark."""
         fields = type(self).model_fields.items()
-        bound = {name for name, field in fields if since in field.metadata}
-        return self.model_dump(mode="json", include=bound)
+        names = {name for name, field in fields if mark in field.metadata}
+        return self.model_dump(mode="json", include=names)
 
-    def own_faults(self) -> dict[tuple[str, ...], str]:
+    def find_condition_faults(self) -> dict[tuple[str, ...], str]:
         """Find contradictions in the conditions' settings, by key, before any search."""
-        found: dict[tuple[str, ...], str] = {}
-        for name, of in self.conditions.items():
-            key = ("conditions", name, "training") if of.training else ("training",)
-            if fault := self._training_fault(name):
-                found.setdefault(key, fault)
-            if of.k is not None and of.k > self.search.k:
-                found["conditions", name, "k"] = (
+        faults: dict[tuple[str, ...], str] = {}
+        for name, condition in self.conditions.items():
+            key = ("conditions", name, "training") if condition.training else ("training",)
+            if fault := self._find_training_fault(name):
+                faults.setdefault(key, fault)
+            if condition.k is not None and condition.k > self.search.k:
+                faults["conditions", name, "k"] = (
                     f"must be at most search.k, which is {self.search.k}"
                 )
-        return found
+        return faults
 
-    def _training_fault(self, condition: str) -> str:
-        settings, n = self.training_of(condition), self.slots(condition)
+    def _find_training_fault(self, condition: str) -> str:
+        settings, n = self.resolve_training(condition), self.find_slots(condition)
         if settings.start_tokens is not None and self.model.start_tokens is None:
             return (
                 f"start_tokens is {settings.start_tokens}, but model.start_tokens, which sets the "
@@ -294,63 +294,63 @@ class Recipe(RecipeSection):
             f"only {exposures}, less than one exposure per step"
         )
 
-    def training_of(self, condition: str | None) -> Training:
+    def resolve_training(self, condition: str | None) -> Training:
         """Return the training settings of a condition: section ``training`` with its own keys.
 
         Raises:
             ValidationError: one of its own keys is unknown or has a wrong value; never raised for a
                 recipe that was loaded from a file.
         """
-        of = self.conditions.get(condition or "")
-        return _trained(self.training, of.training if of else {})
+        condition_settings = self.conditions.get(condition or "")
+        return _override_training(self.training, condition_settings.training if condition_settings else {})
 
-    def trainers(self) -> list[str]:
+    def list_trainers(self) -> list[str]:
         """Return the names of the trainers of all conditions."""
-        return list(dict.fromkeys(self.training_of(name).trainer for name in self.conditions))
+        return list(dict.fromkeys(self.resolve_training(name).trainer for name in self.conditions))
 
-    def k(self, condition: str) -> int:
+    def find_k(self, condition: str) -> int:
         """Return K of a condition: how many samples of the search define its evidence."""
         return self.conditions[condition].k or self.search.k
 
-    def windows(self) -> list[int]:
+    def list_smaller_k(self) -> list[int]:
         """Return every K of a condition that is below the search's, ascending."""
-        return sorted({self.k(name) for name in self.conditions} - {self.search.k})
+        return sorted({self.find_k(name) for name in self.conditions} - {self.search.k})
 
-    def settled(self, condition: Condition) -> dict[str, Any]:
+    def resolve_condition(self, condition: Condition) -> dict[str, Any]:
         """Return all settings of a condition's training sets and adapters, with defaults."""
-        training = _trained(self.training, condition.training).model_dump(mode="json")
-        said = condition.model_dump(mode="json")
-        return said | {"k": condition.k or self.search.k, "training": training}
+        training = _override_training(self.training, condition.training).model_dump(mode="json")
+        content = condition.model_dump(mode="json")
+        return content | {"k": condition.k or self.search.k, "training": training}
 
-    def slots(self, condition: str) -> int | str:
+    def find_slots(self, condition: str) -> int | str:
         """Return the slots of a matched condition: a number, ``recovered`` or ``verified``."""
         return self.conditions[condition].n or self.budget.n
 
     def selectors(self) -> list[str]:
         """Return the names of the selectors of all conditions."""
-        return list(dict.fromkeys(of.selector for of in self.conditions.values()))
+        return list(dict.fromkeys(condition.selector for condition in self.conditions.values()))
 
-    def replicates(self) -> dict[str, str]:
+    def map_replicates(self) -> dict[str, str]:
         """Map each condition that repeats another's training to that condition."""
         return find_replicates(self.model_dump(mode="json"))
 
-    def run_as(self, other: Recipe) -> Recipe:
+    def with_execution_of(self, other: Recipe) -> Recipe:
         """Return this recipe with the model and executor sections of one of the same identity."""
         return self.model_copy(update={"model": other.model, "executor": other.executor})
 
 
-def _trained(settings: Training, own: Mapping[str, Any]) -> Training:
+def _override_training(settings: Training, overrides: Mapping[str, Any]) -> Training:
     """Override keys of the section ``training``."""
-    if not own:
+    if not overrides:
         return settings
-    said = settings.model_dump(mode="json")
-    if isinstance(nested := own.get("grpo"), Mapping):
-        own = {**own, "grpo": {**said.get("grpo", {}), **nested}}
-    content = json.dumps({**said, **own})
+    section = settings.model_dump(mode="json")
+    if isinstance(nested := overrides.get("grpo"), Mapping):
+        overrides = {**overrides, "grpo": {**section.get("grpo", {}), **nested}}
+    content = json.dumps({**section, **overrides})
     return Training.model_validate_json(content, strict=True)
 
 
-_PREFIX = "bundled:"
+_BUNDLED_PREFIX = "bundled:"
 
 
 def resolve_model(name: str) -> str:
@@ -359,30 +359,30 @@ def resolve_model(name: str) -> str:
     Raises:
         UserError: no such model is bundled.
     """
-    if not name.startswith(_PREFIX):
+    if not name.startswith(_BUNDLED_PREFIX):
         return name
-    from gapft_harness.demo import code_policy_path, policy_path
+    from gapft_harness.demo import find_code_policy, find_policy
 
-    folders = {"demo": policy_path, "demo-code": code_policy_path}
-    bundled = name.removeprefix(_PREFIX)
+    folders = {"demo": find_policy, "demo-code": find_code_policy}
+    bundled = name.removeprefix(_BUNDLED_PREFIX)
     if bundled not in folders:
         raise UserError(f"unknown bundled model {bundled!r}; {did_you_mean(bundled, folders)}")
     return str(folders[bundled]())
 
 
-def model_args(recipe: Recipe) -> dict[str, Any]:
+def resolve_model_args(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe's model arguments with ``pretrained`` resolved."""
     return {**recipe.model.args, "pretrained": resolve_model(recipe.model.args["pretrained"])}
 
 
-def sampler_settings(recipe: Recipe) -> SamplerSettings:
+def build_sampler_settings(recipe: Recipe) -> SamplerSettings:
     """Build the sampler's settings from the recipe."""
     return SamplerSettings(
         backend=recipe.model.backend,
-        model_args=model_args(recipe),
+        model_args=resolve_model_args(recipe),
         chat_template=bool(recipe.model.chat_template),
         system_instruction=recipe.model.system_instruction,
-        threads=recipe.executor.threads_each,
-        processes=recipe.executor.sharing,
+        threads=recipe.executor.threads_per_worker,
+        processes=recipe.executor.local_processes,
         start_tokens=recipe.model.start_tokens,
     )

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from gapft_harness.core.cgroups import threads_per_process, usable_cores
+from gapft_harness.core.cgroups import compute_threads_per_process, count_usable_cores
 
 
 class RecipeSection(BaseModel):
@@ -79,7 +79,7 @@ class Grpo(RecipeSection):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Grpo:
+    def _check_sizes(self) -> Grpo:
         if self.update % self.forward:
             raise ValueError(
                 f"micro_batch is {self.forward}, but must divide the {self.update} responses of an "
@@ -182,15 +182,15 @@ class Training(RecipeSection):
     grpo: Grpo = Field(default_factory=Grpo)
 
     @model_serializer(mode="wrap")
-    def _said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_default_grpo(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit GRPO defaults, so that adapters without GRPO keys compare equal."""
-        said: dict[str, Any] = dump(self)
-        if said.get("grpo") == Grpo().model_dump(mode="json"):
-            del said["grpo"]
-        return said
+        content: dict[str, Any] = dump(self)
+        if content.get("grpo") == Grpo().model_dump(mode="json"):
+            del content["grpo"]
+        return content
 
     @model_validator(mode="after")
-    def _one_fits(self) -> Training:
+    def _check_combinations(self) -> Training:
         if self.padding_free and self.max_tokens and self.max_tokens < self.max_length:
             raise ValueError(
                 f"max_tokens is {self.max_tokens}, but must be at least max_length "
@@ -241,7 +241,7 @@ class Data(RecipeSection):
 
     @field_validator("keep_shared")
     @classmethod
-    def _not_both(cls, keep: bool, info: ValidationInfo) -> bool:
+    def _check_shared(cls, keep: bool, info: ValidationInfo) -> bool:
         if keep and info.data.get("drop_shared"):
             raise ValueError("cannot be true together with data.drop_shared; remove one of them")
         return keep
@@ -275,7 +275,7 @@ class Model(RecipeSection):
 
     @field_validator("args")
     @classmethod
-    def _has_pretrained(cls, args: dict[str, Any]) -> dict[str, Any]:
+    def _check_pretrained(cls, args: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(args.get("pretrained"), str):
             raise ValueError(
                 "`pretrained` is missing; expected a model folder or a hub name: --model-args "
@@ -321,7 +321,7 @@ class Search(RecipeSection):
 
     @field_validator("round")
     @classmethod
-    def _needs_stop(cls, size: int, info: ValidationInfo) -> int:
+    def _check_round(cls, size: int, info: ValidationInfo) -> int:
         if size > 1 and info.data.get("stop") == "never":
             raise ValueError(
                 "has an effect only with search.stop: first_pass; remove it, or set search.stop"
@@ -344,7 +344,7 @@ class EpisodeChoice(RecipeSection):
 
     @field_validator("executions")
     @classmethod
-    def _odd(cls, executions: int | None) -> int | None:
+    def _check_odd(cls, executions: int | None) -> int | None:
         if executions is not None and executions % 2 == 0:
             raise ValueError("must be odd, so that there is a majority")
         return executions
@@ -363,14 +363,14 @@ class EvidenceChoice(RecipeSection):
     )
 
 
-def _positive(n: int | str) -> int | str:
+def _check_positive(n: int | str) -> int | str:
     if isinstance(n, int) and n < 1:
         raise ValueError("must be at least 1, `recovered` or `verified`")
     return n
 
 
 #: Number of example slots of a condition: a number, or a count known after the search.
-Slots = Annotated[int | Literal["recovered", "verified"], AfterValidator(_positive)]
+Slots = Annotated[int | Literal["recovered", "verified"], AfterValidator(_check_positive)]
 
 
 class BudgetChoice(RecipeSection):
@@ -439,26 +439,26 @@ class ExecutorChoice(RecipeSection):
     )
 
     @property
-    def threads_each(self) -> int:
+    def threads_per_worker(self) -> int:
         """CPU threads of each worker process."""
         if self.threads is not None:
             return self.threads
-        return threads_per_process(self.workers) if self.address is None else 1
+        return compute_threads_per_process(self.workers) if self.address is None else 1
 
-    def for_executor(self) -> dict[str, Any]:
+    def build_settings(self) -> dict[str, Any]:
         """Return the section as executors receive it, with the number of threads."""
-        return {**self.model_dump(), "threads": self.threads_each}
+        return {**self.model_dump(), "threads": self.threads_per_worker}
 
     def describe_processes(self) -> str:
         """Describe how many processes and threads compute."""
-        threads = f"{self.threads_each} CPU thread{'s' if self.threads_each > 1 else ''}"
+        threads = f"{self.threads_per_worker} CPU thread{'s' if self.threads_per_worker > 1 else ''}"
         if self.address is not None:
             return f"each job has {threads}"
         workers = f"{self.workers} worker process{'es' if self.workers > 1 else ''}"
-        return f"{workers} with {threads} each, on {usable_cores():g} cores"
+        return f"{workers} with {threads} each, on {count_usable_cores():g} cores"
 
     @property
-    def sharing(self) -> int:
+    def local_processes(self) -> int:
         """Worker processes known to share one machine's memory."""
         return self.workers if self.address is None else 1
 
@@ -496,23 +496,23 @@ class AuditChoice(RecipeSection):
 
     @field_validator("items")
     @classmethod
-    def _some(cls, items: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    def _check_items(cls, items: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
         if items is not None and not items:
             raise ValueError("is empty; expected the path of a file, or ids")
-        if isinstance(items, tuple) and (twice := [i for i in items if items.count(i) > 1]):
-            raise ValueError(f"contains {twice[0]!r} twice")
+        if isinstance(items, tuple) and (repeated := [i for i in items if items.count(i) > 1]):
+            raise ValueError(f"contains {repeated[0]!r} twice")
         return items
 
-    def fault(self) -> str:
+    def find_fault(self) -> str:
         """Describe keys that contradict each other; return ``""`` if there are none."""
-        of_task = self.limit is not None or self.verifier != VerifierChoice()
+        has_task_keys = self.limit is not None or self.verifier != VerifierChoice()
         if self.of is None and (self.task is None or self.items is not None):
             return "has no problems: expected `task`, or `of` with `items` or `task`"
-        if self.of is not None and (of_task or (self.task is None) == (self.items is None)):
+        if self.of is not None and (has_task_keys or (self.task is None) == (self.items is None)):
             return "is a subset: expected `of` with either `items` or `task`, and no other key"
         return ""
 
-    def said(self) -> dict[str, Any]:
+    def dump_set_keys(self) -> dict[str, Any]:
         """Return the keys that differ from their defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 

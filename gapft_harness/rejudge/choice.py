@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapft_harness.core.errors import plain
+from gapft_harness.core.errors import quote_unprintable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Rule:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{key}={value}" for key, value in self.params.items())
-        return plain(f"{self.name} ({told})" if told else self.name)
+        params_text = ", ".join(f"{key}={value}" for key, value in self.params.items())
+        return quote_unprintable(f"{self.name} ({params_text})" if params_text else self.name)
 
 
 @dataclass(frozen=True, slots=True)

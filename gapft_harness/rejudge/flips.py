@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.files import replace_file
-from gapft_harness.core.identities import canonical
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.identities import canonical_json
+from gapft_harness.core.text import replace_text_surrogates
 
 COLUMNS = (
     "flip", "where", "document", "response", "was_answer", "now_answer", "reason", "gold", "text",
@@ -43,7 +43,7 @@ class Flip:
     where: str
     document: str
     index: int
-    right: bool
+    is_right: bool
     was_answer: str | None
     now_answer: str | None
     reason: str
@@ -53,7 +53,7 @@ class Flip:
     @property
     def kind(self) -> str:
         """The kind of flip, for tables."""
-        return "right now" if self.right else "wrong now"
+        return "right now" if self.is_right else "wrong now"
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Flips:
         kept: the first flips of each kind.
     """
 
-    most: int
+    limit: int
     right: int = 0
     wrong: int = 0
     kept: list[Flip] = field(default_factory=list)
@@ -76,16 +76,16 @@ class Flips:
 
     def add(self, flip: Flip) -> None:
         """Count a flip, write it if a file is requested, and keep the first of each kind."""
-        if flip.right:
+        if flip.is_right:
             self.right += 1
         else:
             self.wrong += 1
-        if self._kept[flip.right] < self.most:
-            self._kept[flip.right] += 1
+        if self._kept[flip.is_right] < self.limit:
+            self._kept[flip.is_right] += 1
             self.kept.append(flip)
         if self._file is not None:
             csv.writer(self._file).writerow(
-                whole_text("" if value is None else str(value))
+                replace_text_surrogates("" if value is None else str(value))
                 for value in (
                     *(flip.kind, flip.where, flip.document, flip.index, flip.was_answer),
                     *(flip.now_answer, flip.reason, flip.gold, flip.text),
@@ -100,16 +100,16 @@ class Flips:
 
 
 @contextmanager
-def collecting(most: int, written: bool) -> Iterator[Flips]:
+def collect_flips(limit: int, writes_file: bool) -> Iterator[Flips]:
     """Provide a ``Flips`` that stores all flips in a temporary file if they will be written."""
-    if not written:
-        yield Flips(most)
+    if not writes_file:
+        yield Flips(limit)
         return
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", suffix=".csv") as file:
         csv.writer(file).writerow(COLUMNS)
-        yield Flips(most, _file=file)
+        yield Flips(limit, _file=file)
 
 
-def shown(gold: Any) -> str:
+def format_gold(gold: Any) -> str:
     """Format a gold answer as text."""
-    return gold if isinstance(gold, str) else canonical(gold)
+    return gold if isinstance(gold, str) else canonical_json(gold)

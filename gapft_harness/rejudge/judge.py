@@ -10,32 +10,32 @@ from typing import Any, TypeVar
 
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Gold, Response, Verdict
-from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Progress, Verifier
-from gapft_harness.hooks.registered import VerifierTraits
+from gapft_harness.hooks.registration import VerifierTraits
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.verification.judging import (
     VerdictAndAnswer,
     check_golds,
     judge_and_answer,
-    once_each,
+    judge_once_each,
 )
 from gapft_harness.verification.pool import Outcome, WorkerPool
 
 T = TypeVar("T")
 
 #: Number of pairs judged at once; number of pairs sent to a process at once.
-AT_ONCE, _SENT = 4096, 64
+CHUNK_SIZE, _BATCH_SIZE = 4096, 64
 #: Fewer pairs are judged in this process, since starting others would take longer.
-_FEW = 512
+_MIN_POOLED = 512
 #: Maximum seconds of a process for a batch; after that, each pair is judged alone.
-_PATIENCE = 120.0
+_TIMEOUT_S = 120.0
 _WORKERS = 8
 
 
-class Judge:
+class RuleJudge:
     """A rule that judges pairs of responses and golds.
 
     Attributes:
@@ -47,12 +47,12 @@ class Judge:
 
     def __init__(self, rule: Rule, verifier: Verifier, pool: WorkerPool | None) -> None:
         self.rule, self.verifier, self._pool = rule, verifier, pool
-        self.by_processes = pool is not None
+        self.uses_processes = pool is not None
         self.progress: Progress = lambda *_: None
         self._judged = 0
-        self._answers = answers_of(verifier)
+        self._answers = find_answer_reader(verifier)
 
-    def check(self, golds: Iterable[tuple[Gold, str]], remedy: str) -> None:
+    def check_golds(self, golds: Iterable[tuple[Gold, str]], remedy: str) -> None:
         """Check that the rule accepts gold answers.
 
         Args:
@@ -76,55 +76,55 @@ class Judge:
         Raises:
             PluginError: the verifier is broken.
         """
-        if self._pool is None or len(texts) < _FEW:
-            found = judge_and_answer(self.verifier, self._answers, _responses(texts), golds)
+        if self._pool is None or len(texts) < _MIN_POOLED:
+            verdicts = judge_and_answer(self.verifier, self._answers, _build_responses(texts), golds)
         else:
-            found = once_each(self._by_processes, texts, golds)
+            verdicts = judge_once_each(self._judge_in_processes, texts, golds)
         self._judged += len(texts)
         self.progress(f"verdicts of {self.rule.name}", self._judged, 0)
-        return found
+        return verdicts
 
-    def _by_processes(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
+    def _judge_in_processes(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
         assert self._pool is not None
         pairs = list(zip(texts, golds, strict=True))
-        batches = [pairs[start : start + _SENT] for start in range(0, len(pairs), _SENT)]
-        outcomes = self._pool.map([_sent(batch) for batch in batches])
-        found: list[VerdictAndAnswer] = []
+        batches = [pairs[start : start + _BATCH_SIZE] for start in range(0, len(pairs), _BATCH_SIZE)]
+        outcomes = self._pool.map([_pack_pairs(batch) for batch in batches])
+        verdicts: list[VerdictAndAnswer] = []
         for batch, outcome in zip(batches, outcomes, strict=True):
             if outcome.status == "done":
-                found += [_read(one) for one in outcome.value]
+                verdicts += [_read_verdict(item) for item in outcome.value]
             else:
-                alone = self._pool.map([_sent([pair]) for pair in batch])
-                found += [self._alone(one) for one in alone]
-        return found
+                single_outcomes = self._pool.map([_pack_pairs([pair]) for pair in batch])
+                verdicts += [self._read_single(item) for item in single_outcomes]
+        return verdicts
 
-    def _alone(self, outcome: Outcome) -> VerdictAndAnswer:
+    def _read_single(self, outcome: Outcome) -> VerdictAndAnswer:
         """Read the outcome of a pair that was judged alone after its batch had failed."""
         if outcome.status == "done":
-            return _read(outcome.value[0])
+            return _read_verdict(outcome.value[0])
         if outcome.status == "raised":
             raise PluginError(outcome.reason)
         return Verdict("timeout" if outcome.status == "timeout" else "error", outcome.reason), None
 
 
-def _sent(pairs: Sequence[tuple[str, Gold]]) -> tuple[Any, ...]:
+def _pack_pairs(pairs: Sequence[tuple[str, Gold]]) -> tuple[Any, ...]:
     """Pack pairs for a process, with each shared gold only once."""
     golds = {id(gold): gold for _, gold in pairs}
     numbers = {key: number for number, key in enumerate(golds)}
     return list(golds.values()), [(text, numbers[id(gold)]) for text, gold in pairs]
 
 
-def _responses(texts: Sequence[str]) -> list[Response]:
+def _build_responses(texts: Sequence[str]) -> list[Response]:
     return [Response("", 0, text, (), "stop", 0) for text in texts]
 
 
-def _read(one: Sequence[Any]) -> VerdictAndAnswer:
-    status, reason, answer = one
+def _read_verdict(values: Sequence[Any]) -> VerdictAndAnswer:
+    status, reason, answer = values
     return Verdict(status, reason), answer
 
 
 @contextlib.contextmanager
-def judging(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[Judge]:
+def open_judge(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[RuleJudge]:
     """Open a rule's verifier for the length of the block.
 
     A verifier without its own workers is also loaded in several processes.
@@ -133,29 +133,29 @@ def judging(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[Judge]:
         UserError: unknown verifier or invalid parameters.
     """
     plugins = load_plugins(plugin_files)
-    own = plugins.get("verifier", rule.name).declared(VerifierTraits).own_workers
+    has_own_workers = plugins.get("verifier", rule.name).require_traits(VerifierTraits).own_workers
     with contextlib.ExitStack() as stack:
-        verifier = stack.enter_context(closing_verifier(plugins.verifier(rule.name, rule.params)))
+        verifier = stack.enter_context(closing_verifier(plugins.create_verifier(rule.name, rule.params)))
         pool = None
-        if not own:
+        if not has_own_workers:
             count = min(_WORKERS, os.cpu_count() or 1)
-            made_of = (rule.name, dict(rule.params), list(plugin_files))
+            rule_arguments = (rule.name, dict(rule.params), list(plugin_files))
             pool = stack.enter_context(
                 WorkerPool(
-                    f"{__name__}:work", count, _PATIENCE, setup=f"{__name__}:prepare",
-                    setup_arguments=made_of,
+                    f"{__name__}:work", count, _TIMEOUT_S, setup=f"{__name__}:prepare",
+                    setup_arguments=rule_arguments,
                 )
             )  # fmt: skip
-        yield Judge(rule, verifier, pool)
+        yield RuleJudge(rule, verifier, pool)
 
 
-def ahead(made: Iterator[T]) -> Iterator[T]:
+def prefetch(values: Iterator[T]) -> Iterator[T]:
     """Yield an iterator's values, while a thread computes the next one."""
     with ThreadPoolExecutor(1) as thread:
-        making = thread.submit(next, made, None)
-        while (one := making.result()) is not None:
-            making = thread.submit(next, made, None)
-            yield one
+        pending = thread.submit(next, values, None)
+        while (value := pending.result()) is not None:
+            pending = thread.submit(next, values, None)
+            yield value
 
 
 #: In a worker process: the verifier loaded by ``prepare``, and the reader of its answers.
@@ -164,14 +164,14 @@ _prepared: list[Any] = []
 
 def prepare(name: str, params: dict[str, Any], plugin_files: list[str]) -> None:
     """Load the rule's verifier in a worker process, before its first batch."""
-    verifier = load_plugins(plugin_files).verifier(name, params)
-    _prepared[:] = verifier, answers_of(verifier)
+    verifier = load_plugins(plugin_files).create_verifier(name, params)
+    _prepared[:] = verifier, find_answer_reader(verifier)
 
 
 def work(item: Sequence[Any]) -> list[tuple[str, str, str | None]]:
     """Judge one batch of ``_pack_pairs`` in a worker process."""
     golds, pairs = item
     verifier, answers = _prepared
-    texts, of_texts = [text for text, _ in pairs], [golds[number] for _, number in pairs]
-    judged = judge_and_answer(verifier, answers, _responses(texts), of_texts)
+    texts, pair_golds = [text for text, _ in pairs], [golds[number] for _, number in pairs]
+    judged = judge_and_answer(verifier, answers, _build_responses(texts), pair_golds)
     return [(verdict.status, verdict.reason, answer) for verdict, answer in judged]

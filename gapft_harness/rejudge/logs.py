@@ -15,9 +15,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.protocols import Progress
 from gapft_harness.rejudge.choice import RejudgeChoice
-from gapft_harness.rejudge.flips import Flip, Flips, shown
-from gapft_harness.rejudge.judge import AT_ONCE, Judge, ahead, judging
-from gapft_harness.verdicts.places import Log, runs_of
+from gapft_harness.rejudge.flips import Flip, Flips, format_gold
+from gapft_harness.rejudge.judge import CHUNK_SIZE, RuleJudge, prefetch, open_judge
+from gapft_harness.verdicts.log_files import Log, find_runs
 from gapft_harness.verdicts.sample_logs import Criterion, LogRow, SampleLog
 from gapft_harness.verdicts.scales import check_mean
 from gapft_harness.verification.judging import VerdictAndAnswer
@@ -27,7 +27,7 @@ _REMEDY = (
     "choose another metric (--metric), or give the earlier rule to compare with (--was VERIFIER)"
 )
 #: Names of document fields that usually contain the gold answer.
-_FIELDS = ("gold", "answer", "solution", "label")
+_GOLD_FIELDS = ("gold", "answer", "solution", "label")
 _LETTER = re.compile(r"\s*\(?([A-Z])[.)]?\s*")
 
 
@@ -73,7 +73,7 @@ class Reading:
     metrics: Sequence[str]
 
     @classmethod
-    def of(cls, log: Log, choice: RejudgeChoice, judge: Judge) -> Reading:
+    def from_log(cls, log: Log, choice: RejudgeChoice, judge: RuleJudge) -> Reading:
         """Read the first row.
 
         Raises:
@@ -85,7 +85,7 @@ class Reading:
         criterion = None
         if choice.was is None and (first.is_graded or choice.metric is not None):
             criterion = Criterion.of(first, choice.metric, _REMEDY)
-        return cls(source, criterion, golds_of(first, choice.gold, judge), first.named)
+        return cls(source, criterion, find_golds(first, choice.gold, judge), first.named_metrics)
 
     def check_reported(self, before: Sequence[float]) -> None:
         """Check the verdicts read from a log against the number that it reports.
@@ -98,9 +98,9 @@ class Reading:
         """
         if self.criterion is not None:
             first = self.source.first
-            check_mean(first.log, self.criterion.metric_of(first), first.filter, before)
+            check_mean(first.log, self.criterion.find_metric(first), first.filter, before)
 
-    def rows(self, judge: Judge) -> Iterator[RowToJudge]:
+    def read_rows(self, judge: RuleJudge) -> Iterator[RowToJudge]:
         """Yield the rows, one line in memory at a time.
 
         Raises:
@@ -109,9 +109,9 @@ class Reading:
         for row in self.source:
             yield RowToJudge(
                 *(row.place, str(row.doc_id), row.identity, row.texts),
-                self.golds.of(row, judge),
-                self.criterion.passed(row) if self.criterion else (),
-                row.filtered,
+                self.golds.read_gold(row, judge),
+                self.criterion.find_passed(row) if self.criterion else (),
+                row.filtered_texts,
             )
 
 
@@ -129,14 +129,14 @@ class Golds:
     read: Callable[[LogRow], Gold]
     chosen: bool = False
 
-    def of(self, row: LogRow, judge: Judge) -> Gold:
+    def read_gold(self, row: LogRow, judge: RuleJudge) -> Gold:
         """Read a row's gold answer and check it.
 
         Raises:
             UserError: it is missing, or the verifier refuses it; the message names file and line.
         """
         gold = self.read(row)
-        judge.check(
+        judge.check_golds(
             [(gold, row.place)],
             f"(gold: {self.where}, for verifier {judge.rule}); --gold FIELD uses another field of "
             "the document, --gold doc the complete document",
@@ -144,7 +144,7 @@ class Golds:
         return gold
 
 
-def golds_of(row: LogRow, field: str | None, judge: Judge) -> Golds:
+def find_golds(row: LogRow, field: str | None, judge: RuleJudge) -> Golds:
     """Find the gold answers of a log from its first row.
 
     Args:
@@ -160,20 +160,20 @@ def golds_of(row: LogRow, field: str | None, judge: Judge) -> Golds:
     document = row.document
     if field is not None:
         if field == "doc" and "doc" not in document:
-            return Golds("the whole document", _document)
+            return Golds("the whole document", _read_document)
         if field == "target" and "target" not in document:
-            return Golds("target", _target)
-        row.value_at(field)
-        return Golds(f"doc.{field}", _field(field))
-    tried = [Golds("target", _target, True)] if row.target is not None else []
+            return Golds("target", _read_target)
+        row.find_value(field)
+        return Golds(f"doc.{field}", _field_reader(field))
+    candidates = [Golds("target", _read_target, True)] if row.target is not None else []
     if isinstance(row.target, str) and _LETTER.fullmatch(row.target):
-        tried.append(Golds("the letter in target", _letter, True))
-    tried += [Golds(f"doc.{of}", _field(of), True) for of in _FIELDS if document.get(of)]
-    tried.append(Golds("the whole document", _document, True))
+        candidates.append(Golds("the letter in target", _read_letter, True))
+    candidates += [Golds(f"doc.{name}", _field_reader(name), True) for name in _GOLD_FIELDS if document.get(name)]
+    candidates.append(Golds("the whole document", _read_document, True))
     first: UserError | None = None
-    for golds in tried:
+    for golds in candidates:
         try:
-            golds.of(row, judge)
+            golds.read_gold(row, judge)
         except UserError as error:
             if type(error) is not UserError:
                 raise
@@ -184,23 +184,23 @@ def golds_of(row: LogRow, field: str | None, judge: Judge) -> Golds:
     raise first
 
 
-def _document(row: LogRow) -> Gold:
+def _read_document(row: LogRow) -> Gold:
     return row.document
 
 
-def _target(row: LogRow) -> Gold:
+def _read_target(row: LogRow) -> Gold:
     if row.target is None:
         raise UserError(f"{row.place}: target is missing or null; expected the gold answer")
     return row.target
 
 
-def _letter(row: LogRow) -> Gold:
-    found = _LETTER.fullmatch(str(_target(row)))
-    return found[1] if found else row.target
+def _read_letter(row: LogRow) -> Gold:
+    match = _LETTER.fullmatch(str(_read_target(row)))
+    return match[1] if match else row.target
 
 
-def _field(name: str) -> Callable[[LogRow], Gold]:
-    return lambda row: row.value_at(name)
+def _field_reader(name: str) -> Callable[[LogRow], Gold]:
+    return lambda row: row.find_value(name)
 
 
 #: A document's hash as two numbers, for sorting.
@@ -248,7 +248,7 @@ class LogsJudged:
         task = tasks[number]
         return task if task and tasks.count(task) == 1 else str(self.logs[number].path)
 
-    def found(self) -> CompareFindings:
+    def compute_findings(self) -> CompareFindings:
         """Compute both accuracies and their difference, over all documents and for each log.
 
         Rows of the same document, as in logs of several models, form a cluster.
@@ -263,11 +263,11 @@ class LogsJudged:
         table = Numbers(before, {str(self.choice.now): after[None, :]}, None, groups)
         if len(documents) == len(before):
             return find(table)
-        found = find(replace(table, clusters=clusters))
+        findings = find(replace(table, clusters=clusters))
         if len(np.unique(np.stack([logs, clusters]), axis=1).T) == len(before):
             # within each log all documents differ
-            return replace(found, groups=find(table).groups)
-        return found
+            return replace(findings, groups=find(table).groups)
+        return findings
 
 
 def judge_logs(
@@ -278,70 +278,70 @@ def judge_logs(
     Raises:
         UserError: a log is missing, damaged, or without responses.
     """
-    named = (runs_of(one, choice.tasks, plugin_files=choice.plugin_files) for one in arguments)
-    logs = [log for runs in named for run in runs for log in run.logs]
+    runs_by_argument = (find_runs(argument, choice.tasks, plugin_files=choice.plugin_files) for argument in arguments)
+    logs = [log for runs in runs_by_argument for run in runs for log in run.logs]
     paths = [log.path.resolve() for log in logs]
     for log, path in zip(logs, paths, strict=True):
         if paths.count(path) > 1:
             raise UserError(f"{log.path}: duplicate log; give every log once")
-    found = LogsJudged(choice, logs, flips)
+    judged = LogsJudged(choice, logs, flips)
     with ExitStack() as stack:
-        now = stack.enter_context(judging(choice.now, choice.plugin_files))
-        now.progress = progress
-        was = None
+        new_judge = stack.enter_context(open_judge(choice.now, choice.plugin_files))
+        new_judge.progress = progress
+        old_judge = None
         if choice.was is not None:
-            was = stack.enter_context(judging(choice.was, choice.plugin_files))
+            old_judge = stack.enter_context(open_judge(choice.was, choice.plugin_files))
         for number, log in enumerate(logs):
-            reading = Reading.of(log, choice, now)
-            found.readings.append(reading)
-            if choice.was is None and (reading.criterion is not None) != found.is_graded:
+            reading = Reading.of(log, choice, new_judge)
+            judged.readings.append(reading)
+            if choice.was is None and (reading.criterion is not None) != judged.is_graded:
                 raise UserError(
                     f"{logs[0].path} and {log.path}: only one of them has verdicts; judge them in "
                     "separate commands, or give the earlier rule: --was VERIFIER"
                 )
-            start = len(found.before)
-            batches = _batches(reading.rows(now))
-            for batch in ahead(batches) if now.by_processes else batches:
-                _judge(batch, number, found, now, was)
-            reading.check_reported(found.before[start:])
-    return found
+            start = len(judged.before)
+            batches = _batch_rows(reading.rows(new_judge))
+            for batch in prefetch(batches) if new_judge.uses_processes else batches:
+                _judge_batch(batch, number, judged, new_judge, old_judge)
+            reading.check_reported(judged.before[start:])
+    return judged
 
 
-def _judge(
-    batch: list[RowToJudge], log: int, found: LogsJudged, now: Judge, was: Judge | None
+def _judge_batch(
+    batch: list[RowToJudge], log: int, judged: LogsJudged, new_judge: RuleJudge, old_judge: RuleJudge | None
 ) -> None:
     pairs = [(text, row.gold) for row in batch for text in row.texts]
     texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]
-    after = iter(now.judge(texts, golds))
-    earlier = was.judge(texts, golds) if was else None
-    for verdict, _ in earlier or ():
-        found.was_reasons.see(verdict)
-    before = iter(earlier) if earlier is not None else None
+    after = iter(new_judge.judge(texts, golds))
+    old_verdicts = old_judge.judge(texts, golds) if old_judge else None
+    for verdict, _ in old_verdicts or ():
+        judged.was_reasons.add(verdict)
+    before = iter(old_verdicts) if old_verdicts is not None else None
     for row in batch:
         sums = [0, 0]
         for index, text in enumerate(row.texts):
             verdict, answer = next(after)
-            found.reasons.see(verdict)
+            judged.reasons.add(verdict)
             sums[1] += verdict.passed
-            if not found.is_graded:
+            if not judged.is_graded:
                 continue
-            passed, read_as = _was(row, index, before)
+            passed, read_as = _find_earlier_verdict(row, index, before)
             sums[0] += passed
             if passed != verdict.passed:
-                found.flips.add(
+                judged.flips.add(
                     Flip(
                         *(row.place, row.doc_id, index, verdict.passed, read_as, answer),
-                        *(verdict.reason, shown(row.gold), text),
+                        *(verdict.reason, format_gold(row.gold), text),
                     )
                 )
-        found.before.append(sums[0] / len(row.texts))
-        found.after.append(sums[1] / len(row.texts))
-        found.log.append(log)
-        found.contents += row.identity
-        found.responses += len(row.texts)
+        judged.before.append(sums[0] / len(row.texts))
+        judged.after.append(sums[1] / len(row.texts))
+        judged.log.append(log)
+        judged.contents += row.identity
+        judged.responses += len(row.texts)
 
 
-def _was(
+def _find_earlier_verdict(
     row: RowToJudge, index: int, before: Iterator[VerdictAndAnswer] | None
 ) -> tuple[bool, str | None]:
     """Return whether a response was right, and the answer that was read in it."""
@@ -351,14 +351,14 @@ def _was(
     return verdict.passed, answer
 
 
-def _batches(rows: Iterator[RowToJudge]) -> Iterator[list[RowToJudge]]:
+def _batch_rows(rows: Iterator[RowToJudge]) -> Iterator[list[RowToJudge]]:
     """Yield rows in batches with enough responses."""
     batch: list[RowToJudge] = []
     size = 0
     for row in rows:
         batch.append(row)
         size += len(row.texts)
-        if size >= AT_ONCE:
+        if size >= CHUNK_SIZE:
             yield batch
             batch, size = [], 0
     if batch:

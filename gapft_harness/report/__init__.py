@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, did_you_mean
-from gapft_harness.core.files import unwritable
+from gapft_harness.core.files import not_writable_error
 from gapft_harness.report.rendering.blocks import Figure, Markdown, Section
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ __all__ = ["FILES", "replace_folder", "require_replaceable", "write_report"]
 #: The pages and results of a report.
 FILES = ("results.json", "report.md", "index.html")
 #: Other names that its folder may contain, besides the explorer's pages.
-_ENTRIES = {*FILES, "tables", "figures", ".DS_Store"}
-_EXPLORER = re.compile(r"explorer(-.+)?\.html")
+_REPORT_ENTRIES = {*FILES, "tables", "figures", ".DS_Store"}
+_EXPLORER_NAME = re.compile(r"explorer(-.+)?\.html")
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
 ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
@@ -54,44 +54,44 @@ def write_report(
     """
     from gapft_harness.report import document, figures, results, tables
     from gapft_harness.report.explorer import packing as explorer
-    from gapft_harness.report.explorer.of_run import of_audits
-    from gapft_harness.report.findings import whole as findings
+    from gapft_harness.report.explorer.run_content import collect_audits
+    from gapft_harness.report.findings import computation as findings
     from gapft_harness.report.rendering.document import Document
-    from gapft_harness.report.rendering.wording import made_on
+    from gapft_harness.report.rendering.wording import describe_days
 
-    found = findings.compute(inputs)
-    content = results.results(inputs, found)
+    report_findings = findings.compute_findings(inputs)
+    content = results.build_results(inputs, report_findings)
     title = f"{inputs.recipe['name']} on {inputs.task['name']}"
-    told = Document(
+    document_parts = Document(
         title=title,
         subtitle=inputs.recipe.get("description", ""),
-        made=made_on(inputs.days),
-        sections=[*document.build(inputs, found), *_plugin_sections(sections, content)],
+        date_note=describe_days(inputs.days),
+        sections=[*document.build_sections(inputs, report_findings), *_build_plugin_sections(sections, content)],
         names=FILES,
         results=content,
-        tables={f"tables/{name}": rows for name, rows in tables.all_tables(inputs, found)},
-        drawings=figures.draw_all(found),
-        explorers={name: explorer.render(of) for name, of in of_audits(inputs, title)},
+        tables={f"tables/{name}": rows for name, rows in tables.build_tables(inputs, report_findings)},
+        drawings=figures.draw_figures(report_findings),
+        explorers={name: explorer.render_explorer(explored) for name, explored in collect_audits(inputs, title)},
     )
-    _require_drawn(told.sections, [drawing.name for drawing in told.drawings])
-    replace_folder(folder, told.files())
+    _check_figures(document_parts.sections, [drawing.name for drawing in document_parts.drawings])
+    replace_folder(folder, document_parts.build_files())
     return content
 
 
-def _require_drawn(sections: Sequence[Section], drawn: Sequence[str]) -> None:
+def _check_figures(sections: Sequence[Section], figure_names: Sequence[str]) -> None:
     """Check that every figure in the sections is drawn, and that figure names are unique."""
-    if twice := [name for name in drawn if drawn.count(name) > 1]:
-        raise PluginError(f"two figures of the report are named {twice[0]!r}: rename one")
+    if repeated := [name for name in figure_names if figure_names.count(name) > 1]:
+        raise PluginError(f"two figures of the report are named {repeated[0]!r}: rename one")
     for section in sections:
         for block in section.blocks:
-            if isinstance(block, Figure) and block.name not in drawn:
+            if isinstance(block, Figure) and block.name not in figure_names:
                 raise PluginError(
                     f"report section {section.title!r} shows the figure {block.name!r}, but no "
-                    f"part draws it; {did_you_mean(block.name, drawn)}"
+                    f"part draws it; {did_you_mean(block.name, figure_names)}"
                 )
 
 
-def _plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, Any]) -> list[Any]:
+def _build_plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, Any]) -> list[Any]:
     """Render the plugins' sections; raise ``PluginError`` where one fails."""
     built = []
     for name, render in sections:
@@ -122,40 +122,40 @@ def require_replaceable(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: a file is in the place of the report's folder; move it")
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if others := sorted(name for name in found - _ENTRIES if not _EXPLORER.fullmatch(name)):
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if unknown_names := sorted(name for name in names - _REPORT_ENTRIES if not _EXPLORER_NAME.fullmatch(name)):
         raise UserError(
             f"{folder}: the report would replace this folder, but it contains files that do not "
-            f"belong to a report: {', '.join(others[:3])}; move them elsewhere"
+            f"belong to a report: {', '.join(unknown_names[:3])}; move them elsewhere"
         )
-    if found and "results.json" not in found:
+    if names and "results.json" not in names:
         raise UserError(
             f"{folder}: the report would replace this folder, but it is not a report: it does not "
             "contain results.json; move it elsewhere"
         )
 
 
-def replace_folder(folder: Path, written: Mapping[str, bytes]) -> None:
+def replace_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write all files to a temporary folder, then exchange the folders.
 
     An interruption leaves the old folder as it was.
     """
-    beside, earlier = (
+    partial_folder, earlier_folder = (
         folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "earlier")
     )
     require_replaceable(folder)
     try:
-        for leftover in (beside, earlier):
+        for leftover in (partial_folder, earlier_folder):
             if leftover.exists():
                 shutil.rmtree(leftover)
-        for name, content in written.items():
-            path = beside / name
+        for name, content in contents.items():
+            path = partial_folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         if folder.exists():
-            folder.replace(earlier)
-        beside.replace(folder)
-        shutil.rmtree(earlier, ignore_errors=True)
+            folder.replace(earlier_folder)
+        partial_folder.replace(folder)
+        shutil.rmtree(earlier_folder, ignore_errors=True)
     except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise unwritable(folder, error) from error
+        shutil.rmtree(partial_folder, ignore_errors=True)
+        raise not_writable_error(folder, error) from error

@@ -6,18 +6,18 @@ from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
-from gapft_harness.report.figures.contrasts import principal
+from gapft_harness.report.figures.draw_contrasts import select_principal
 from gapft_harness.report.findings import cases, ledger
-from gapft_harness.report.findings.whole import (
+from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
     Contrast,
     Findings,
-    budget_matched,
+    is_budget_matched,
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.part import Opening
-from gapft_harness.report.reading.inputs import Further, ReportInputs
+from gapft_harness.report.reading.inputs import FurtherAudit, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import (
     Block,
@@ -31,11 +31,11 @@ from gapft_harness.report.rendering.blocks import (
 )
 from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
-    capital,
+    capitalize_first,
     condition_name,
     listed,
     percent,
-    whole,
+    format_count,
 )
 from gapft_harness.report.sections import (
     budgets,
@@ -50,72 +50,72 @@ from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
 
 
-def build(inputs: ReportInputs, findings: Findings) -> list[Section]:
+def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     """Build all sections except those of plugins."""
     trained = bool(findings.conditions)
     remarks = [Text(str(note), "note") for note in inputs.recipe.get("notes", ())]
     if findings.source.n < STABLE_ITEMS:
-        few = f"Every rate of the audit is based on {findings.source.n} problems, fewer than"
-        remarks.insert(0, Text(f"{few} {STABLE_ITEMS}: they are unstable.", "warning"))
-    late = [_late(inputs)] if inputs.late else []
-    sections = [Section("", [*late, *_opening(findings, inputs.k), *remarks])]
+        warning = f"Every rate of the audit is based on {findings.source.n} problems, fewer than"
+        remarks.insert(0, Text(f"{warning} {STABLE_ITEMS}: they are unstable.", "warning"))
+    late_changes = [_describe_late_changes(inputs)] if inputs.late_changes else []
+    sections = [Section("", [*late_changes, *_build_opening(findings, inputs.k), *remarks])]
     if inputs.failures:
-        sections.append(Section("Why so little passes", failures_section.blocks(inputs.failures)))
+        sections.append(Section("Why so little passes", failures_section.build_blocks(inputs.failures)))
     if trained:
         sections += [
-            Section("Conditions", _conditions(inputs, findings)),
-            Section("Contrasts", _contrasts(inputs, findings)),
+            Section("Conditions", _build_conditions(inputs, findings)),
+            Section("Contrasts", _build_contrasts(inputs, findings)),
             *(
-                [Section("Retraining noise", replicates.blocks(findings))]
+                [Section("Retraining noise", replicates.build_blocks(findings))]
                 if findings.replicates
                 else []
             ),
-            Section("Where the change comes from", _decomposition(inputs, findings)),
+            Section("Where the change comes from", _build_decomposition(inputs, findings)),
         ]
     sections += [
-        Section("What search reaches", search.reached(inputs, findings)),
-        Section("Evidence states", search.states(inputs, findings)),
+        Section("What search reaches", search.build_reached(inputs, findings)),
+        Section("Evidence states", search.build_states(inputs, findings)),
     ]
     if trained:
         sections += [
-            Section("Training budgets", budgets.blocks(inputs, findings)),
-            Section("What it cost", ledger.costs(inputs, findings)),
-            Section("Problems gained and lost", _cases(inputs, findings)),
+            Section("Training budgets", budgets.build_blocks(inputs, findings)),
+            Section("What it cost", ledger.build_costs(inputs, findings)),
+            Section("Problems gained and lost", _build_cases(inputs, findings)),
         ]
-    if beside := paper.figures(inputs, findings):
+    if paper_figures := paper.collect_figures(inputs, findings):
         place = 1 + bool(inputs.failures) + trained
-        sections.insert(place, Section(paper.TITLE, paper.blocks(beside)))
+        sections.insert(place, Section(paper.TITLE, paper.build_blocks(paper_figures)))
     if (rule := inputs.other_rule) is not None:
-        sections.append(Section(other_rule.TITLE, other_rule.blocks(inputs, findings, rule)))
+        sections.append(Section(other_rule.TITLE, other_rule.build_blocks(inputs, findings, rule)))
     if inputs.episodes is not None:
-        sections.append(Section("Episodes", episodes_section.blocks(inputs.episodes)))
+        sections.append(Section("Episodes", episodes_section.build_blocks(inputs.episodes)))
     sections += [
-        Section(f"Audit {of.name}", _further(inputs, of, findings.further[of.name]))
-        for of in inputs.further
+        Section(f"Audit {entry.name}", _build_further_audit(inputs, entry, findings.further[entry.name]))
+        for entry in inputs.further
     ]
-    for of in findings.parts:
+    for entry in findings.parts:
         titles = [section.title for section in sections]
-        own = [*of.part.sections(inputs, findings, of.found)]
-        place = titles.index(of.part.after) + 1 if of.part.after in titles else len(sections)
-        sections[place:place] = own
-    return [*sections, *provenance.sections(inputs, findings)]
+        part_sections = [*entry.part.sections(inputs, findings, entry.findings)]
+        place = titles.index(entry.part.after) + 1 if entry.part.after in titles else len(sections)
+        sections[place:place] = part_sections
+    return [*sections, *provenance.build_sections(inputs, findings)]
 
 
 #: Changes that the top of the report lists; the others are only counted.
-_NAMED = 3
+_CHANGES_SHOWN = 3
 
 
-def _late(inputs: ReportInputs) -> Text:
+def _describe_late_changes(inputs: ReportInputs) -> Text:
     """Return the warning about settings that were changed after results existed."""
-    named = "; ".join(inputs.late[:_NAMED])
-    more = len(inputs.late) - _NAMED
-    rest = f"; and {more} more" if more > 0 else ""
-    return Text(f"Chosen after results: {named}{rest}.", "warning", see=provenance.DATA)
+    first_changes = "; ".join(inputs.late_changes[:_CHANGES_SHOWN])
+    left_out = len(inputs.late_changes) - _CHANGES_SHOWN
+    rest = f"; and {left_out} more" if left_out > 0 else ""
+    return Text(f"Chosen after results: {first_changes}{rest}.", "warning", see=provenance.DATA)
 
 
-def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    names = {of: f"{of}.pass_at_1" for of in findings.conditions}
-    printed = paper.column(inputs, {SOURCE: "audit.greedy", **names})
+def _build_conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    names = {entry: f"{entry}.pass_at_1" for entry in findings.conditions}
+    printed = paper.list_printed(inputs, {SOURCE: "audit.greedy", **names})
     seeds = f"{listed([str(seed) for seed in inputs.seeds])}, in this order"
     if len(inputs.seeds) > comparison.SEEDS_SHOWN:
         seeds = f"the range over {len(inputs.seeds)} seeds"
@@ -128,30 +128,30 @@ def _conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     if not all(condition.matched for condition in findings.conditions.values()):
         note += " * A reference with its own budget; not budget-matched."
     online = [
-        condition_name(of.arm.condition)
-        for of in inputs.arms
-        if "groups" in inputs.training.get(of.arm.name, {})
+        condition_name(entry.arm.condition)
+        for entry in inputs.arms
+        if "groups" in inputs.training.get(entry.arm.name, {})
     ]
     if online:
         note += (
-            f" {capital(listed([*dict.fromkeys(online)]))}: trained online. Here n, N and L "
+            f" {capitalize_first(listed([*dict.fromkeys(online)]))}: trained online. Here n, N and L "
             "describe the set that determines J; it is not used as a training set."
         )
     if len(findings.groups) > 1:
         note += (
             " Budgets match within each of these groups: "
-            f"{'; '.join(map(budgets.group_name, findings.groups))}."
+            f"{'; '.join(map(budgets.format_group, findings.groups))}."
         )
     columns = [*comparison.ACCURACY, *comparison.BUDGETS]
     if printed:
         place = [column.title for column in columns].index("Pass@1") + 1
         columns[place:place] = comparison.PRINTED
-    return [Frame(columns, comparison.models(findings, inputs.k, printed)).table(note)]
+    return [Frame(columns, comparison.list_models(findings, inputs.k, printed)).table(note)]
 
 
-def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    tables = comparison.contrasts(inputs, findings)
-    remark = findings.remark(principal(findings))
+def _build_contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
+    tables = comparison.build_contrast_tables(inputs, findings)
+    remark = findings.describe_marks(select_principal(findings))
     return [
         Figure(
             "contrasts",
@@ -161,11 +161,11 @@ def _contrasts(inputs: ReportInputs, findings: Findings) -> list[Block]:
             + remark,
         ),
         *tables,
-        Text(_seed_caution(len(inputs.seeds)), "note"),
+        Text(_describe_seed_limit(len(inputs.seeds)), "note"),
     ]
 
 
-def _seed_caution(seeds: int) -> str:
+def _describe_seed_limit(seeds: int) -> str:
     if seeds == 1:
         return (
             "Only one training seed was run: the intervals cover the variation over audit "
@@ -177,7 +177,7 @@ def _seed_caution(seeds: int) -> str:
     )
 
 
-def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
+def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
     lead = condition_name(findings.lead)
     mean = findings.conditions[findings.lead].mean
     return [
@@ -189,142 +189,142 @@ def _decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
             f"Outcomes by source state, mean over seeds. Top: as shares of the audit, after "
             f"{lead}. Bottom: as rates within each state, for every condition.",
         ),
-        comparison.decomposition(findings),
-        Frame([*budgets.ARM, *budgets.COUNTS], budgets.arms(findings)).table(
+        comparison.build_decomposition_table(findings),
+        Frame([*budgets.ARM, *budgets.COUNTS], budgets.list_arms(findings)).table(
             "The counts behind all figures above.", summary="Counts for every seed"
         ),
     ]
 
 
-def _cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
+def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build several cases of each kind for the lead, and one, folded, for other conditions."""
     attempts = inputs.task["episode"]["attempts"]
     final = f" Only the last of up to {attempts} attempts is shown." if attempts > 1 else ""
     mark = " Words that only one of the two responses contains are marked."
     blocks: list[Block] = [Text(cases.RULE + final + mark, "note")]
     lead = findings.lead
-    own = findings.distinct
-    for condition in [lead, *(name for name in own if name != lead)]:
-        name, most = condition_name(condition), cases.count(condition, lead)
-        shown = {
+    distinct = findings.distinct
+    for condition in [lead, *(name for name in distinct if name != lead)]:
+        name, limit = condition_name(condition), cases.count_cases(condition, lead)
+        cases_by_change = {
             change: [
-                cases.as_case(inputs, of, own)
-                for of in cases.chosen(inputs, condition, change, most)
+                cases.build_case(inputs, chosen_cases, distinct)
+                for chosen_cases in cases.choose_cases(inputs, condition, change, limit)
             ]
             for change in cases.CHANGES
         }
         if condition != lead:
-            said = [f"a problem {change}" for change, of in shown.items() if of]
-            summary = f"{name}: {listed(said or ['no problem changed'])}"
-            both = [*shown["gained"], *shown["lost"]]
-            blocks.append(Cases(both, summary) if both else Text(f"{summary}."))
+            changes = [f"a problem {change}" for change, chosen_cases in cases_by_change.items() if chosen_cases]
+            summary = f"{name}: {listed(changes or ['no problem changed'])}"
+            all_cases = [*cases_by_change["gained"], *cases_by_change["lost"]]
+            blocks.append(Cases(all_cases, summary) if all_cases else Text(f"{summary}."))
             continue
-        for change, of in shown.items():
-            if of:
-                before = "wrong" if change == "gained" else "right"
-                blocks += [Text(f"{change.capitalize()} by {name}: {before} before."), Cases(of)]
+        for change, chosen_cases in cases_by_change.items():
+            if chosen_cases:
+                outcome_before = "wrong" if change == "gained" else "right"
+                blocks += [Text(f"{change.capitalize()} by {name}: {outcome_before} before."), Cases(chosen_cases)]
             else:
                 blocks.append(Text(f"{name} {change} no problem."))
     return blocks
 
 
-def _what(inputs: ReportInputs, audit: Further) -> str:
+def _describe_audit(inputs: ReportInputs, audit: FurtherAudit) -> str:
     """Describe the problems of a further audit, and what is compared on them."""
-    n, task = whole(len(audit.inputs.audit.ids)), audit.inputs.task
-    if not audit.of:
+    n, task = format_count(len(audit.inputs.audit.ids)), audit.inputs.task
+    if not audit.parent:
         return (
             f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
-            f"verified by {other_rule.named(task['verifier'], task['verifier_params'])}. The "
+            f"verified by {other_rule.format_verifier(task['verifier'], task['verifier_params'])}. The "
             "source was sampled and every adapter was decoded on them, as on the run's own audit. "
             "Figures of different audits are not compared."
         )
-    whole_of = next((f.inputs for f in inputs.further if f.name == audit.of), inputs)
-    which = "the audit" if audit.of == "audit" else f"the audit {audit.of}"
+    parent = next((f.inputs for f in inputs.further if f.name == audit.parent), inputs)
+    which = "the audit" if audit.parent == "audit" else f"the audit {audit.parent}"
     return (
-        f"A named subset: {n} of the {whole(len(whole_of.audit.ids))} problems of {which}. Nothing "
+        f"A named subset: {n} of the {format_count(len(parent.audit.ids))} problems of {which}. Nothing "
         "was decoded for it: the same decisions are scored on these problems only, and are never "
         "compared with decisions on other problems."
     )
 
 
-def _further(inputs: ReportInputs, audit: Further, findings: Findings) -> list[Block]:
+def _build_further_audit(inputs: ReportInputs, audit: FurtherAudit, findings: Findings) -> list[Block]:
     source = findings.source
     states = [
-        f"{whole(count)} {STATE_NAMES[state]} ({state}, {percent(Fraction(count, source.n))})"
+        f"{format_count(count)} {STATE_NAMES[state]} ({state}, {percent(Fraction(count, source.n))})"
         for state, count in source.states.items()
     ]
     blocks: list[Block] = [
-        Text(f"{_what(inputs, audit)} Under the source model: {listed(states)}.")
+        Text(f"{_describe_audit(inputs, audit)} Under the source model: {listed(states)}.")
     ]
-    if not audit.of and (dropped := audit.inputs.task.get("dropped", ())):
+    if not audit.parent and (dropped := audit.inputs.task.get("dropped", ())):
         blocks.append(Bullets(list(dropped)))
     if source.n < STABLE_ITEMS:
-        few = f"Its rates are based on fewer than {STABLE_ITEMS} problems: they are unstable."
-        blocks.append(Text(few, "warning"))
+        warning = f"Its rates are based on fewer than {STABLE_ITEMS} problems: they are unstable."
+        blocks.append(Text(warning, "warning"))
     note = "Columns as in the table of conditions above. * Not budget-matched."
-    if all(each.matched for each in findings.conditions.values()):
+    if all(condition.matched for condition in findings.conditions.values()):
         note = note.partition(" *")[0]
-    blocks.append(Frame(comparison.ACCURACY, comparison.models(findings, inputs.k)).table(note))
+    blocks.append(Frame(comparison.ACCURACY, comparison.list_models(findings, inputs.k)).table(note))
     if findings.conditions:
         blocks += [
-            *comparison.contrasts(audit.inputs, findings, explained=False),
-            comparison.decomposition(findings, explained=False),
+            *comparison.build_contrast_tables(audit.inputs, findings, explain=False),
+            comparison.build_decomposition_table(findings, explain=False),
         ]
     return blocks
 
 
 #: Conditions with which the opening compares the lead, one sentence for each.
-_SAID = 2
+_RIVALS_SHOWN = 2
 
 
-def _opening(findings: Findings, k: int) -> list[Block]:
+def _build_opening(findings: Findings, k: int) -> list[Block]:
     """Build the summary at the top, and the numbers behind it."""
     if not findings.conditions:
-        return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_source_alone(findings, k))]
+        return [Text(NOTHING_TO_TRAIN_ON, "lead"), Text(_describe_source(findings, k))]
     lead = findings.conditions[findings.lead]
     others = [c for c in findings.distinct.values() if c.name != lead.name]
     rivals = [
         other
         for other in others
-        if budget_matched(other, lead) and not findings.is_replicate(other.name, lead.name)
+        if is_budget_matched(other, lead) and not findings.is_replicate(other.name, lead.name)
     ]
-    sentences = [_against_source(findings, lead)]
-    said_first = rivals[:_SAID] if len(rivals) > _SAID + 1 else rivals
-    sentences += [_against(findings.contrast(lead.name, rival.name)) for rival in said_first]
-    if more := len(rivals) - len(said_first):
-        sentences.append(f"The other {more} conditions with this budget are compared below.")
-    sentences += [replicates.describe_changes(findings, of) for of in findings.replicates]
-    sentences.append(_worth(lead, k))
-    openings = [said for of in findings.parts if (said := of.part.opening(findings, of.found))]
-    for said in openings:
-        sentences.insert(0 if said.first else len(sentences), said.sentence)
+    sentences = [_compare_with_source(findings, lead)]
+    shown_rivals = rivals[:_RIVALS_SHOWN] if len(rivals) > _RIVALS_SHOWN + 1 else rivals
+    sentences += [_compare_with_rival(findings.find_contrast(lead.name, rival.name)) for rival in shown_rivals]
+    if left_out := len(rivals) - len(shown_rivals):
+        sentences.append(f"The other {left_out} conditions with this budget are compared below.")
+    sentences += [replicates.describe_changes(findings, entry) for entry in findings.replicates]
+    sentences.append(_describe_k_eq(lead, k))
+    openings = [opening for entry in findings.parts if (opening := entry.part.opening(findings, entry.findings))]
+    for opening in openings:
+        sentences.insert(0 if opening.first else len(sentences), opening.sentence)
     sentences.append("Brackets are 95% intervals.")
-    return [Text(" ".join(sentences), "lead"), Stats(_stats(findings, lead, rivals, openings, k))]
+    return [Text(" ".join(sentences), "lead"), Stats(_build_stats(findings, lead, rivals, openings, k))]
 
 
-def _against_source(findings: Findings, lead: ConditionFindings) -> str:
-    gain = findings.contrast(lead.name, SOURCE)
+def _compare_with_source(findings: Findings, lead: ConditionFindings) -> str:
+    gain = findings.find_contrast(lead.name, SOURCE)
     seeds = len(lead.seeds)
     name = condition_name(lead.name)
     subject = name if lead.name == "gapft" else f"The condition {name}"
     return (
         f"{subject} answers {percent(lead.mean.pass_at_1)} of "
-        f"{whole(findings.source.n)} audit problems correctly in one greedy decode"
+        f"{format_count(findings.source.n)} audit problems correctly in one greedy decode"
         f"{f' (mean of {seeds} seeds)' if seeds > 1 else ''}; the source model answers "
         f"{percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
         f"{wording.points_interval(gain.interval)}."
     )
 
 
-def _against(contrast: Contrast) -> str:
+def _compare_with_rival(contrast: Contrast) -> str:
     return (
         f"Against {condition_name(contrast.b)} at the same training budget: "
         f"{wording.points(contrast.delta)} points {wording.points_interval(contrast.interval)}; "
-        f"{wording.resolution(contrast.interval)}."
+        f"{wording.describe_resolution(contrast.interval)}."
     )
 
 
-def _worth(lead: ConditionFindings, k: int) -> str:
+def _describe_k_eq(lead: ConditionFindings, k: int) -> str:
     if lead.k_eq == 0:
         return "One decode of it is worth less than one sample of the source."
     at_least = "at least " if lead.k_eq == k else ""
@@ -335,7 +335,7 @@ def _worth(lead: ConditionFindings, k: int) -> str:
     )
 
 
-def _stats(
+def _build_stats(
     findings: Findings,
     lead: ConditionFindings,
     rivals: list[ConditionFindings],
@@ -351,7 +351,7 @@ def _stats(
         ),
     ]
     if rivals:
-        contrast = findings.contrast(lead.name, rivals[0].name)
+        contrast = findings.find_contrast(lead.name, rivals[0].name)
         stats.append(
             Stat(
                 f"against {condition_name(rivals[0].name)}",
@@ -359,15 +359,15 @@ def _stats(
                 f"points {wording.points_interval(contrast.interval)}",
             )
         )
-    worth = Stat("worth in samples", wording.k_eq(lead.k_eq, k), f"K_eq, of {k} drawn")
-    return [*stats, next((said.stat for said in openings if said.first and said.stat), worth)]
+    worth = Stat("worth in samples", wording.format_k_eq(lead.k_eq, k), f"K_eq, of {k} drawn")
+    return [*stats, next((opening.stat for opening in openings if opening.is_first and opening.stat), worth)]
 
 
-def _source_alone(findings: Findings, k: int) -> str:
+def _describe_source(findings: Findings, k: int) -> str:
     source = findings.source
     return (
         f"The source model answers {percent(source.pass_at_1)} of "
-        f"{whole(source.n)} audit problems correctly in one greedy decode; with a verifier "
+        f"{format_count(source.n)} audit problems correctly in one greedy decode; with a verifier "
         f"to choose among {k} samples, {percent(source.curve[k])}. Selection, training and the "
         "audit of trained models were skipped. A larger search.k, a higher temperature or an "
         "easier pool may reveal failures that can be recovered."

@@ -12,7 +12,7 @@ from gapft_harness.report.rendering.blocks import Rank, Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
 Row = TypeVar("Row")
-Whole = TypeVar("Whole")
+LargerRow = TypeVar("Whole")
 
 #: Rows of a CSV table; the first names the columns.
 Rows = Iterator[Sequence[object]]
@@ -54,14 +54,14 @@ class Column(Generic[Row]):
     missing: str = "–"
     ranked: bool = False
 
-    def cell(self, row: Row) -> str:
+    def format_cell(self, row: Row) -> str:
         """Format a row's value for people."""
         value = self.value(row)
         if value is None:
             return self.missing
         return self.shown(value) + (UNSTABLE if self.unstable(row) else "")
 
-    def of(self, part: Callable[[Whole], Row | None], missing: str | None = None) -> Column[Whole]:
+    def map_rows(self, find_row: Callable[[LargerRow], Row | None], missing: str | None = None) -> Column[LargerRow]:
         """Return the same column for larger rows that contain such a row, or none.
 
         Args:
@@ -69,12 +69,12 @@ class Column(Generic[Row]):
             missing: the text for a larger row without a row; default: this column's ``missing``.
         """
 
-        def value(whole: Whole) -> Any:
-            row = part(whole)
+        def value(larger: LargerRow) -> Any:
+            row = find_row(larger)
             return None if row is None else self.value(row)
 
-        def unstable(whole: Whole) -> bool:
-            row = part(whole)
+        def unstable(larger: LargerRow) -> bool:
+            row = find_row(larger)
             return row is not None and self.unstable(row)
 
         return Column(
@@ -98,15 +98,15 @@ class Frame(Generic[Row]):
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the table for results.json: one object for each row."""
-        kept = [column for column in self.columns if column.key]
-        return [{of.key: _plain(of.value(row)) for of in kept} for row in self.rows]
+        columns = [column for column in self.columns if column.key]
+        return [{field.key: _to_json_value(field.value(row)) for field in columns} for row in self.rows]
 
     def csv(self) -> Rows:
         """Yield the rows of a CSV file, unrounded; the first row has the column names."""
-        kept = [column for column in self.columns if column.key]
-        yield [name for of in kept for name in of.names or (of.key,)]
+        columns = [column for column in self.columns if column.key]
+        yield [name for field in columns for name in field.names or (field.key,)]
         for row in self.rows:
-            yield [cell for of in kept for cell in _cells(_plain(of.value(row)), of.names)]
+            yield [cell for field in columns for cell in _to_csv_cells(_to_json_value(field.value(row)), field.names)]
 
     def table(
         self,
@@ -125,20 +125,20 @@ class Frame(Generic[Row]):
             links: addresses by the text of the first column.
             fill: replacements for the placeholders in titles.
         """
-        shown = [(column.title, column) for column in self.columns if column.title is not None]
-        rows = [[column.cell(row) for _, column in shown] for row in self.rows]
+        titled = [(column.title, column) for column in self.columns if column.title is not None]
+        rows = [[column.format_cell(row) for _, column in titled] for row in self.rows]
         ranks = {
             (number, place): rank
             for number, row in enumerate(self.rows)
-            for place, rank in _ranks([column for _, column in shown], row)
+            for place, rank in _rank_cells([column for _, column in titled], row)
         }
-        titles = [title for title, _ in shown]
+        titles = [title for title, _ in titled]
         for word, name in (fill or {}).items():
             titles = [title.replace(word, name) for title in titles]
         return Table(titles, rows, words, note, summary, links or {}, ranks)
 
 
-def _ranks(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank]]:
+def _rank_cells(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank]]:
     """Yield the best and second-best of a row's ranked values; equal values share a rank."""
     values = {
         place: value
@@ -154,34 +154,34 @@ def _ranks(columns: Sequence[Column[Row]], row: Row) -> Iterator[tuple[int, Rank
                 yield place, "second"
 
 
-def reference(columns: Iterable[Column[Any]]) -> list[str]:
+def format_reference(columns: Iterable[Column[Any]]) -> list[str]:
     """Return Markdown rows for docs/columns.md: one for all columns with the same meaning."""
     titles: dict[str, dict[str, None]] = {AS_REPORT: {}}
     for column in columns:
         if column.title:
             titles.setdefault(column.meaning or AS_REPORT, {})[f"`{column.title}`"] = None
-    said = {title for meaning, of in titles.items() if meaning != AS_REPORT for title in of}
-    titles[AS_REPORT] = {title: None for title in titles[AS_REPORT] if title not in said}
-    rows = ((", ".join(of), meaning) for meaning, of in titles.items() if of)
-    return [f"| {left} | {right} |" for left, right in (map(_escaped, row) for row in rows)]
+    explained = {title for meaning, names in titles.items() if meaning != AS_REPORT for title in names}
+    titles[AS_REPORT] = {title: None for title in titles[AS_REPORT] if title not in explained}
+    rows = ((", ".join(names), meaning) for meaning, names in titles.items() if names)
+    return [f"| {left} | {right} |" for left, right in (map(_escape_pipes, row) for row in rows)]
 
 
-def _escaped(text: str) -> str:
+def _escape_pipes(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Convert a value to one that JSON can represent."""
     if isinstance(value, Fraction):
         return float(value)
     if isinstance(value, Interval):
         return [value.low, value.high]
     if isinstance(value, Mapping):
-        return {key: _plain(of) for key, of in value.items()}
-    return [_plain(of) for of in value] if isinstance(value, tuple | list) else value
+        return {key: _to_json_value(item) for key, item in value.items()}
+    return [_to_json_value(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def _cells(value: Any, names: Sequence[str] = ()) -> Iterator[object]:
+def _to_csv_cells(value: Any, names: Sequence[str] = ()) -> Iterator[object]:
     """Convert a value to CSV cells: one for each of several names, else a single cell."""
     if isinstance(value, Mapping):
         yield from value.values()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Arm
-from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.frame import Rows
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Section, Stat
@@ -28,7 +28,7 @@ class Opening:
     """
 
     sentence: str
-    first: bool = False
+    is_first: bool = False
     stat: Stat | None = None
 
 
@@ -70,25 +70,25 @@ class Part:
         """Compute the findings; called only where the run has trained arms."""
         return None
 
-    def opening(self, findings: Findings, found: Any) -> Opening | None:
+    def opening(self, findings: Findings, part_findings: Any) -> Opening | None:
         """Return a sentence for the top of the page."""
         return None
 
-    def sections(self, inputs: ReportInputs, findings: Findings, found: Any) -> Iterable[Section]:
+    def sections(self, inputs: ReportInputs, findings: Findings, part_findings: Any) -> Iterable[Section]:
         """Return the part's sections of the page."""
         return ()
 
-    def figures(self, findings: Findings, found: Any) -> Figures:
+    def figures(self, findings: Findings, part_findings: Any) -> Figures:
         """Return figures by name; a section shows one with a ``blocks.Figure`` of that name."""
         return ()
 
     def tables(
-        self, inputs: ReportInputs, findings: Findings, found: Any
+        self, inputs: ReportInputs, findings: Findings, part_findings: Any
     ) -> Iterable[tuple[str, Rows]]:
         """Return the rows of CSV files by file name, unrounded."""
         return ()
 
-    def results(self, found: Any) -> Mapping[str, Any] | None:
+    def results(self, part_findings: Any) -> Mapping[str, Any] | None:
         """Return the content for results.json under the part's name; None: no entry."""
         return None
 

@@ -7,17 +7,17 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.decomposition import Decomposition
-from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import Budget
 from gapft_harness.report.findings import cases, ledger
-from gapft_harness.report.findings.whole import (
+from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
     Contrast,
     Findings,
     SeedFindings,
-    budget_matched,
-    differs,
+    is_budget_matched,
+    find_differing_settings,
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -34,25 +34,25 @@ from gapft_harness.report.sections import failures as failures_section
 from gapft_harness.run_directory.manifest import ImportFacts
 
 #: Keys of the report itself: an experiment cannot have one of these names.
-OWN_KEYS = (
+RESERVED_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
 )  # fmt: skip
 
 
-def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
+def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """Build the content of results.json (schema 1; keys in docs/report.md).
 
     It contains no time, and no path except those in the description of a changed setting.
     """
-    of_audit = _on_audit(inputs, findings)
+    audit_results = _build_audit(inputs, findings)
     content: dict[str, Any] = {
         "schema": 1,
         "recipe": inputs.recipe["name"],
         "task": inputs.task["name"],
         "k": inputs.k,
-        "source": of_audit["source"],
+        "source": audit_results["source"],
         "pool": {
             "n": sum(findings.pool_states.values()),
             "states": dict(findings.pool_states),
@@ -60,83 +60,83 @@ def results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
                 str(k): count for k, count in enumerate(inputs.pool_recovered, start=1)
             },
         },
-        **of_audit,
+        **audit_results,
     }
     if inputs.further:
         content["audits"] = {
-            of.name: {
-                **({"of": of.of} if of.of else {"task": of.inputs.task["name"]}),
-                **_on_audit(of.inputs, findings.further[of.name]),
+            entry.name: {
+                **({"of": entry.parent} if entry.parent else {"task": entry.inputs.task["name"]}),
+                **_build_audit(entry.inputs, findings.further[entry.name]),
             }
-            for of in inputs.further
+            for entry in inputs.further
         }
-    if budgets.stopped(inputs):
-        content["pool"]["drawn"] = budgets.pool_drawn(inputs)
-    for of in findings.parts:
-        own = of.part.results(of.found)
-        if own is not None:
-            content[of.part.name] = own
+    if budgets.is_stopped_early(inputs):
+        content["pool"]["drawn"] = budgets.count_pool_draws(inputs)
+    for entry in findings.parts:
+        part_results = entry.part.results(entry.findings)
+        if part_results is not None:
+            content[entry.part.name] = part_results
     if findings.conditions:
-        content["cases"] = cases.content(inputs, findings.lead)
-        content["ledger"] = ledger.content(inputs, findings)
+        content["cases"] = cases.build_content(inputs, findings.lead)
+        content["ledger"] = ledger.build_content(inputs, findings)
     if findings.replicates:
-        content["replicates"] = replicates.content(findings)
+        content["replicates"] = replicates.build_content(findings)
     if inputs.endings:
-        content["endings"] = provenance.endings(inputs)
+        content["endings"] = provenance.list_endings(inputs)
     if inputs.episodes is not None:
-        content["episodes"] = episodes_section.content(inputs.episodes)
+        content["episodes"] = episodes_section.build_content(inputs.episodes)
     if inputs.judged_by:
         content["judged_by"] = dict(inputs.judged_by)
     if inputs.imported:
-        content["imported"] = {split: _imported(of) for split, of in inputs.imported.items()}
+        content["imported"] = {split: _build_import(entry) for split, entry in inputs.imported.items()}
     if inputs.failures:
-        content["failures"] = failures_section.content(inputs.failures)
-    if beside := paper.figures(inputs, findings):
-        content["paper"] = paper.content(beside)
+        content["failures"] = failures_section.build_content(inputs.failures)
+    if paper_figures := paper.collect_figures(inputs, findings):
+        content["paper"] = paper.build_content(paper_figures)
     if inputs.other_rule is not None:
-        content["verifier_audit"] = other_rule.content(inputs, findings, inputs.other_rule)
-    if inputs.late:
-        content["chosen_after_results"] = [*inputs.late]
+        content["verifier_audit"] = other_rule.build_content(inputs, findings, inputs.other_rule)
+    if inputs.late_changes:
+        content["chosen_after_results"] = [*inputs.late_changes]
     if not findings.conditions:
         content["message"] = NOTHING_TO_TRAIN_ON
     return content
 
 
-def _on_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
+def _build_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """Build the entries of one audit: the source, the conditions and their contrasts."""
     source = findings.source
     return {
         "source": {
             "n": source.n,
             "pass_at_1": float(source.pass_at_1),
-            "pass_at_k": {str(k): float(source.curve[k]) for k in reported_k(inputs.k)},
+            "pass_at_k": {str(k): float(source.curve[k]) for k in list_reported_k(inputs.k)},
             "states": dict(source.states),
-            "unstable": list(source.unstable),
+            "unstable": list(source.unstable_states),
             "verdicts": dict(source.verdicts),
         },
         "conditions": {
-            name: _condition(condition, inputs.k) for name, condition in findings.conditions.items()
+            name: _build_condition(condition, inputs.k) for name, condition in findings.conditions.items()
         },
-        "contrasts": [_contrast(contrast, findings) for contrast in findings.contrasts],
+        "contrasts": [_build_contrast(contrast, findings) for contrast in findings.contrasts],
     }
 
 
-def _condition(condition: ConditionFindings, k: int) -> dict[str, Any]:
-    row = comparison.Model.of(condition, k)
+def _build_condition(condition: ConditionFindings, k: int) -> dict[str, Any]:
+    row = comparison.ModelRow.of(condition, k)
     (figures,) = Frame([*comparison.ACCURACY, *comparison.RATES], [row]).entries()
     del figures["condition"]  # it is the key
     return {
         **figures,
         **({"own": dict(condition.own)} if condition.own else {}),
-        "seeds": {str(seed): _seed(found) for seed, found in condition.seeds.items()},
+        "seeds": {str(seed): _build_seed(seed_findings) for seed, seed_findings in condition.seeds.items()},
     }
 
 
-def _seed(seed: SeedFindings) -> dict[str, Any]:
+def _build_seed(seed: SeedFindings) -> dict[str, Any]:
     parts = seed.decomposition
     return {
         "pass_at_1": float(parts.pass_at_1),
-        **_rates(parts),
+        **_build_rates(parts),
         "counts": {
             "correct": parts.correct,
             "S_corrected": parts.corrected_s,
@@ -144,46 +144,46 @@ def _seed(seed: SeedFindings) -> dict[str, Any]:
             "G_regressed": parts.regressed_g,
         },
         "verdicts": dict(seed.verdicts),
-        "budget": _budget(seed.budget) | {"problems": seed.problems},
+        "budget": _build_budget(seed.budget) | {"problems": seed.problems},
         **({"trained_as": seed.trained_as} if seed.trained_as else {}),
-        **_taken(seed.taken),
+        **_build_reused_set(seed.reused_set),
     }
 
 
-def _taken(taken: Mapping[str, Any] | None) -> dict[str, Any]:
+def _build_reused_set(reused_set: Mapping[str, Any] | None) -> dict[str, Any]:
     """Build the entry of a training set from another run: arm, hash, K and replay, but no path."""
-    return {} if taken is None else {"taken": {k: v for k, v in taken.items() if k != "run"}}
+    return {} if reused_set is None else {"taken": {k: v for k, v in reused_set.items() if k != "run"}}
 
 
-def _rates(parts: Decomposition) -> dict[str, Any]:
+def _build_rates(parts: Decomposition) -> dict[str, Any]:
     return {
-        "kappa_S": number(parts.kappa_s),
-        "kappa_U": number(parts.kappa_u),
-        "rho_G": number(parts.rho_g),
-        "terms": {state: float(term) for state, term in comparison.by_state(parts.terms).items()},
+        "kappa_S": to_float(parts.kappa_s),
+        "kappa_U": to_float(parts.kappa_u),
+        "rho_G": to_float(parts.rho_g),
+        "terms": {state: float(term) for state, term in comparison.split_by_state(parts.terms).items()},
     }
 
 
-def _contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
+def _build_contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
     names = (contrast.a, contrast.b)
     sides = [findings.conditions[name] for name in names if name in findings.conditions]
     (figures,) = Frame(comparison.CONTRASTS, [(findings, contrast)]).entries()
     return {
         **figures,
-        "matched_budget": len(sides) == 2 and budget_matched(*sides),
-        **({"differs": list(found)} if (found := differs(*sides)) else {}),
+        "matched_budget": len(sides) == 2 and is_budget_matched(*sides),
+        **({"differs": list(found)} if (settings := find_differing_settings(*sides)) else {}),
     }
 
 
-def _imported(facts: ImportFacts) -> dict[str, Any]:
+def _build_import(facts: ImportFacts) -> dict[str, Any]:
     """Build the entry of an import, without the paths of its files."""
-    files = [{key: said for key, said in file.items() if key != "path"} for file in facts["files"]]
-    told: Mapping[str, Any] = facts
+    files = [{key: fact for key, fact in file.items() if key != "path"} for file in facts["files"]]
+    all_facts: Mapping[str, Any] = facts
     keys = ("responses", "samples", "left_out", "verdicts", "told_by")
-    return {**{key: told[key] for key in keys}, "files": files}
+    return {**{key: all_facts[key] for key in keys}, "files": files}
 
 
-def _budget(budget: Budget) -> dict[str, int]:
+def _build_budget(budget: Budget) -> dict[str, int]:
     return {
         "n": budget.n,
         "R": budget.repetitions,
@@ -194,6 +194,6 @@ def _budget(budget: Budget) -> dict[str, int]:
     }
 
 
-def number(rate: Fraction | None) -> float | None:
+def to_float(rate: Fraction | None) -> float | None:
     """Convert an exact rate to a float; None where it is undefined."""
     return None if rate is None else float(rate)

@@ -18,31 +18,31 @@ from typing import Any
 import yaml
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_once, write_json
+from gapft_harness.core.files import PARTIAL, replace_file, sha256, sha256_cached, write_json
 from gapft_harness.core.records import Arm
-from gapft_harness.core.text import unreadable
+from gapft_harness.core.text import describe_read_error
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory import binding, layout
-from gapft_harness.run_directory.binding import Changes, came_of_adapters, find_changes
+from gapft_harness.run_directory import recipe_changes, layout
+from gapft_harness.run_directory.recipe_changes import RecipeChanges, depends_on_adapters, find_changes
 from gapft_harness.run_directory.history import (
-    LATE,
+    LATE_PREFIX,
     append_change,
-    late_warnings,
+    list_late_warnings,
     read_history,
-    recipe_hash,
+    hash_recipe,
 )
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
-    condition_of,
-    forget,
+    find_condition,
+    remove_entries,
     new_manifest,
     read_manifest,
     record_warnings,
-    says_nothing,
+    has_no_work,
 )
 from gapft_harness.store.store import Store
 
@@ -55,7 +55,7 @@ CALIBRATION: Split = "calibration"
 
 
 #: Entries of a run directory that stay when it is reset for a changed recipe.
-_KEPT = (
+_KEPT_NAMES = (
     RUN_LOCK, SOFT_LOCK, JOBS_LOCK, layout.HISTORY, layout.RECIPE, layout.MANIFEST, "tracking",
 )  # fmt: skip
 
@@ -74,12 +74,12 @@ class RunDirectory:
     """
 
     def __init__(
-        self, path: Path, recipe: Recipe, *, is_new: bool = False, changes: Changes | None = None
+        self, path: Path, recipe: Recipe, *, is_new: bool = False, changes: RecipeChanges | None = None
     ) -> None:
         self.path = path
         self.recipe = recipe
         self.is_new = is_new
-        self.changes = changes or Changes()
+        self.changes = changes or RecipeChanges()
 
     @classmethod
     def create_or_open(
@@ -99,18 +99,18 @@ class RunDirectory:
         Raises:
             UserError: the folder contains other files, or a run of another recipe.
         """
-        recipe, changes = cls.compare(path, recipe, plugins)
+        recipe, changes = cls.compare_recipe(path, recipe, plugins)
         run = cls(path, recipe, is_new=not (path / layout.RECIPE).exists(), changes=changes)
         if run.is_new or not run._manifest_path.exists():
             write_json(run._manifest_path, new_manifest(recipe))
         if run.is_new:
-            run.commit()
+            run.write_recipe()
         return run
 
     @classmethod
-    def compare(
+    def compare_recipe(
         cls, path: Path, recipe: Recipe, plugins: Plugins | None = None
-    ) -> tuple[Recipe, Changes]:
+    ) -> tuple[Recipe, RecipeChanges]:
         """Compare a recipe with the run in a folder, without writing anything.
 
         Returns:
@@ -123,15 +123,15 @@ class RunDirectory:
             raise UserError(f"run directory {path}: is a file; expected a folder")
         if (path / layout.RECIPE).exists():
             earlier = cls.open(path)
-            manifest, trained = earlier.manifest_or_new(), earlier.bound_arms()
+            manifest, trained = earlier.read_or_new_manifest(), earlier.find_fixed_arms()
             changes = find_changes(path, earlier.recipe, recipe, trained, plugins, manifest)
-            kept = {} if changes else earlier.trained_arms()
-            return binding.grown(earlier.recipe, recipe, kept), changes
-        if path.is_dir() and any(not says_nothing(p, path) for p in path.iterdir()):
+            trained_conditions = {} if changes else earlier.find_trained_arms()
+            return binding.extend_recipe(earlier.recipe, recipe, trained_conditions), changes
+        if path.is_dir() and any(not has_no_work(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: not empty, and has no recipe.yaml; use an empty folder"
             )
-        return recipe, Changes()
+        return recipe, RecipeChanges()
 
     def require_stored(self) -> None:
         """Refuse to change a run whose work is not in the store: it would be lost.
@@ -141,22 +141,22 @@ class RunDirectory:
         """
         manifest, store, keys = self.manifest(), Store.beside(self.path), list[str]()
         for file in manifest["files"]:
-            place, stays = layout.read(file), not (self.changes.of_search or came_of_adapters(file))
-            if place is None or stays or not (self.path / file).exists():
+            place, is_kept = layout.parse_path(file), not (self.changes.search_changes or depends_on_adapters(file))
+            if place is None or is_kept or not (self.path / file).exists():
                 continue
             if place.arm and place.kind == layout.ADAPTERS:
                 keys.append(str(manifest["training"].get(place.arm.name, {}).get("stored", "")))
             elif place.name in manifest["verdict_counts"]:
                 keys += manifest.get("stored", {}).get(place.name, [""])
-        lacking = [key for key in keys if not store.holds(key)]
-        if lacking:
+        missing_keys = [key for key in keys if not store.holds(key)]
+        if missing_keys:
             raise UserError(
-                f"run directory {self.path}: settings changed: {'; '.join(self.changes.lines)}. "
+                f"run directory {self.path}: settings changed: {'; '.join(self.changes.all_changes)}. "
                 f"Its work is not in the store {store.root} "
-                f"({lacking[0] or 'imported responses'}) and would be lost; use another --run-dir"
+                f"({missing_keys[0] or 'imported responses'}) and would be lost; use another --run-dir"
             )
 
-    def record_changes(self, others: Sequence[str] = ()) -> list[str]:
+    def record_changes(self, other_changes: Sequence[str] = ()) -> list[str]:
         """Append changed settings to ``history.jsonl``; record a warning for late changes.
 
         Args:
@@ -165,77 +165,77 @@ class RunDirectory:
         Returns:
             A sentence for each change that was made after decisions existed.
         """
-        before = RunDirectory.open(self.path).recipe
-        told = binding.list_remarkable(before, self.recipe)
-        keys = {line.partition(" ")[0] for line in others}  # may include the task's value
-        lines = [*others, *(line for line in told if line.partition(" ")[0] not in keys)]
+        earlier_recipe = RunDirectory.open(self.path).recipe
+        setting_changes = binding.list_setting_changes(earlier_recipe, self.recipe)
+        keys = {line.partition(" ")[0] for line in other_changes}  # may include the task's value
+        lines = [*other_changes, *(line for line in setting_changes if line.partition(" ")[0] not in keys)]
         if not lines:
             return []
         manifest = self.manifest()
         last = manifest.get("history")
-        decided = any(entry["decided"] for entry in read_history(self.path, last)) or any(
-            layout.folder_of(name) == layout.DECISIONS for name in manifest["files"]
+        has_decisions = any(entry["decided"] for entry in read_history(self.path, last)) or any(
+            layout.find_top_folder(name) == layout.DECISIONS for name in manifest["files"]
         )
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "changed": lines,
-            "before": recipe_hash(before),
-            "after": recipe_hash(self.recipe),
-            "decided": decided,
-            "pass_at_1": self._headline(),
+            "before": hash_recipe(earlier_recipe),
+            "after": hash_recipe(self.recipe),
+            "decided": has_decisions,
+            "pass_at_1": self._read_pass_at_1(),
         }
-        last, late = append_change(self.path, last, entry), late_warnings(entry)
+        last, warnings = append_change(self.path, last, entry), list_late_warnings(entry)
 
-        def change(manifest: Manifest) -> None:
+        def apply_change(manifest: Manifest) -> None:
             manifest["history"] = last
-            record_warnings(manifest, late)
+            record_warnings(manifest, warnings)
 
-        self.update_manifest(change)
-        return late
+        self.update_manifest(apply_change)
+        return warnings
 
-    def _headline(self) -> dict[str, float]:
+    def _read_pass_at_1(self) -> dict[str, float]:
         """Read each condition's Pass@1 from the report, if there is one."""
         try:
             results = json.loads((self.path / layout.REPORT / "results.json").read_text("utf-8"))
-            return {name: of["pass_at_1"] for name, of in results["conditions"].items()}
+            return {name: condition["pass_at_1"] for name, condition in results["conditions"].items()}
         except (OSError, ValueError, KeyError):
             return {}
 
-    def renew(self) -> None:
+    def reset_for_recipe(self) -> None:
         """Empty the run directory for its new recipe; the finished work is in the store.
 
         If the command is killed meanwhile, the old recipe remains and the next command does it
         again.
         """
-        self._remove(path for path in self.path.iterdir() if path.name not in _KEPT)
-        manifest, old = new_manifest(self.recipe), self.manifest()
-        manifest["warnings"] = [line for line in old["warnings"] if line.startswith(LATE)]
-        if "history" in old:
-            manifest["history"] = old["history"]
+        self._remove_paths(path for path in self.path.iterdir() if path.name not in _KEPT_NAMES)
+        manifest, old_manifest = new_manifest(self.recipe), self.manifest()
+        manifest["warnings"] = [line for line in old_manifest["warnings"] if line.startswith(LATE_PREFIX)]
+        if "history" in old_manifest:
+            manifest["history"] = old_manifest["history"]
         write_json(self._manifest_path, manifest)
-        self.commit()
+        self.write_recipe()
 
-    def drop_trained(self) -> None:
+    def remove_trained(self) -> None:
         """Remove adapters and all files that depend on them; search and selections stay."""
-        self.unseal(filter(came_of_adapters, self.manifest()["files"]))
-        within = (path for path in self.path.iterdir() if path.is_dir())
-        self._remove(p for p in within if came_of_adapters(p.name) and p.name not in _KEPT)
+        self.unseal(filter(depends_on_adapters, self.manifest()["files"]))
+        folders = (path for path in self.path.iterdir() if path.is_dir())
+        self._remove_paths(p for p in folders if depends_on_adapters(p.name) and p.name not in _KEPT_NAMES)
         self.update_manifest(lambda manifest: manifest.update({"training": {}}))
 
-    def _remove(self, paths: Iterable[Path]) -> None:
+    def _remove_paths(self, paths: Iterable[Path]) -> None:
         for path in paths:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
 
-    def tell_jobs(self) -> None:
+    def write_execution_settings(self) -> None:
         """Write the settings of how jobs run and reach the model to the recipe that jobs read."""
         earlier = RunDirectory.open(self.path).recipe
-        if (now := earlier.run_as(self.recipe)) != earlier:
-            RunDirectory(self.path, now).commit()
+        if (current := earlier.with_execution_of(self.recipe)) != earlier:
+            RunDirectory(self.path, current).write_recipe()
 
-    def commit(self) -> None:
+    def write_recipe(self) -> None:
         """Write this recipe to the run directory and its manifest."""
         content = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         replace_file(self.path / layout.RECIPE, lambda new: new.write_text(content, "utf-8"))
@@ -249,8 +249,8 @@ class RunDirectory:
         if not (self.is_new and self.is_empty()):
             return
         recipe = self.path / layout.RECIPE
-        within = [path for path in self.path.rglob("*") if path != recipe]
-        for path in sorted(within, reverse=True):  # files before their folders
+        paths = [path for path in self.path.rglob("*") if path != recipe]
+        for path in sorted(paths, reverse=True):  # files before their folders
             if path.is_dir():
                 with contextlib.suppress(OSError):
                     path.rmdir()
@@ -264,9 +264,9 @@ class RunDirectory:
         A table counts even if the manifest does not name it: its job finished before the stage
         was interrupted.
         """
-        within = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
-        nothing = (path.is_dir() or says_nothing(path, self.path) for path in within)
-        return not self.manifest()["files"] and all(nothing)
+        paths = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
+        are_ignorable = (path.is_dir() or has_no_work(path, self.path) for path in paths)
+        return not self.manifest()["files"] and all(are_ignorable)
 
     @classmethod
     def open(cls, path: Path | str, recipe: Mapping[str, Any] | None = None) -> RunDirectory:
@@ -287,7 +287,7 @@ class RunDirectory:
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{stored}: is not valid YAML: {error}") from error
         except OSError as error:
-            raise UserError(unreadable(stored, error)) from error
+            raise UserError(describe_read_error(stored, error)) from error
         if not isinstance(content, dict):
             raise UserError(f"{stored}: expected a mapping of keys")
         return cls(Path(path), check_recipe(dict(recipe or content), source=str(stored)))
@@ -302,37 +302,37 @@ class RunDirectory:
         """Read the manifest."""
         return read_manifest(self.path)
 
-    def manifest_or_new(self) -> Manifest:
+    def read_or_new_manifest(self) -> Manifest:
         """Read the manifest; return a new one if the run has none yet."""
         return self.manifest() if self._manifest_path.exists() else new_manifest(self.recipe)
 
     def update_manifest(self, change: Callable[[Manifest], object]) -> None:
         """Read, change and write the manifest. Only the process with the lock may call this."""
         manifest = self.manifest()
-        before = json.dumps(manifest)
+        old_content = json.dumps(manifest)
         change(manifest)
-        if json.dumps(manifest) != before:
+        if json.dumps(manifest) != old_content:
             write_json(self._manifest_path, manifest)
 
-    def trained_arms(self) -> dict[Arm, Condition]:
+    def find_trained_arms(self) -> dict[Arm, Condition]:
         """Map the arms with sealed adapters, in sealing order, to the condition of each."""
-        manifest = self.manifest_or_new()
-        places = [of for of in map(layout.read, manifest["files"]) if of and of.arm]
-        arms = [of.arm for of in places if of.arm and of.kind == layout.ADAPTERS]
-        kept = [arm for arm in arms if (self.path / layout.adapter(arm)).exists()]
-        return {arm: condition_of(manifest, arm) for arm in kept}
+        manifest = self.read_or_new_manifest()
+        places = [place for place in map(layout.parse_path, manifest["files"]) if place and place.arm]
+        arms = [place.arm for place in places if place.arm and place.kind == layout.ADAPTERS]
+        existing_arms = [arm for arm in arms if (self.path / layout.adapter_path(arm)).exists()]
+        return {arm: find_condition(manifest, arm) for arm in existing_arms}
 
-    def bound_arms(self) -> dict[Arm, Condition]:
+    def find_fixed_arms(self) -> dict[Arm, Condition]:
         """Map the arms with files that depend on an adapter to the condition of each.
 
         Their conditions are fixed: a lost adapter is trained again as it was while any file that
         depends on it remains.
         """
-        manifest = self.manifest_or_new()
-        there = filter(came_of_adapters, manifest["files"])
-        places = [layout.read(name) for name in there if (self.path / name).exists()]
-        arms = dict.fromkeys(of.arm.original for of in places if of and of.arm)
-        return {arm: condition_of(manifest, arm) for arm in arms if arm.name in manifest["budgets"]}
+        manifest = self.read_or_new_manifest()
+        names = filter(depends_on_adapters, manifest["files"])
+        places = [layout.parse_path(name) for name in names if (self.path / name).exists()]
+        arms = dict.fromkeys(place.arm.original for place in places if place and place.arm)
+        return {arm: find_condition(manifest, arm) for arm in arms if arm.name in manifest["budgets"]}
 
     # Sealed files
 
@@ -342,13 +342,13 @@ class RunDirectory:
 
     def seal(self, relative: str) -> None:
         """Record the hash of a complete file or folder; sealing again must give the same hash."""
-        found = sha256(self.path / relative)
+        digest = sha256(self.path / relative)
 
-        def change(manifest: Manifest) -> None:
-            if manifest["files"].setdefault(relative, found) != found:
-                raise UserError(self._changed(relative))
+        def apply_change(manifest: Manifest) -> None:
+            if manifest["files"].setdefault(relative, digest) != digest:
+                raise UserError(self._describe_changed_file(relative))
 
-        self.update_manifest(change)
+        self.update_manifest(apply_change)
 
     def unseal(self, names: Iterable[str]) -> None:
         """Remove files and folders that will be made again, and their manifest entries.
@@ -363,18 +363,18 @@ class RunDirectory:
         if not names:
             return
 
-        def change(manifest: Manifest) -> None:
+        def apply_change(manifest: Manifest) -> None:
             for name in names:
                 manifest["files"].pop(name, None)
-                forget(manifest, name)
+                remove_entries(manifest, name)
 
-        self.update_manifest(change)
+        self.update_manifest(apply_change)
         for path in [self.path / name for name in names]:
             if path.is_dir():  # renamed first, so that no partial folder remains
-                aside = path.with_name(f".{path.name}{PARTIAL}")
-                shutil.rmtree(aside, ignore_errors=True)
-                path.rename(aside)
-                shutil.rmtree(aside, ignore_errors=True)
+                hidden_path = path.with_name(f".{path.name}{PARTIAL}")
+                shutil.rmtree(hidden_path, ignore_errors=True)
+                path.rename(hidden_path)
+                shutil.rmtree(hidden_path, ignore_errors=True)
             path.unlink(missing_ok=True)
 
     def sealed(self, relative: str) -> Path:
@@ -390,55 +390,55 @@ class RunDirectory:
                 f"{path}: does not exist yet; run the stage that writes it first "
                 f"(gapft run runs all stages)"
             )
-        if sha256_once(path) != recorded:
-            raise UserError(self._changed(relative))
+        if sha256_cached(path) != recorded:
+            raise UserError(self._describe_changed_file(relative))
         return path
 
-    def _changed(self, relative: str) -> str:
+    def _describe_changed_file(self, relative: str) -> str:
         return (
             f"{self.path / relative}: was changed after it was sealed (its hash differs from "
             "manifest.json); restore it, or start a new run directory"
         )
 
     @contextlib.contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
+    def record_stage_time(self, stage: str) -> Iterator[None]:
         """Add a stage's wall seconds (all its runs together) and date to the manifest.
 
         Also record the worker processes and threads of the last run. The date changes only if the
         stage sealed a file.
         """
-        start, before = time.monotonic(), self.manifest()["files"]
+        start, old_files = time.monotonic(), self.manifest()["files"]
 
-        def change(manifest: Manifest) -> None:
+        def apply_change(manifest: Manifest) -> None:
             day = datetime.now(UTC).date().isoformat()
             entry = manifest["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
             executor = self.recipe.executor
-            entry |= {"workers": executor.workers, "threads": executor.threads_each}
-            if manifest["files"] != before:
+            entry |= {"workers": executor.workers, "threads": executor.threads_per_worker}
+            if manifest["files"] != old_files:
                 entry["day"] = day
 
         try:
             yield
         except BaseException:
             with contextlib.suppress(GapftError):  # a full disk: the first error is reported
-                self.update_manifest(change)
+                self.update_manifest(apply_change)
             raise
-        self.update_manifest(change)
+        self.update_manifest(apply_change)
 
 
-def splits_of(recipe: Recipe) -> tuple[Split, ...]:
+def list_splits(recipe: Recipe) -> tuple[Split, ...]:
     """List the splits that a recipe's search stage covers."""
     calibration = () if recipe.calibration is None else (CALIBRATION,)
-    return (*SPLITS, *calibration, *map(layout.audit, recipe.further))
+    return (*SPLITS, *calibration, *map(layout.audit_split, recipe.further_audits))
 
 
-def stated(recipe: Recipe) -> tuple[Split, ...]:
+def list_state_splits(recipe: Recipe) -> tuple[Split, ...]:
     """List the splits whose problems have states: all except the calibration split."""
-    return tuple(split for split in splits_of(recipe) if split != CALIBRATION)
+    return tuple(split for split in list_splits(recipe) if split != CALIBRATION)
 
 
-def require(condition: bool, message: str) -> None:
+def require_consistent(condition: bool, message: str) -> None:
     """Raise a ``GapftError`` where sealed files contradict each other.
 
     Args:

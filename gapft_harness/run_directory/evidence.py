@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gapft_harness.core.records import GREEDY, Evidence, Response
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import read_judged, read_problems, read_states, response_of
+from gapft_harness.run_directory.tables import read_judged, read_problems, read_states, parse_response
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 #: Row groups of the table that are kept in memory, each of about a thousand problems.
-_GROUPS = 2
+_MAX_GROUPS = 2
 
 
 class VerifiedResponses:
@@ -43,7 +43,7 @@ class VerifiedResponses:
     ) -> None:
         self._path, self._prompts, self._conversation = path, prompts, conversation
         self._window = window
-        self._group = lru_cache(maxsize=_GROUPS)(self._read_group)
+        self._group = lru_cache(maxsize=_MAX_GROUPS)(self._read_group)
         self._ends: list[tuple[str, str]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,32 +55,32 @@ class VerifiedResponses:
     def __call__(self, evidence: Evidence) -> tuple[Evidence, ...]:
         """Return the problem's verified responses by index, each with the prompt it answered."""
         return tuple(
-            replace(evidence, response=response, prompt_ids=self._prompt(response))
-            for response in self._responses(evidence.problem_id, "status", "pass")
+            replace(evidence, response=response, prompt_ids=self._find_prompt(response))
+            for response in self._filter_responses(evidence.problem_id, "status", "pass")
         )
 
-    def greedy(self, problem_id: str) -> Response | None:
+    def read_greedy(self, problem_id: str) -> Response | None:
         """Return the problem's greedy response, passed or not; see ``Evidence.read_greedy``."""
-        return next(iter(self._responses(problem_id, "index", GREEDY)), None)
+        return next(iter(self._filter_responses(problem_id, "index", GREEDY)), None)
 
-    def _prompt(self, response: Response) -> tuple[int, ...]:
-        told = response.context_ids if self._conversation else ()
-        return told or self._prompts[response.problem_id]
+    def _find_prompt(self, response: Response) -> tuple[int, ...]:
+        context_ids = response.context_ids if self._conversation else ()
+        return context_ids or self._prompts[response.problem_id]
 
-    def _responses(self, problem_id: str, column: str, value: object) -> list[Response]:
+    def _filter_responses(self, problem_id: str, column: str, value: object) -> list[Response]:
         """Return the problem's responses with ``value`` in a column, ordered by index."""
         import pyarrow.compute as pc
 
-        found = []
-        for number, (first, last) in enumerate(self._ends_of_groups()):
+        responses = []
+        for number, (first, last) in enumerate(self._find_group_bounds()):
             if first <= problem_id <= last:
                 rows = self._group(number)
-                own = rows.filter(pc.equal(rows["problem_id"], problem_id))
-                own = own.filter(pc.equal(own[column], value))
-                found += [response_of(row) for row in own.to_pylist()]
-        return found
+                problem_rows = rows.filter(pc.equal(rows["problem_id"], problem_id))
+                problem_rows = problem_rows.filter(pc.equal(problem_rows[column], value))
+                responses += [parse_response(row) for row in problem_rows.to_pylist()]
+        return responses
 
-    def _ends_of_groups(self) -> list[tuple[str, str]]:
+    def _find_group_bounds(self) -> list[tuple[str, str]]:
         """Find the first and last problem of each row group; the table is ordered by problem id."""
         import pyarrow.parquet as pq
 
@@ -132,27 +132,27 @@ def read_evidence(
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
     verified = VerifiedResponses(
-        run_path / layout.responses(split),
+        run_path / layout.responses_path(split),
         prompts,
         conversation=context == "conversation",
         window=window,
     )
     rows = zip(
-        read_problems(run_path / layout.problems(split)),
-        read_judged(run_path / layout.responses(split)),
-        read_states(run_path / layout.states(split, window)),
+        read_problems(run_path / layout.problems_path(split)),
+        read_judged(run_path / layout.responses_path(split)),
+        read_states(run_path / layout.states_path(split, window)),
         strict=True,
     )
     for (problem, prompt_ids), (_, judged), state in rows:
         prompts[problem.id] = prompt_ids
-        kept = [j.response for j in judged if j.response.index == state.kept_index]
-        if context == "conversation" and kept and kept[0].context_ids:
-            prompt_ids = kept[0].context_ids
+        kept_responses = [j.response for j in judged if j.response.index == state.kept_index]
+        if context == "conversation" and kept_responses and kept_responses[0].context_ids:
+            prompt_ids = kept_responses[0].context_ids
         evidence.append(
             Evidence(
                 problem.id,
                 state.state,
-                kept[0] if kept else None,
+                kept_responses[0] if kept_responses else None,
                 prompt_ids,
                 state.passing_samples,
                 state.first_success,
@@ -161,7 +161,7 @@ def read_evidence(
                 state.samples,
                 max_gen_toks,
                 verified,
-                verified.greedy,
+                verified.read_greedy,
             )
         )
     return evidence

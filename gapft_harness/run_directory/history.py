@@ -17,20 +17,20 @@ from gapft_harness.core.files import replace_file
 from gapft_harness.core.identities import content_hash
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import remarkable
+from gapft_harness.run_directory.recipe_changes import dump_result_settings
 
 #: The prefix of warnings about changes made after decisions existed.
-LATE = "chosen after results: "
+LATE_PREFIX = "chosen after results: "
 
 
-def recipe_hash(recipe: Recipe) -> str:
+def hash_recipe(recipe: Recipe) -> str:
     """Hash the recipe settings that results depend on."""
-    return content_hash(remarkable(recipe))
+    return content_hash(dump_result_settings(recipe))
 
 
-def late_warnings(entry: Mapping[str, Any]) -> list[str]:
+def list_late_warnings(entry: Mapping[str, Any]) -> list[str]:
     """List the warnings that a change causes; empty if it was made before any decisions existed."""
-    return [f"{LATE}{line}" for line in entry["changed"]] if entry["decided"] else []
+    return [f"{LATE_PREFIX}{line}" for line in entry["changed"]] if entry["decided"] else []
 
 
 def read_history(run: Path, last: str | None) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def read_history(run: Path, last: str | None) -> list[dict[str, Any]]:
     Raises:
         UserError: a line was edited, removed or inserted.
     """
-    return [json.loads(line) for line in _chained(run, last)]
+    return [json.loads(line) for line in _read_chained_lines(run, last)]
 
 
 def append_change(run: Path, last: str | None, entry: Mapping[str, Any]) -> str:
@@ -64,11 +64,11 @@ def append_change(run: Path, last: str | None, entry: Mapping[str, Any]) -> str:
         UserError: as ``read_history``.
         GapftError: the file cannot be written.
     """
-    lines = _chained(run, last)
+    lines = _read_chained_lines(run, last)
     line = json.dumps({"previous": last, **entry})
-    text = "".join(f"{each}\n" for each in [*lines, line])
+    text = "".join(f"{text_line}\n" for text_line in [*lines, line])
     replace_file(run / layout.HISTORY, lambda new: new.write_text(text, encoding="utf-8"))
-    return _hash(line)
+    return _hash_line(line)
 
 
 def check_history(
@@ -86,24 +86,24 @@ def check_history(
         UserError: as ``read_history``.
     """
     entries = read_history(run, last)
-    if (there := len(_lines(run))) > len(entries):
+    if (line_count := len(_read_lines(run))) > len(entries):
         yield (
-            f"{layout.HISTORY}: has {there} lines, but the manifest records {len(entries)}; if a "
+            f"{layout.HISTORY}: has {line_count} lines, but the manifest records {len(entries)}; if a "
             "command was interrupted, run it again"
         )
-    reached: tuple[str, ...] = ()
+    possible_hashes: tuple[str, ...] = ()
     for number, entry in enumerate(entries, start=1):
-        if reached and entry["before"] not in reached:
+        if possible_hashes and entry["before"] not in possible_hashes:
             yield f"{layout.HISTORY}, line {number}: does not start from the recipe before it"
-        reached = (entry["after"], entry["before"])  # "before" if the change was interrupted
-        for line in late_warnings(entry):
+        possible_hashes = (entry["after"], entry["before"])  # "before" if the change was interrupted
+        for line in list_late_warnings(entry):
             if line not in warnings:
                 yield f"manifest.json, warnings: a change of {layout.HISTORY} is missing: {line}"
-    if reached and recipe_hash(recipe) not in reached:
+    if possible_hashes and hash_recipe(recipe) not in possible_hashes:
         yield f"{layout.HISTORY}: its last line does not end at the run's recipe"
 
 
-def _lines(run: Path) -> list[str]:
+def _read_lines(run: Path) -> list[str]:
     path = run / layout.HISTORY
     try:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -111,10 +111,10 @@ def _lines(run: Path) -> list[str]:
         raise _damaged_error(run, str(error)) from error
 
 
-def _chained(run: Path, last: str | None) -> list[str]:
+def _read_chained_lines(run: Path, last: str | None) -> list[str]:
     """Read the lines up to the one that the manifest records."""
-    lines = _lines(run)
-    hashes = [None, *map(_hash, lines)]
+    lines = _read_lines(run)
+    hashes = [None, *map(_hash_line, lines)]
     for number, line in enumerate(lines):
         try:
             previous = json.loads(line)["previous"]
@@ -127,9 +127,9 @@ def _chained(run: Path, last: str | None) -> list[str]:
     return lines[: hashes.index(last)]
 
 
-def _hash(line: str) -> str:
+def _hash_line(line: str) -> str:
     return hashlib.sha256(line.encode()).hexdigest()
 
 
-def _damaged_error(run: Path, why: str) -> UserError:
-    return UserError(f"{run / layout.HISTORY}: the file is damaged ({why}); restore it")
+def _damaged_error(run: Path, reason: str) -> UserError:
+    return UserError(f"{run / layout.HISTORY}: the file is damaged ({reason}); restore it")

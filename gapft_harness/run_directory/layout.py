@@ -39,17 +39,17 @@ _WINDOW = re.compile(r"(?P<offset>0|[1-9][0-9]*)-(?P<k>0|[1-9][0-9]*)")
 # Files of a search
 
 
-def problems(split: str) -> str:
+def problems_path(split: str) -> str:
     """Return the path of a split's table of problems."""
     return f"{split}/{_PROBLEMS}{_TABLE}"
 
 
-def responses(split: str) -> str:
+def responses_path(split: str) -> str:
     """Return the path of the source model's responses to a split's problems."""
     return f"{split}/{_RESPONSES}{_TABLE}"
 
 
-def states(split: str, window: tuple[int, int] | None = None) -> str:
+def states_path(split: str, window: tuple[int, int] | None = None) -> str:
     """Return the path of a split's table of states.
 
     Args:
@@ -60,32 +60,32 @@ def states(split: str, window: tuple[int, int] | None = None) -> str:
     return f"{split}/{name}{_TABLE}"
 
 
-def audit(name: str = "") -> str:
+def audit_split(name: str = "") -> str:
     """Return the split of an audit: the run's own, or a further one by name."""
     return f"{_AUDIT}/{name}" if name else _AUDIT
 
 
-def further(split: str) -> str:
+def find_audit_name(split: str) -> str:
     """Return the name of a further audit's split; empty for any other split."""
     return split.removeprefix(f"{_AUDIT}/") if split.startswith(f"{_AUDIT}/") else ""
 
 
-def audited(name: str) -> str:
+def find_table_audit(name: str) -> str:
     """Return the further audit that a table belongs to; empty for any other table.
 
     Args:
         name: the table's name in the manifest, of a split or an arm.
     """
-    arm, _ = _arm_and_rest(name)
-    return arm.variant if arm else further(name)
+    arm, _ = _split_arm_name(name)
+    return arm.variant if arm else find_audit_name(name)
 
 
-def items(split: str) -> str:
+def items_path(split: str) -> str:
     """Return the path of the problem ids of a split that is a subset of an audit."""
     return f"{split}/{_SUBSET}"
 
 
-def imported(split: str) -> str:
+def import_folder(split: str) -> str:
     """Return the folder that keeps responses during an import."""
     return f"{split}/.imported.partial"
 
@@ -93,22 +93,22 @@ def imported(split: str) -> str:
 # Files of an arm
 
 
-def selection(arm: Arm) -> str:
+def selection_path(arm: Arm) -> str:
     """Return the path of an arm's training set."""
     return f"{SELECTIONS}/{arm.original.name}{_TABLE}"
 
 
-def adapter(arm: Arm) -> str:
+def adapter_path(arm: Arm) -> str:
     """Return the folder of an arm's adapter."""
-    return of_arm(ADAPTERS, arm.original)
+    return arm_path(ADAPTERS, arm.original)
 
 
-def of_arm(folder: str, arm: Arm) -> str:
+def arm_path(folder: str, arm: Arm) -> str:
     """Return the path of an experiment's file for an arm, such as ``scaled/ARM``."""
     return f"{folder}/{arm.name}"
 
 
-def decisions(arm: Arm, experiment: str = "") -> str:
+def decisions_path(arm: Arm, experiment: str = "") -> str:
     """Return the path of an arm's greedy decodes.
 
     Args:
@@ -119,7 +119,7 @@ def decisions(arm: Arm, experiment: str = "") -> str:
     return f"{DECISIONS}/{arm.name}{f'.{experiment}' if experiment else ''}{_TABLE}"
 
 
-def decisions_at(arm: Arm, scale: float) -> str:
+def scaled_decisions_path(arm: Arm, scale: float) -> str:
     """Return the path of an arm's decisions on the audit at a scale; 1 is the adapter as trained.
 
     Raises:
@@ -127,19 +127,19 @@ def decisions_at(arm: Arm, scale: float) -> str:
     """
     if not scale:
         raise ValueError("scale 0 has no decisions of its own: they are the source model's")
-    return decisions(arm, "" if scale == 1 else f"scale-{scale:g}")
+    return decisions_path(arm, "" if scale == 1 else f"scale-{scale:g}")
 
 
-def decisions_on(arm: Arm, audit: str) -> str:
+def audit_decisions_path(arm: Arm, audit: str) -> str:
     """Return the path of an arm's greedy decodes on a further audit, or on the run's own."""
-    return decisions(replace(arm, variant=audit))
+    return decisions_path(replace(arm, variant=audit))
 
 
 # Reading paths
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunFile:
     """A file or folder of a run directory, parsed from its path.
 
     Attributes:
@@ -155,74 +155,74 @@ class Place:
     split: str = ""
     window: tuple[int, int] | None = None
     arm: Arm | None = None
-    of: str = ""
+    experiment: str = ""
 
     @property
     def name(self) -> str:
         """The key in the manifest's sections by split and arm: ``pool``, ``ARM.EXPERIMENT``."""
         if self.arm is None:
             return self.split
-        return f"{self.arm.name}.{self.of}" if self.of else self.arm.name
+        return f"{self.arm.name}.{self.experiment}" if self.experiment else self.arm.name
 
 
-def read(path: str) -> Place | None:
+def parse_path(path: str) -> RunFile | None:
     """Parse a path of a run directory; return None for an unknown one."""
     folder, _, last = path.rpartition("/")
     stem = last.removesuffix(_TABLE)
     if folder in (SELECTIONS, DECISIONS):
-        arm, of = _arm_and_rest(stem) if stem != last else (None, "")
-        known = arm is not None and (not of or folder == DECISIONS)
-        return Place(folder, arm=arm, of=of) if known else None
+        arm, experiment = _split_arm_name(stem) if stem != last else (None, "")
+        is_valid = arm is not None and (not experiment or folder == DECISIONS)
+        return RunFile(folder, arm=arm, experiment=experiment) if is_valid else None
     if last == _SUBSET and folder:
-        return Place(ITEMS, folder)
+        return RunFile(ITEMS, folder)
     if stem == last:
-        arm = arm_of(last)
-        return Place(folder, arm=arm) if arm and folder and "/" not in folder else None
+        arm = parse_arm(last)
+        return RunFile(folder, arm=arm) if arm and folder and "/" not in folder else None
     if stem in (_PROBLEMS, _RESPONSES, STATES) and folder:
-        return Place(stem, folder)
+        return RunFile(stem, folder)
     split, _, kind = folder.rpartition("/")
     samples = _WINDOW.fullmatch(stem)
     if kind == STATES and split and samples:
-        return Place(STATES, split, window=(int(samples["offset"]), int(samples["k"])))
+        return RunFile(STATES, split, window=(int(samples["offset"]), int(samples["k"])))
     return None
 
 
-def folder_of(path: str) -> str:
+def find_top_folder(path: str) -> str:
     """Return the first part of a path: a folder of the run directory."""
     return path.partition("/")[0]
 
 
-def name_of(path: str) -> str:
+def find_table_name(path: str) -> str:
     """Return the name of a split's or an arm's table in the manifest's sections.
 
     Raises:
         GapftError: the path is not such a table.
     """
-    place = read(path)
+    place = parse_path(path)
     if place is None:
         raise GapftError(
             f"{path}: not a table of a split or an arm; expected {DECISIONS}/ARM.NAME{_TABLE}, as "
-            "gapft_harness.run_directory.layout.decisions builds it"
+            "gapft_harness.run_directory.layout.decisions_path builds it"
         )
     return place.name
 
 
-def judged(name: str) -> str:
+def judged_table_path(name: str) -> str:
     """Return the path of the table with this name in the manifest (see ``find_table_name``)."""
-    arm, _ = _arm_and_rest(name)
-    return responses(name) if arm is None else f"{DECISIONS}/{name}{_TABLE}"
+    arm, _ = _split_arm_name(name)
+    return responses_path(name) if arm is None else f"{DECISIONS}/{name}{_TABLE}"
 
 
-def arm_of(name: str) -> Arm | None:
+def parse_arm(name: str) -> Arm | None:
     """Parse an arm's name, ``CONDITION-seedS`` or ``CONDITION-seedS@VARIANT``; else return None."""
-    found = _ARM.fullmatch(name)
-    return Arm(found["condition"], int(found["seed"]), found["variant"] or "") if found else None
+    match = _ARM.fullmatch(name)
+    return Arm(match["condition"], int(match["seed"]), match["variant"] or "") if match else None
 
 
-def _arm_and_rest(stem: str) -> tuple[Arm | None, str]:
+def _split_arm_name(stem: str) -> tuple[Arm | None, str]:
     """Split a stem into the longest name of an arm (conditions may contain dots) and the rest."""
     dots = [place for place, letter in enumerate(stem) if letter == "."]
     for end in (len(stem), *reversed(dots)):
-        if arm := arm_of(stem[:end]):
+        if arm := parse_arm(stem[:end]):
             return arm, stem[end + 1 :]
     return None, ""

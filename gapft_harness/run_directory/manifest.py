@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Final, NotRequired, TypedDict, cast
 
 from gapft_harness.core.errors import UnknownPluginError, UserError
-from gapft_harness.core.extras import installed
+from gapft_harness.core.extras import find_version
 from gapft_harness.core.files import PARTIAL
 from gapft_harness.core.records import Arm
-from gapft_harness.recipe.conditions import Condition, named
+from gapft_harness.recipe.conditions import Condition, build_condition
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK
 from gapft_harness.version import __version__
 
 #: The prefix of the reason of a verdict that comes from an imported file, not from the verifier.
-TAKEN: Final = "the imported file's verdict"
+IMPORTED_PREFIX: Final = "the imported file's verdict"
 
 
 class DecodingFacts(TypedDict):
@@ -51,7 +51,7 @@ class TaskFacts(TypedDict, total=False):
     episode: dict[str, int]  # attempts and executions
 
 
-class TakenFacts(TypedDict):
+class SharedSetFacts(TypedDict):
     """The source of a training set imported from another run: folder, arm, the file's hash.
 
     ``k`` and ``replay`` are the values in that run: K of its condition, or of the run.
@@ -76,7 +76,7 @@ class BudgetFacts(TypedDict, total=False):
     matched: bool
     ends_unknown: int
     condition: dict[str, Any]
-    taken: TakenFacts
+    taken: SharedSetFacts
 
 
 class AuditFacts(TypedDict):
@@ -195,7 +195,7 @@ _PACKAGES = (
 FORMAT: Final = 4
 
 #: The manifest's sections with an entry for each file of a folder.
-_SAID_OF = {
+_SECTIONS_BY_FOLDER = {
     layout.ADAPTERS: ("training",),
     layout.DECISIONS: (
         "verdict_counts",
@@ -231,7 +231,7 @@ def new_manifest(recipe: Recipe) -> Manifest:
         "versions": {
             "python": platform.python_version(),
             "gapft-harness": __version__,
-            **{name: found for name in _PACKAGES if (found := installed(name))},
+            **{name: version for name in _PACKAGES if (version := find_version(name))},
         },
         "hardware": {
             "machine": platform.machine(),
@@ -241,42 +241,42 @@ def new_manifest(recipe: Recipe) -> Manifest:
     }
 
 
-def reuses(manifest: Manifest) -> bool:
+def has_reused_responses(manifest: Manifest) -> bool:
     """Return whether any response of a run's search was generated for another run."""
-    splits = ("pool", layout.audit())
-    found = manifest.get("reused", {})
-    return any(runs for name, runs in found.items() if name.split("/")[0] in splits)
+    splits = ("pool", layout.audit_split())
+    reused_tables = manifest.get("reused", {})
+    return any(runs for name, runs in reused_tables.items() if name.split("/")[0] in splits)
 
 
-def task_of(manifest: Manifest, split: str) -> TaskFacts:
+def find_task(manifest: Manifest, split: str) -> TaskFacts:
     """Return the facts of the task that a split's problems come from.
 
     Raises:
         UserError: the split is a further audit that has not been searched.
     """
-    name = layout.further(split)
+    name = layout.find_audit_name(split)
     if name and name not in manifest.get("audits", {}):
         raise UserError(f"audit {name!r}: not searched yet; search it first (--only search)")
     return manifest["audits"][name]["task"] if name else manifest["task"]
 
 
-def verifier_of(manifest: Manifest, name: str) -> str | None:
+def find_verifier(manifest: Manifest, name: str) -> str | None:
     """Return the name of the verifier of a table, by the table's name in the manifest."""
-    audit = manifest.get("audits", {}).get(layout.audited(name))
+    audit = manifest.get("audits", {}).get(layout.find_table_audit(name))
     return (audit["task"] if audit else manifest["task"]).get("verifier")
 
 
-def forget(manifest: Manifest, relative: str) -> None:
+def remove_entries(manifest: Manifest, relative: str) -> None:
     """Remove the manifest's entries of an adapter, decisions or an experiment's step."""
     manifest.get("steps", {}).pop(relative, None)
-    place = layout.read(relative)
-    if place is None or place.kind not in _SAID_OF:
+    place = layout.parse_path(relative)
+    if place is None or place.kind not in _SECTIONS_BY_FOLDER:
         return
     sections = cast(dict[str, Any], manifest)
-    for section in _SAID_OF[place.kind]:
+    for section in _SECTIONS_BY_FOLDER[place.kind]:
         sections.get(section, {}).pop(place.name, None)
-    said = f"{place.name}: "
-    manifest["warnings"] = [line for line in manifest["warnings"] if not line.startswith(said)]
+    prefix = f"{place.name}: "
+    manifest["warnings"] = [line for line in manifest["warnings"] if not line.startswith(prefix)]
 
 
 def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
@@ -284,15 +284,15 @@ def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
     manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
 
 
-def record_reuse(manifest: Manifest, accepted: bool) -> None:
+def record_reuse(manifest: Manifest, is_accepted: bool) -> None:
     """Record whether jobs may reuse work of other library versions (``--reuse-versions``)."""
-    if accepted:
+    if is_accepted:
         manifest["reuse_versions"] = True
     else:
         manifest.pop("reuse_versions", None)
 
 
-def toolchains_of(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]:
+def list_toolchains(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]:
     """List the toolchains that made an arm's adapter and decisions, by step.
 
     Args:
@@ -300,24 +300,24 @@ def toolchains_of(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]:
         arm: the arm; None for the source model on the audit.
     """
     name = "audit" if arm is None else arm.name
-    found = dict(manifest.get("made_with", {}).get(name, {}))
+    toolchains = dict(manifest.get("made_with", {}).get(name, {}))
     if arm is not None and (trained := manifest["training"].get(name, {}).get("made_with")):
-        found["train"] = [trained]
-    return found
+        toolchains["train"] = [trained]
+    return toolchains
 
 
-def condition_of(manifest: Manifest, arm: Arm) -> Condition:
+def find_condition(manifest: Manifest, arm: Arm) -> Condition:
     """Return the condition that chose an arm's training set."""
-    return named(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
+    return build_condition(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
 
 
-def taken_sets(manifest: Manifest) -> dict[str, TakenFacts]:
+def list_shared_sets(manifest: Manifest) -> dict[str, SharedSetFacts]:
     """Map each condition with training sets of another run to their source."""
-    found = {}
+    sets_by_condition = {}
     for name, entry in manifest["budgets"].items():
-        if (arm := layout.arm_of(name)) and "taken" in entry:
-            found[arm.condition] = entry["taken"]
-    return found
+        if (arm := layout.parse_arm(name)) and "taken" in entry:
+            sets_by_condition[arm.condition] = entry["taken"]
+    return sets_by_condition
 
 
 def read_manifest(run_path: Path) -> Manifest:
@@ -342,7 +342,7 @@ def read_manifest(run_path: Path) -> Manifest:
 
 
 @contextlib.contextmanager
-def naming_plugins(run_path: Path) -> Iterator[None]:
+def name_missing_plugins(run_path: Path) -> Iterator[None]:
     """Explain for a plugin that is not loaded which file or package it came from.
 
     Raises:
@@ -351,27 +351,27 @@ def naming_plugins(run_path: Path) -> Iterator[None]:
     try:
         yield
     except UnknownPluginError as error:
-        there = (run_path / layout.MANIFEST).is_file()
-        known = read_manifest(run_path).get("plugins", {}) if there else {}
-        if (origin := known.get(f"{error.kind} {error.name}")) is None:
+        has_manifest = (run_path / layout.MANIFEST).is_file()
+        origins = read_manifest(run_path).get("plugins", {}) if has_manifest else {}
+        if (origin := origins.get(f"{error.kind} {error.name}")) is None:
             raise
         place, digest = origin["from"], origin.get("sha256")
-        what = f"the {error.kind} {error.name!r}, which {run_path} was made with"
+        description = f"the {error.kind} {error.name!r}, which {run_path} was made with"
         if digest is None:
-            raise UserError(f"{place}: not installed; it provides {what}") from error
-        gone = "" if Path(place).is_file() else ", a file that no longer exists"
+            raise UserError(f"{place}: not installed; it provides {description}") from error
+        missing_note = "" if Path(place).is_file() else ", a file that no longer exists"
         raise UserError(
-            f"give --plugin {place}{gone} (sha256 {digest[:12]}): it provides {what}"
+            f"give --plugin {place}{missing_note} (sha256 {digest[:12]}): it provides {description}"
         ) from error
 
 
-def given_plugins(manifest: Manifest) -> dict[str, str]:
+def list_plugin_files(manifest: Manifest) -> dict[str, str]:
     """Map the plugin files that a run was made with to their hashes."""
     origins = manifest.get("plugins", {}).values()
-    return {of["from"]: of["sha256"] for of in origins if "sha256" in of}
+    return {origin["from"]: origin["sha256"] for origin in origins if "sha256" in origin}
 
 
-def says_nothing(path: Path, run_path: Path) -> bool:
+def has_no_work(path: Path, run_path: Path) -> bool:
     """Return whether a file is part of a run without work, or was never finished.
 
     Files with such names in a folder that is not a run do not count.
@@ -383,5 +383,5 @@ def says_nothing(path: Path, run_path: Path) -> bool:
             manifest = read_manifest(run_path)
             return "gapft_harness" in manifest and not manifest.get("files")
         return False
-    within = path.relative_to(run_path).parts
-    return any(part.startswith(".") and part.endswith(PARTIAL) for part in within)
+    parts = path.relative_to(run_path).parts
+    return any(part.startswith(".") and part.endswith(PARTIAL) for part in parts)

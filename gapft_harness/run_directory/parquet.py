@@ -26,7 +26,7 @@ Values = Sequence[Any]
 FACTS = "gapft"
 
 
-def table_of(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
+def build_table(schema: pa.Schema, rows: Iterable[Values]) -> pa.Table:
     """Build an Arrow table from rows."""
     import pyarrow as pa
 
@@ -51,15 +51,15 @@ def write_batches(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def write(beside: Path) -> None:
+    def write_rows(beside: Path) -> None:
         with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
             for batch in batches:
-                whole = isinstance(batch, pa.Table)
-                writer.write_table(batch if whole else table_of(schema, batch))
+                is_table = isinstance(batch, pa.Table)
+                writer.write_table(batch if is_table else build_table(schema, batch))
             if content := facts():
                 writer.add_key_value_metadata({FACTS: json.dumps(content)})
 
-    replace_file(path, write)
+    replace_file(path, write_rows)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -82,12 +82,12 @@ def copy_table(source: Path, path: Path, facts: Mapping[str, Any]) -> None:
     write_batches(path, table.schema.remove_metadata(), [table], lambda: facts)
 
 
-def read_rows(path: Path, at_once: int = 4096) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path, batch_size: int = 4096) -> Iterator[dict[str, Any]]:
     """Yield a table's rows, ``at_once`` of them in memory at a time."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=at_once):
+        for batch in file.iter_batches(batch_size=batch_size):
             yield from batch.to_pylist()
 
 

@@ -13,7 +13,7 @@ from gapft_harness.run_directory.manifest import (
     Manifest,
     TaskFacts,
     record_warnings,
-    verifier_of,
+    find_verifier,
 )
 
 
@@ -30,12 +30,12 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
             model.
     """
 
-    def change(manifest: Manifest) -> None:
-        task, name = cast(TaskFacts, dict(facts["task"])), layout.further(split)
+    def apply_search(manifest: Manifest) -> None:
+        task, name = cast(TaskFacts, dict(facts["task"])), layout.find_audit_name(split)
         record_warnings(manifest, task.pop("warnings", []))
         if name:
             audit: AuditFacts = {"task": task, "said": facts["said"]}
-            record_warnings(manifest, _other_params(manifest, name, task))
+            record_warnings(manifest, _list_rule_warnings(manifest, name, task))
             manifest.setdefault("audits", {})[name] = audit
         else:
             _record_task(manifest, task)
@@ -46,7 +46,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
             manifest["source"] = facts["source"]  # what a sampler reports about its model
         record_judging(manifest, split, facts)
 
-    return change
+    return apply_search
 
 
 def _record_task(manifest: Manifest, task: TaskFacts) -> None:
@@ -58,7 +58,7 @@ def _record_task(manifest: Manifest, task: TaskFacts) -> None:
     manifest["task"] = task
 
 
-def _other_params(manifest: Manifest, name: str, task: TaskFacts) -> list[str]:
+def _list_rule_warnings(manifest: Manifest, name: str, task: TaskFacts) -> list[str]:
     """Warn if an audit uses the run's verifier with different parameters."""
     own = manifest["task"]
     key: Final = "verifier_params"
@@ -84,29 +84,29 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
     Raises:
         UserError: the models differ; the message has both hashes or names.
     """
-    before = manifest["source"]
+    recorded_source = manifest["source"]
     hashes = "weights_sha256"
     keys = ["model", "pretrained"]
-    if before.get(hashes) and source.get(hashes):
+    if recorded_source.get(hashes) and source.get(hashes):
         keys = [hashes]
     elif source.get("adapter"):  # a server gives each adapter a different model name
         keys = ["pretrained"]
     for key in (*keys, "start_ids"):
-        earlier, now = before.get(key), source.get(key)
-        told = "start_ids" in before if key == "start_ids" else None not in (earlier, now)
-        if told and earlier != now:
-            others = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
-            searched = " and ".join(s for s in others if s != split) or "the run"
+        recorded_value, value = recorded_source.get(key), source.get(key)
+        is_comparable = "start_ids" in recorded_source if key == "start_ids" else None not in (recorded_value, value)
+        if is_comparable and recorded_value != value:
+            searched_splits = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
+            split_names = " and ".join(s for s in searched_splits if s != split) or "the run"
             raise UserError(
-                f"{split}: searched with a different model than {searched}: {key} is {now}, "
-                f"expected {earlier}. All splits need one model: restore it, remove the folder "
+                f"{split}: searched with a different model than {split_names}: {key} is {value}, "
+                f"expected {recorded_value}. All splits need one model: restore it, remove the folder "
                 f"{split}/ of the run directory if it contains responses, and run the same "
                 "command again; or start a new run directory"
             )
 
 
 def require_same_rules(
-    manifest: Manifest, name: str, verifier: str, said: Mapping[str, Any]
+    manifest: Manifest, name: str, verifier: str, judge_facts: Mapping[str, Any]
 ) -> None:
     """Require that new responses will be judged by the rules of the responses judged earlier.
 
@@ -122,13 +122,13 @@ def require_same_rules(
     Raises:
         UserError: an earlier table was judged by different rules.
     """
-    for other, before in manifest["judged_by"].items():
-        if other == name or verifier_of(manifest, other) != verifier:
+    for other, recorded_judge in manifest["judged_by"].items():
+        if other == name or find_verifier(manifest, other) != verifier:
             continue
-        if before.get("rules") != said.get("rules"):
+        if recorded_judge.get("rules") != judge_facts.get("rules"):
             raise UserError(
-                f"{name}: would be judged by different rules than {other}: {said.get('rules')}, "
-                f"expected {before.get('rules') or 'none recorded'}. Rates are comparable only "
+                f"{name}: would be judged by different rules than {other}: {judge_facts.get('rules')}, "
+                f"expected {recorded_judge.get('rules') or 'none recorded'}. Rates are comparable only "
                 "under the same rules for the whole run: continue with the version of "
                 "gapft-harness that started it, or start a new run directory"
             )
@@ -151,10 +151,10 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
     record_warnings(manifest, [f"{name}: {warning}" for warning in facts["warnings"]])
 
 
-def recorder(section: str, key: str, value: Any) -> Callable[[Manifest], None]:
+def record_entry(section: str, key: str, value: Any) -> Callable[[Manifest], None]:
     """Return a change that sets one entry of a section."""
 
-    def change(manifest: Manifest) -> None:
+    def apply_entry(manifest: Manifest) -> None:
         cast(dict[str, Any], manifest).setdefault(section, {})[key] = value
 
-    return change
+    return apply_entry

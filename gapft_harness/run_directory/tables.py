@@ -36,7 +36,7 @@ from gapft_harness.run_directory.parquet import (
     Row,
     Values,
     read_rows,
-    table_of,
+    build_table,
     write_batches,
 )
 
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 
 
 #: Problems in memory at a time when reading: one gold may be megabytes of packed tests.
-_PROBLEMS_READ = 64
+_PROBLEM_READ_BATCH = 64
 
 #: Problems in memory at a time when writing.
-_PROBLEMS_WRITTEN = 1000
+_PROBLEM_WRITE_BATCH = 1000
 
 
-def _schema(**columns: str) -> pa.Schema:
+def _build_schema(**columns: str) -> pa.Schema:
     """Build a schema from Arrow type names, ``ids`` (token ids) or ``attempts``."""
     import pyarrow as pa
 
     text, ids = pa.string(), pa.list_(pa.int32())
     attempt = {"text": text, "token_ids": ids, "finish_reason": text, "feedback": text}
-    own = {"ids": ids, "attempts": pa.list_(pa.struct(attempt.items()))}
-    return pa.schema({name: own.get(of) or pa.type_for_alias(of) for name, of in columns.items()})
+    nested_types = {"ids": ids, "attempts": pa.list_(pa.struct(attempt.items()))}
+    return pa.schema({name: nested_types.get(type_name) or pa.type_for_alias(type_name) for name, type_name in columns.items()})
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def problem_schema() -> pa.Schema:
     contain JSON. ``prompt_ids`` are the token ids that the generator received.
     """
     texts = dict.fromkeys(("problem_id", "prompt", "gold", "document", "turns"), "string")
-    return _schema(**texts, prompt_ids="ids")
+    return _build_schema(**texts, prompt_ids="ids")
 
 
 def write_problems(
@@ -86,15 +86,15 @@ def write_problems(
     """
     ordered = sorted(problems, key=lambda problem: problem.id)
 
-    def batches() -> Iterator[Iterator[Values]]:
-        for start in range(0, len(ordered), _PROBLEMS_WRITTEN):
-            members = ordered[start : start + _PROBLEMS_WRITTEN]
+    def iterate_batches() -> Iterator[Iterator[Values]]:
+        for start in range(0, len(ordered), _PROBLEM_WRITE_BATCH):
+            members = ordered[start : start + _PROBLEM_WRITE_BATCH]
             yield (
                 (p.id, p.prompt, *map(json.dumps, (p.gold, dict(p.document), p.turns)), ids)
                 for p, ids in zip(members, prompt_ids([p.id for p in members]), strict=True)
             )
 
-    write_batches(path, problem_schema(), batches())
+    write_batches(path, problem_schema(), iterate_batches())
 
 
 def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
@@ -103,7 +103,7 @@ def read_problems(path: Path) -> Iterator[tuple[Problem, tuple[int, ...]]]:
     Args:
         path: a sealed ``problems.parquet``.
     """
-    for row in read_rows(path, _PROBLEMS_READ):
+    for row in read_rows(path, _PROBLEM_READ_BATCH):
         gold, document, turns = (json.loads(row[name]) for name in ("gold", "document", "turns"))
         problem = Problem(row["problem_id"], row["prompt"], gold, document, tuple(turns))
         yield problem, tuple(row["prompt_ids"])
@@ -119,12 +119,12 @@ def read_prompts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 #: The first columns of a table of responses: the fields of ``Response``, in order.
-_RESPONSE = tuple(field.name for field in fields(Response))
-_values = attrgetter(*_RESPONSE)
+_RESPONSE_FIELDS = tuple(field.name for field in fields(Response))
+_response_values = attrgetter(*_RESPONSE_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedResponse:
     """A response with its verdict.
 
     Attributes:
@@ -144,7 +144,7 @@ def response_schema() -> pa.Schema:
     context. ``attempts`` and ``context_ids`` are empty except for episodes of several attempts.
     ``answer`` is null if the verifier extracts none.
     """
-    return _schema(
+    return _build_schema(
         problem_id="string",
         index="int32",
         text="string",
@@ -160,16 +160,16 @@ def response_schema() -> pa.Schema:
     )
 
 
-def response_row(response: Response, verdict: Verdict, answer: str | None = None) -> Values:
+def build_response_row(response: Response, verdict: Verdict, answer: str | None = None) -> Values:
     """Build the row of a response with its verdict and answer."""
-    values = _values(response)
+    values = _response_values(response)
     if response.attempts:
         attempts = [asdict(attempt) for attempt in response.attempts]
         values = tuple(attempts if value is response.attempts else value for value in values)
     return *values, verdict.status, verdict.reason, answer
 
 
-def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
+def read_judged(path: Path) -> Iterator[tuple[str, list[JudgedResponse]]]:
     """Yield (problem id, its responses ordered by index), ordered by problem id.
 
     Args:
@@ -179,27 +179,27 @@ def read_judged(path: Path) -> Iterator[tuple[str, list[Judged]]]:
         GapftError: a verdict in the table is not a valid status.
     """
     for problem_id, rows in groupby(read_rows(path), key=lambda row: row["problem_id"]):
-        yield problem_id, [_judged(row, path) for row in rows]
+        yield problem_id, [_parse_judged(row, path) for row in rows]
 
 
-def response_of(row: Row) -> Response:
+def parse_response(row: Row) -> Response:
     """Build the response of a row."""
-    found = {name: row[name] for name in _RESPONSE}
+    values = {name: row[name] for name in _RESPONSE_FIELDS}
     for name in ("token_ids", "context_ids"):
-        found[name] = tuple(found[name])
-    found["attempts"] = tuple(
+        values[name] = tuple(values[name])
+    values["attempts"] = tuple(
         Attempt(**(attempt | {"token_ids": tuple(attempt["token_ids"])}))
-        for attempt in found["attempts"]
+        for attempt in values["attempts"]
     )
-    return Response(**found)
+    return Response(**values)
 
 
-def _judged(row: Row, path: Path) -> Judged:
-    status = sealed_status(row["status"], path, f", problem {row['problem_id']}")
-    return Judged(response_of(row), Verdict(status, row["reason"]), row["answer"])
+def _parse_judged(row: Row, path: Path) -> JudgedResponse:
+    status = parse_status(row["status"], path, f", problem {row['problem_id']}")
+    return JudgedResponse(parse_response(row), Verdict(status, row["reason"]), row["answer"])
 
 
-def sealed_status(status: Any, path: Path, where: str = "") -> Status:
+def parse_status(status: Any, path: Path, place: str = "") -> Status:
     """Check the status of a verdict read from a file of a run.
 
     Args:
@@ -212,16 +212,16 @@ def sealed_status(status: Any, path: Path, where: str = "") -> Status:
     """
     if status not in STATUSES:
         raise GapftError(
-            f"{path}{where}: invalid verdict {status!r:.40}; expected one of "
+            f"{path}{place}: invalid verdict {status!r:.40}; expected one of "
             f"{', '.join(STATUSES)}. The verifier returned an invalid verdict, so no results can "
             "be computed: fix the verifier, and search again in a new run directory"
         )
-    known: Status = status
-    return known
+    valid_status: Status = status
+    return valid_status
 
 
 #: States in memory at a time when writing.
-_STATES_WRITTEN = 10_000
+_STATE_WRITE_BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,22 +242,22 @@ class ProblemState:
     kept_index: int | None
 
 
-_STATE = tuple(field.name for field in fields(ProblemState))
+_STATE_FIELDS = tuple(field.name for field in fields(ProblemState))
 
 
 @functools.cache
 def state_schema() -> pa.Schema:
     """Return the schema of a table of states: the fields of ``ProblemState``."""
-    numbers = dict.fromkeys(_STATE[2:], "int32")
-    return _schema(problem_id="string", state="string", **numbers)
+    numbers = dict.fromkeys(_STATE_FIELDS[2:], "int32")
+    return _build_schema(problem_id="string", state="string", **numbers)
 
 
 def write_states(
     path: Path, states: Iterable[ProblemState], facts: Callable[[], Mapping[str, Any]]
 ) -> None:
     """Write a table of states; ``facts`` is called after the last state was consumed."""
-    rows = map(attrgetter(*_STATE), states)
-    batches = iter(lambda: list(islice(rows, _STATES_WRITTEN)), [])
+    rows = map(attrgetter(*_STATE_FIELDS), states)
+    batches = iter(lambda: list(islice(rows, _STATE_WRITE_BATCH)), [])
     write_batches(path, state_schema(), batches, facts)
 
 
@@ -268,13 +268,13 @@ def read_states(path: Path) -> Iterator[ProblemState]:
         path: a sealed ``states.parquet``.
     """
     for row in read_rows(path):
-        yield ProblemState(**{name: row[name] for name in _STATE})
+        yield ProblemState(**{name: row[name] for name in _STATE_FIELDS})
 
 
 @functools.cache
 def example_schema() -> pa.Schema:
     """Return the schema of a training set: the fields of ``records.Example``."""
-    return _schema(
+    return _build_schema(
         problem_id="string",
         state="string",
         response_index="int32",
@@ -290,7 +290,7 @@ def write_examples(path: Path, examples: Sequence[Example], budget: Budget) -> N
     """Write a training set, with its budget in the table's metadata."""
     import pyarrow.parquet as pq
 
-    table = table_of(example_schema(), map(attrgetter(*example_schema().names), examples))
+    table = build_table(example_schema(), map(attrgetter(*example_schema().names), examples))
     table = table.replace_schema_metadata({FACTS: json.dumps(asdict(budget))})
     replace_file(path, lambda beside: pq.write_table(table, beside, compression="zstd"))
 
@@ -320,8 +320,8 @@ def write_items(path: Path, audit: str, items: Sequence[str], task: str | None =
         task: the task that defines the subset, if one does: its audit has the same problems.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    whence = {} if task is None else {"task": task}
-    write_json(path, {"of": audit, **whence, "items": sorted(items)})
+    task_entry = {} if task is None else {"task": task}
+    write_json(path, {"of": audit, **task_entry, "items": sorted(items)})
 
 
 def read_items(path: Path) -> tuple[str, list[str], str | None]:

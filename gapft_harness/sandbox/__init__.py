@@ -5,7 +5,7 @@ seccomp and limits from Python. Expected outputs never enter it; answers are com
 ``docs/sandbox.md`` describes which attacks it prevents and which it does not.
 """
 
-from gapft_harness.sandbox.api import Sandbox, probe
+from gapft_harness.sandbox.api import Sandbox, probe_tiers
 from gapft_harness.sandbox.probes import Probe
 from gapft_harness.sandbox.records import Limits, Program, Result, Test, TestResult
 from gapft_harness.sandbox.schedule import InfrastructureError
@@ -19,5 +19,5 @@ __all__ = [
     "Sandbox",
     "Test",
     "TestResult",
-    "probe",
+    "probe_tiers",
 ]

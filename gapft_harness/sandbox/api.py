@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal, Self, get_args
 
-from gapft_harness.core.cgroups import usable_cores, usable_memory
+from gapft_harness.core.cgroups import count_usable_cores, read_usable_memory
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.processes import Closing
 from gapft_harness.sandbox import probes
@@ -63,9 +63,9 @@ class Sandbox(Closing):
             raise UserError(f"sandbox prelude: found {prelude!r}, expected none or lcb")
         if tier not in (*TIERS, "auto"):
             raise UserError(f"sandbox tier: found {tier!r}, expected auto or {' or '.join(TIERS)}")
-        self._wanted: tuple[Tier, ...] = TIERS if tier == "auto" else (tier,)
+        self._tiers: tuple[Tier, ...] = TIERS if tier == "auto" else (tier,)
         self.limits = limits or Limits()
-        self._count = _worker_count(workers, self.limits.memory_bytes)
+        self._count = _choose_worker_count(workers, self.limits.memory_bytes)
         self._preload = tuple(preload)
         self._prelude: Prelude = prelude
         self._tier: Tier | None = None
@@ -96,12 +96,12 @@ class Sandbox(Closing):
         if self._schedule is not None:
             return
         self._probes = []
-        for tier in self._wanted:
-            schedule, found = _try(tier, self._count, self._preload, self.limits, self._prelude)
-            self._probes += found
+        for tier in self._tiers:
+            schedule, tier_probes = _try_tier(tier, self._count, self._preload, self.limits, self._prelude)
+            self._probes += tier_probes
             if schedule is not None:
                 self._tier, self._schedule = tier, schedule
-                self._finalizer = weakref.finalize(self, _close, schedule, os.getpid())
+                self._finalizer = weakref.finalize(self, _close_schedule, schedule, os.getpid())
                 return
         failed = "\n".join(f"  {probe}" for probe in self._probes if not probe.holds)
         raise UserError(
@@ -138,12 +138,12 @@ class Sandbox(Closing):
             UserError: a program has no tests, or an expected value is not JSON.
             InfrastructureError: the sandbox failed repeatedly; there is no verdict in this case.
         """
-        found: dict[int, Result] = {}
+        results: dict[int, Result] = {}
         for index, result in self.stream(items, isolate=isolate, compat=compat, run_all=run_all):
-            found[index] = result
+            results[index] = result
             if progress is not None:
-                progress(len(found))
-        return [found[index] for index in range(len(found))]
+                progress(len(results))
+        return [results[index] for index in range(len(results))]
 
     def stream(
         self,
@@ -185,7 +185,7 @@ class Sandbox(Closing):
         return self
 
 
-def probe(
+def probe_tiers(
     tier: Tier | Literal["auto"] = "auto", preload: Sequence[str] = (), limits: Limits | None = None
 ) -> list[Probe]:
     """Probe the tiers on this machine, each with all its canaries.
@@ -199,61 +199,61 @@ def probe(
         The results of all probes, tier by tier.
     """
     limits = limits or Limits(cpu_s=2, wall_s=20, memory_bytes=256 << 20)
-    found = []
-    for one in TIERS if tier == "auto" else (tier,):
-        schedule, tried = _try(one, 1, tuple(preload), limits)
-        found += tried
+    results = []
+    for candidate in TIERS if tier == "auto" else (tier,):
+        schedule, tier_probes = _try_tier(candidate, 1, tuple(preload), limits)
+        results += tier_probes
         if schedule is not None:
             schedule.close()
-    return found
+    return results
 
 
-def _try(
+def _try_tier(
     tier: Tier,
     count: int,
     preload: tuple[str, ...],
     limits: Limits,
     prelude: Prelude = "none",
 ) -> tuple[Schedule | None, list[Probe]]:
-    share = max(1.0, count / usable_cores())
+    share = max(1.0, count / count_usable_cores())
     start = partial(SandboxWorker.start, tier, limits, preload, prelude, share)
     schedule = Schedule(start, count, limits)
     try:
-        schedule.fill()
-        found = probes.run_canaries(
+        schedule.start_workers()
+        canaries = probes.run_canaries(
             tier,
-            lambda items: [r for _, r in sorted(schedule.run(items, Rules(), tier), key=_number)],
+            lambda items: [r for _, r in sorted(schedule.run(items, Rules(), tier), key=_item_number)],
             limits.memory_bytes,
         )
-        if all(probe.holds for probe in found):
-            return schedule, [probes.started(tier), *found]
+        if all(probe.holds for probe in canaries):
+            return schedule, [probes.passed_start(tier), *canaries]
         schedule.close()
-        return None, [probes.started(tier), *found]
+        return None, [probes.passed_start(tier), *canaries]
     except Refused as error:
         schedule.close()
-        return None, [probes.not_started(tier, str(error))]
+        return None, [probes.failed_start(tier, str(error))]
     except WorkerDied as error:
         schedule.close()
-        return None, [probes.not_started(tier, f"a worker died while starting: {error}")]
+        return None, [probes.failed_start(tier, f"a worker died while starting: {error}")]
     except BaseException:
         schedule.close()
         raise
 
 
-def _number(pair: tuple[int, Result]) -> int:
+def _item_number(pair: tuple[int, Result]) -> int:
     return pair[0]
 
 
-def _close(schedule: Schedule, owner: int) -> None:
+def _close_schedule(schedule: Schedule, owner: int) -> None:
     if os.getpid() == owner:  # a fork of the owner must not end the owner's workers
         schedule.close()
 
 
-def _worker_count(workers: int | None, memory_bytes: int) -> int:
-    memory = usable_memory()
+def _choose_worker_count(workers: int | None, memory_bytes: int) -> int:
+    memory = read_usable_memory()
     fit = memory // memory_bytes
     if workers is None:
-        workers = max(1, min(int(usable_cores()), fit))
+        workers = max(1, min(int(count_usable_cores()), fit))
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise UserError(f"sandbox workers: found {workers!r}, expected an integer of at least 1")
     if workers > max(1, fit):

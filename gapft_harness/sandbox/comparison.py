@@ -14,19 +14,19 @@ from itertools import zip_longest
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import json_fault
-from gapft_harness.sandbox.values import DEEPEST, equal, parse, parse_arguments
+from gapft_harness.core.json_values import find_json_fault
+from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, are_equal, parse_deep_json, parse_arguments
 
 _SPACE = " \t\n\r\v\f"
 _TOKEN = re.compile(f"[^{_SPACE}]++")
-_PYTHONS_TOKEN = re.compile(r"\S++")  # the tokens of str.split()
+_PYTHON_TOKEN = re.compile(r"\S++")  # the tokens of str.split()
 _NUMBER = re.compile(
     r"[+-]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:e[+-]?+[0-9]++)?+|inf(?:inity)?+)",
     re.IGNORECASE | re.ASCII,
 )
 
 
-def same_output(given: bytes, expected: str, *, lcb: bool = False) -> str:
+def compare_outputs(output: bytes, expected: str, *, lcb: bool = False) -> str:
     """Compare standard output with the expected text.
 
     Both are stripped and split into lines, and each line is stripped. Two lines agree if they are
@@ -44,45 +44,45 @@ def same_output(given: bytes, expected: str, *, lcb: bool = False) -> str:
     Returns:
         Empty if they agree, else the first difference in one line.
     """
-    text = given.decode("utf-8", "surrogateescape")
+    text = output.decode("utf-8", "surrogateescape")
     if text == expected:
         return ""
     space = None if lcb else _SPACE  # None: all of Python's white space
     text, expected = text.strip(space), expected.strip(space)
-    if (lines := text.count("\n") + 1) != (wanted := expected.count("\n") + 1):
-        return f"{lines} lines, expected {wanted}"
-    ours, theirs = ([line.strip(space) for line in s.split("\n")] for s in (text, expected))
-    for number, (one, other) in enumerate(zip(ours, theirs, strict=True), 1):
-        if one != other and not _same_decimals(one, other, lcb):
-            return f"line {number}: {_short(one)}, expected {_short(other)}"
+    if (line_count := text.count("\n") + 1) != (expected_count := expected.count("\n") + 1):
+        return f"{line_count} lines, expected {expected_count}"
+    output_lines, expected_lines = ([line.strip(space) for line in s.split("\n")] for s in (text, expected))
+    for number, (output_line, expected_line) in enumerate(zip(output_lines, expected_lines, strict=True), 1):
+        if output_line != expected_line and not _are_equal_decimals(output_line, expected_line, lcb):
+            return f"line {number}: {_shorten(output_line)}, expected {_shorten(expected_line)}"
     return ""
 
 
-def same_value(given: Any, expected: Any) -> str:
+def compare_values(value: Any, expected: Any) -> str:
     """Compare two JSON values, a function's and the expected one, by Python's equality.
 
     Returns:
         Empty if they agree, else the difference in one line.
     """
-    if equal(given, expected):
+    if are_equal(value, expected):
         return ""
     try:
-        return f"{_short(json.dumps(given))}, expected {_short(json.dumps(expected))}"
+        return f"{_shorten(json.dumps(value))}, expected {_shorten(json.dumps(expected))}"
     except (RecursionError, ValueError):
         return "a different value, too deeply nested or with a number too long to show"
 
 
-def expected_value(text: str) -> Any:
+def parse_expected_value(text: str) -> Any:
     """Parse a function test's expected value.
 
     Raises:
         UserError: the text is not JSON, or contains an infinity or NaN (NaN equals nothing).
     """
     try:
-        return _finite(parse(text), text)
+        return _require_finite(parse_deep_json(text), text)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"a function test's expected value must be JSON; found {_short(text)} ({error})"
+            f"a function test's expected value must be JSON; found {_shorten(text)} ({error})"
         ) from error
 
 
@@ -93,36 +93,36 @@ def check_arguments(text: str) -> None:
         UserError: a line is not JSON, or contains NaN or an infinity.
     """
     try:
-        _finite(parse_arguments(text), text)
+        _require_finite(parse_arguments(text), text)
     except (ValueError, RecursionError) as error:
         raise UserError(
             "a function test's input must be one JSON value per line; found "
-            f"{_short(text)} ({error})"
+            f"{_shorten(text)} ({error})"
         ) from error
 
 
-def _finite(value: Any, text: str) -> Any:
-    named = "NaN" in text or "Infinity" in text  # Python's parser accepts these
-    if named and (fault := json_fault(value, finite=True, deepest=DEEPEST + 1)):
+def _require_finite(value: Any, text: str) -> Any:
+    mentions_constants = "NaN" in text or "Infinity" in text  # Python's parser accepts these
+    if mentions_constants and (fault := find_json_fault(value, finite=True, max_depth=MAX_VALUE_DEPTH + 1)):
         raise ValueError(f"it {fault}")
     return value
 
 
-def _same_decimals(one: str, other: str, lcb: bool) -> bool:
-    token = _PYTHONS_TOKEN if lcb else _TOKEN
-    pairs = zip_longest(token.finditer(one), token.finditer(other))
+def _are_equal_decimals(left: str, right: str, lcb: bool) -> bool:
+    token = _PYTHON_TOKEN if lcb else _TOKEN
+    pairs = zip_longest(token.finditer(left), token.finditer(right))
     try:
         # Decimal, because parsing an int of n digits takes time proportional to n * n.
         return all(
-            ours is not None
-            and theirs is not None
-            and (lcb or (_NUMBER.fullmatch(ours[0]) and _NUMBER.fullmatch(theirs[0])))
-            and Decimal(ours[0]) == Decimal(theirs[0])
-            for ours, theirs in pairs
+            left_token is not None
+            and right_token is not None
+            and (lcb or (_NUMBER.fullmatch(left_token[0]) and _NUMBER.fullmatch(right_token[0])))
+            and Decimal(left_token[0]) == Decimal(right_token[0])
+            for left_token, right_token in pairs
         )
     except (ArithmeticError, ValueError):  # not a number, or a signaling NaN
         return False
 
 
-def _short(text: str, length: int = 60) -> str:
+def _shorten(text: str, length: int = 60) -> str:
     return repr(text if len(text) <= length else f"{text[:length]}…")

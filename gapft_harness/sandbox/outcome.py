@@ -47,38 +47,38 @@ def read_outcomes(ending: Ending, files: Sequence[int], limit: int) -> list[Test
             programs of the file with earlier answers.
         limit: maximum bytes to read from a file.
     """
-    output, errors, report, *kept = files
+    output, errors, report, *answer_files = files
     outcomes, start = [], 0
-    for one in ending.answered:
-        middle = start + one.report
+    for call in ending.answered:
+        middle = start + call.report
         outcomes.append(
             TestOutcome(
                 exit=0,
                 compiled=True,
                 stopped="",
-                cpu_s=one.cpu_s,
-                wall_s=one.wall_s,
+                cpu_s=call.cpu_s,
+                wall_s=call.wall_s,
                 output=b"",
-                output_bytes=one.output_bytes,
-                errors=_read(kept[0], middle, one.errors),
-                report=_read(kept[0], start, one.report),
+                output_bytes=call.output_bytes,
+                errors=_read_range(answer_files[0], middle, call.errors),
+                report=_read_range(answer_files[0], start, call.report),
             )
         )
-        start = middle + one.errors
+        start = middle + call.errors
     sizes = [os.fstat(file).st_size for file in files[:3]]
     last = TestOutcome(
         exit=ending.exit,
         compiled=ending.compiled,
         **ending.spent._asdict(),
-        output=_read(output, 0, min(sizes[0], limit)),
+        output=_read_range(output, 0, min(sizes[0], limit)),
         output_bytes=max(sizes),
-        errors=_read(errors, max(0, sizes[1] - ERROR_BYTES), ERROR_BYTES),
-        report=_read(report, 0, min(sizes[2], limit)),
+        errors=_read_range(errors, max(0, sizes[1] - ERROR_BYTES), ERROR_BYTES),
+        report=_read_range(report, 0, min(sizes[2], limit)),
     )
     return [*outcomes, last]
 
 
-def _read(file: int, start: int, size: int) -> bytes:
+def _read_range(file: int, start: int, size: int) -> bytes:
     data = b""
     while size > len(data) and (more := os.pread(file, size - len(data), start + len(data))):
         data += more

@@ -82,14 +82,14 @@ _CANARIES = {
 }
 
 
-def started(tier: Tier) -> Probe:
+def passed_start(tier: Tier) -> Probe:
     """Create the probe of a tier whose workers started."""
     return Probe(tier, "start", True, "workers start confined")
 
 
-def not_started(tier: Tier, why: str) -> Probe:
+def failed_start(tier: Tier, reason: str) -> Probe:
     """Create the probe of a tier whose workers could not start."""
-    return Probe(tier, "start", False, why, _REMEDIES[tier])
+    return Probe(tier, "start", False, reason, _REMEDIES[tier])
 
 
 def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Probe]:
@@ -102,18 +102,18 @@ def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Pr
         canary.write_text("untouched")
         os.chmod(folder, 0o777)  # only the sandbox may protect it, not the file mode
         os.chmod(canary, 0o666)
-        given = {
+        canary_values = {
             "file": str(canary),
             "port": listener.getsockname()[1],
             "pid": os.getpid(),
             "shell": "/bin/sh",
             "too_much": 2 * memory_bytes,
         }
-        programs = [Program(_canary(body)) for body in _CANARIES.values()]
+        programs = [Program(_build_canary(body)) for body in _CANARIES.values()]
         results = judge(
             [
                 (Program("import colorsys\nprint(int(input()) + 1)"), [Test("41", "42")]),
-                *((program, [Test(json.dumps(given), "refused")]) for program in programs),
+                *((program, [Test(json.dumps(canary_values), "refused")]) for program in programs),
             ]
         )
         listener.setblocking(False)
@@ -125,26 +125,26 @@ def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Pr
             reached = True
         intact = canary.read_text() == "untouched" and len(os.listdir(folder)) == 1
     first, *others = results
-    ran = first.verdict == "accepted"
+    correct_ran = first.verdict == "accepted"
     probes = [
-        _probe(tier, "a correct program runs", ran, "it ran" if ran else _what(first)),
+        _build_probe(tier, "a correct program runs", correct_ran, "it ran" if correct_ran else _describe_result(first)),
     ]
     for name, result in zip(_CANARIES, others, strict=True):
         holds = result.verdict == "accepted"
-        probes.append(_probe(tier, name, holds, "refused" if holds else _what(result)))
+        probes.append(_build_probe(tier, name, holds, "refused" if holds else _describe_result(result)))
     changed = "unchanged" if intact and not reached else "a file or a listener was reached"
-    probes.append(_probe(tier, "traces outside", intact and not reached, changed))
+    probes.append(_build_probe(tier, "traces outside", intact and not reached, changed))
     return probes
 
 
-def _canary(body: str) -> str:
+def _build_canary(body: str) -> str:
     return _TRY.format(body="\n".join(f"    {line}" for line in body.splitlines()))
 
 
-def _probe(tier: Tier, name: str, holds: bool, found: str) -> Probe:
-    return Probe(tier, name, holds, found, "" if holds else _BROKEN)
+def _build_probe(tier: Tier, name: str, holds: bool, outcome: str) -> Probe:
+    return Probe(tier, name, holds, outcome, "" if holds else _BROKEN)
 
 
-def _what(result: Result) -> str:
+def _describe_result(result: Result) -> str:
     test = result.tests[-1]
     return f"{test.verdict}: {test.reason} {test.error.strip()[-200:]}".strip()

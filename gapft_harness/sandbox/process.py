@@ -18,17 +18,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from gapft_harness.core.processes import open_standard_streams, thread_limits
+from gapft_harness.core.processes import open_standard_streams, build_thread_environment
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
 from gapft_harness.sandbox.inside.messages import pack_job, unpack_ending
-from gapft_harness.sandbox.inside.watch import TOGETHER_S
+from gapft_harness.sandbox.inside.watch import MAX_SHARED_AGE_S
 from gapft_harness.sandbox.outcome import TestOutcome, read_outcomes
 from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
 
 _START_SECONDS = 60.0
 #: Wall seconds per CPU second after which a worker counts as hung.
-_PATIENCE = 100
+_WALL_PER_CPU_SECOND = 100
 _BOOT = """
 import json, sys, types
 for name, path in json.loads(sys.argv[1]).items():
@@ -46,7 +46,7 @@ _ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONUTF8": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
-    **thread_limits(1),
+    **build_thread_environment(1),
     # Each thread's own heap would reserve 64 MiB of address space.
     "MALLOC_ARENA_MAX": "1",
     # Otherwise each fork would resolve again the C functions that only forks call.
@@ -96,14 +96,14 @@ class SandboxWorker:
             share: the number of workers per usable core, at least 1.
         """
         open_standard_streams()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        here = Path(__file__).resolve().parent
-        packages = {"gapft_harness": str(here.parent), "gapft_harness.sandbox": str(here)}
+        own_socket, worker_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        package = Path(__file__).resolve().parent
+        packages = {"gapft_harness": str(package.parent), "gapft_harness.sandbox": str(package)}
         sizes = asdict(limits)
         settings = {
             "tier": tier,
-            "control": theirs.fileno(),
-            "high_id": _unused_id() if os.geteuid() == 0 else None,
+            "control": worker_socket.fileno(),
+            "high_id": _choose_unused_id() if os.geteuid() == 0 else None,
             **{k: sizes[k] for k in sizes if k not in ("cpu_s", "wall_s")},
             "preload": list(preload),
             "prelude": prelude,
@@ -123,17 +123,17 @@ class SandboxWorker:
                 stderr=stderr,
                 env=_ENVIRONMENT | libraries,
                 cwd="/",
-                pass_fds=[theirs.fileno()],
+                pass_fds=[worker_socket.fileno()],
                 start_new_session=True,
             )
         except BaseException:
-            ours.close()
+            own_socket.close()
             stderr.close()
             raise
         finally:
-            theirs.close()
+            worker_socket.close()
         deadline = time.monotonic() + _START_SECONDS * share
-        return cls(limits, process, ours, stderr, share, deadline=deadline)
+        return cls(limits, process, own_socket, stderr, share, deadline=deadline)
 
     def wait_ready(self) -> None:
         """Wait until the worker is confined and has imported its modules.
@@ -166,23 +166,23 @@ class SandboxWorker:
             wall_s: wall limit of a test in seconds.
             compat: ``lcb`` to run the program in the same way as LiveCodeBench.
         """
-        calls = program.kind == "function"
+        is_function = program.kind == "function"
         while len(self._files) < 6:
             self._files.append(os.memfd_create("", os.MFD_CLOEXEC))
-        descriptors = self._files[: 6 if calls else 5]
-        for given in inputs:
-            if calls:
-                _fill(descriptors[0], len(given).to_bytes(LENGTH_BYTES, "little"))
-            _fill(descriptors[0], given)
-        _fill(descriptors[4], source)
+        descriptors = self._files[: 6 if is_function else 5]
+        for call_input in inputs:
+            if is_function:
+                _write_all(descriptors[0], len(call_input).to_bytes(LENGTH_BYTES, "little"))
+            _write_all(descriptors[0], call_input)
+        _write_all(descriptors[4], source)
         os.lseek(descriptors[0], 0, os.SEEK_SET)
         job = pack_job(cpu_s, wall_s, bool(compat))
         # ``receive`` detects a worker that has died.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self.control, [job], descriptors)
         # The worker does not count time spent waiting for a CPU, so allow for a busy machine.
-        waiting = _PATIENCE * self.share * (cpu_s + TOGETHER_S)
-        self.deadline = time.monotonic() + TOGETHER_S + wall_s + 30 + waiting
+        waiting = _WALL_PER_CPU_SECOND * self.share * (cpu_s + MAX_SHARED_AGE_S)
+        self.deadline = time.monotonic() + MAX_SHARED_AGE_S + wall_s + 30 + waiting
 
     def receive(self) -> tuple[list[TestOutcome], float]:
         """Receive the outcomes of the inputs sent, at least the first, and the seconds it took.
@@ -196,8 +196,8 @@ class SandboxWorker:
         try:
             if ending.setup:
                 raise NotConfined(ending.setup)
-            told = (*self._files[1:4], self._files[5])
-            return read_outcomes(ending, told, self.limits.output_bytes), ending.busy_s
+            report_files = (*self._files[1:4], self._files[5])
+            return read_outcomes(ending, report_files, self.limits.output_bytes), ending.busy_s
         finally:
             self._renew_files()
 
@@ -240,14 +240,14 @@ class SandboxWorker:
             fcntl.fcntl(file, fcntl.F_SETFL, 0)
 
 
-def packet(program: Program, compat: Compat | None) -> bytes:
+def pack_program(program: Program, compat: Compat | None) -> bytes:
     """Pack a program for a worker's fork: a header line of three fields, then the source."""
     name = unicodedata.normalize("NFKC", program.function or "")  # Python normalizes names so
     header = f"{program.kind}\t{name}\t{compat or ''}\n"
     return header.encode() + program.source.encode("utf-8", "surrogatepass")
 
 
-def _fill(file: int, data: bytes) -> None:
+def _write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
@@ -256,7 +256,7 @@ def _fill(file: int, data: bytes) -> None:
 _ids = iter(range(1 << 62))
 
 
-def _unused_id() -> int:
+def _choose_unused_id() -> int:
     """Choose a user id that no account has, so that per-user limits apply to one worker only."""
     first = length = 0
     for line in Path("/proc/self/uid_map").read_text().splitlines():

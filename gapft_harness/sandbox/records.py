@@ -23,7 +23,7 @@ VerdictName = Literal[
 ]
 
 #: Upper bounds that the kernel's integer types can represent: a week, and 2^50 bytes.
-_MOST_S, _MOST = 604_800, 1 << 50
+_MAX_SECONDS, _MAX_COUNT = 604_800, 1 << 50
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
@@ -102,13 +102,13 @@ class Limits:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value, seconds = getattr(self, name), name.endswith("_s")
-            wanted, most = ("a number", _MOST_S) if seconds else ("an integer", _MOST)
+            expected, limit = ("a number", _MAX_SECONDS) if seconds else ("an integer", _MAX_COUNT)
             if isinstance(value, bool) or not isinstance(value, int | float if seconds else int):
-                raise ValueError(f"{name}: found {value!r}, expected {wanted}")
+                raise ValueError(f"{name}: found {value!r}, expected {expected}")
             if not value > 0:  # refuses NaN too
                 raise ValueError(f"{name}: found {value!r}, expected more than 0")
-            if value > most:
-                raise ValueError(f"{name}: found {value!r}, expected at most {most:,}")
+            if value > limit:
+                raise ValueError(f"{name}: found {value!r}, expected at most {limit:,}")
         if self.wall_s < self.cpu_s:
             raise ValueError(f"wall_s: found {self.wall_s:g}, expected at least cpu_s")
 
@@ -154,7 +154,7 @@ class Result:
     busy_s: float = 0.0
 
 
-def overall(results: Sequence[TestResult]) -> VerdictName:
+def combine_verdicts(results: Sequence[TestResult]) -> VerdictName:
     """Combine the verdicts of a program's tests: the first failure, or ``accepted``."""
     failures = (result.verdict for result in results if result.verdict != "accepted")
     return next(failures, "accepted")

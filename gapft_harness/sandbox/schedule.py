@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.sandbox.comparison import expected_value
+from gapft_harness.sandbox.comparison import parse_expected_value
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.process import (
     NotConfined,
     SandboxWorker,
     WorkerDied,
-    packet,
+    pack_program,
 )
 from gapft_harness.sandbox.records import (
     Compat,
@@ -27,12 +27,12 @@ from gapft_harness.sandbox.records import (
     Test,
     TestResult,
     Tier,
-    overall,
+    combine_verdicts,
 )
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 
 #: Maximum tests per fork: their outcomes must fit into one message.
-_MOST_TOGETHER = 200
+_MAX_CALLS_PER_FORK = 200
 #: Maximum attempts of an execution whose worker fails.
 ATTEMPTS = 3
 
@@ -69,7 +69,7 @@ class _Case:
     attempts: int = 0
     busy_s: float = 0.0
 
-    def finished(self, rules: Rules) -> bool:
+    def is_finished(self, rules: Rules) -> bool:
         """Check whether no further test will run. A wrong answer does not stop a program.
 
         The tests that run must not depend on the expected outputs: if a test could leave a trace
@@ -79,15 +79,15 @@ class _Case:
         failed = bool(self.results) and self.results[-1].verdict not in ("accepted", "wrong_answer")
         return len(self.results) == len(self.tests) or (failed and not rules.run_all)
 
-    def result(self, rules: Rules, tier: Tier) -> Result:
+    def build_result(self, rules: Rules, tier: Tier) -> Result:
         verdicts = [result.verdict != "accepted" for result in self.results]
         end = None if rules.run_all or True not in verdicts else verdicts.index(True) + 1
-        return Result(overall(self.results), tuple(self.results[:end]), tier, self.busy_s)
+        return Result(combine_verdicts(self.results), tuple(self.results[:end]), tier, self.busy_s)
 
     def next_tests(self, rules: Rules) -> Sequence[Test]:
         rest = self.tests[len(self.results) :]
         grouped = self.program.kind == "function" and rules.isolation == "program"
-        return rest[: _MOST_TOGETHER if grouped else 1]
+        return rest[: _MAX_CALLS_PER_FORK if grouped else 1]
 
 
 class Schedule:
@@ -99,7 +99,7 @@ class Schedule:
         self._limits = limits
         self.workers: list[SandboxWorker] = []
 
-    def fill(self) -> None:
+    def start_workers(self) -> None:
         """Start the missing workers and wait for them.
 
         Raises:
@@ -119,86 +119,86 @@ class Schedule:
             raise
         self.workers += new
 
-    def _refill(self) -> None:
+    def _restart_workers(self) -> None:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self.fill()
+                self.start_workers()
                 return
             except (WorkerDied, Refused) as error:
                 if attempt == ATTEMPTS:
-                    raise InfrastructureError(_failed("starting a worker", str(error))) from error
+                    raise InfrastructureError(_failure_message("starting a worker", str(error))) from error
 
     def run(
         self, items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules, tier: Tier
     ) -> Iterator[tuple[int, Result]]:
         """Judge programs and yield (item number, result) as soon as each program is done."""
-        fresh = _cases(items, rules)
+        new_cases = _create_cases(items, rules)
         waiting: collections.deque[_Case] = collections.deque()
         running: dict[SandboxWorker, _Case] = {}
 
-        def take() -> _Case | None:
-            return waiting.popleft() if waiting else next(fresh, None)
+        def take_case() -> _Case | None:
+            return waiting.popleft() if waiting else next(new_cases, None)
 
-        def give(worker: SandboxWorker, case: _Case) -> None:
-            self._send(worker, case, rules)
+        def send_case(worker: SandboxWorker, case: _Case) -> None:
+            self._send_case(worker, case, rules)
             running[worker] = case
 
         try:
             while True:
-                self._refill()
+                self._restart_workers()
                 for worker in self.workers:
                     if worker not in running:
-                        if (case := take()) is None:
+                        if (case := take_case()) is None:
                             break
-                        give(worker, case)
+                        send_case(worker, case)
                 if not running:
                     return
-                for worker in self._heard(running):
+                for worker in self._poll_workers(running):
                     case = running.pop(worker)
-                    outcomes = self._receive(worker, case, waiting)
+                    outcomes = self._receive_outcomes(worker, case, waiting)
                     if not outcomes:
                         continue
                     # Send the next case first, so that the worker runs during the judging.
-                    if (other := take()) is not None:
-                        give(worker, other)
-                    self._record(case, outcomes, rules)
-                    if case.finished(rules):
-                        yield case.index, case.result(rules, tier)
+                    if (next_case := take_case()) is not None:
+                        send_case(worker, next_case)
+                    self._record_outcomes(case, outcomes, rules)
+                    if case.is_finished(rules):
+                        yield case.index, case.build_result(rules, tier)
                     else:
                         waiting.appendleft(case)
         finally:
             # The caller may stop early: outcomes of running cases must not reach the next call.
             for worker in [worker for worker in running if worker in self.workers]:
-                self._drop(worker)
+                self._remove_worker(worker)
 
     def close(self) -> None:
         """End all workers."""
         while self.workers:
             self.workers.pop().kill()
 
-    def _send(self, worker: SandboxWorker, case: _Case, rules: Rules) -> None:
+    def _send_case(self, worker: SandboxWorker, case: _Case, rules: Rules) -> None:
         inputs = [test.input.encode("utf-8", "surrogatepass") for test in case.next_tests(rules)]
         limits = self._limits
         worker.send(*(case.program, case.source, inputs, limits.cpu_s, limits.wall_s, rules.compat))
 
-    def _heard(self, running: dict[SandboxWorker, _Case]) -> list[SandboxWorker]:
+    def _poll_workers(self, running: dict[SandboxWorker, _Case]) -> list[SandboxWorker]:
         poll = select.poll()
         by_file = {worker.control.fileno(): worker for worker in running}
         for file in by_file:
             poll.register(file, select.POLLIN)
-        first = min(worker.deadline for worker in running)
-        ready = {file for file, _ in poll.poll(max(1.0, 1000 * (first - time.monotonic())))}
-        now = time.monotonic()
-        return [w for file, w in by_file.items() if file in ready or w.deadline <= now]
+        first_deadline = min(worker.deadline for worker in running)
+        ready = {file for file, _ in poll.poll(max(1.0, 1000 * (first_deadline - time.monotonic())))}
+        current_time = time.monotonic()
+        return [w for file, w in by_file.items() if file in ready or w.deadline <= current_time]
 
-    def _receive(
+    def _receive_outcomes(
         self, worker: SandboxWorker, case: _Case, waiting: collections.deque[_Case]
     ) -> list[TestOutcome]:
         """Receive outcomes; if the worker failed, return none and queue the case again."""
         try:
             outcomes, busy_s = worker.receive()
         except WorkerDied as error:
-            problem = f"{error}; it {self._drop(worker)}"
+            problem = f"{error}; it {self._remove_worker(worker)}"
         except NotConfined as error:
             problem = str(error)
         else:
@@ -207,15 +207,15 @@ class Schedule:
             return outcomes
         case.attempts += 1
         if case.attempts == ATTEMPTS:
-            raise InfrastructureError(_failed(f"running program number {case.index}", problem))
+            raise InfrastructureError(_failure_message(f"running program number {case.index}", problem))
         waiting.appendleft(case)
         return []
 
-    def _drop(self, worker: SandboxWorker) -> str:
+    def _remove_worker(self, worker: SandboxWorker) -> str:
         self.workers[:] = [other for other in self.workers if other is not worker]
         return worker.kill()
 
-    def _record(self, case: _Case, outcomes: list[TestOutcome], rules: Rules) -> None:
+    def _record_outcomes(self, case: _Case, outcomes: list[TestOutcome], rules: Rules) -> None:
         """Judge outcomes and record the results; a test with a result never runs again."""
         for outcome in outcomes:
             test = case.tests[len(case.results)]
@@ -225,18 +225,18 @@ class Schedule:
             else:
                 result = judge_call(outcome, test, self._limits)
             case.results.append(result)
-            if case.finished(rules):
+            if case.is_finished(rules):
                 return
 
 
-def _failed(doing: str, problem: str) -> str:
+def _failure_message(action: str, problem: str) -> str:
     return (
-        f"the sandbox failed {ATTEMPTS} times {doing} ({problem}), so there is no verdict. Is the "
+        f"the sandbox failed {ATTEMPTS} times {action} ({problem}), so there is no verdict. Is the "
         "machine out of memory or processes? Run `gapft doctor` to test the sandbox."
     )
 
 
-def _cases(items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules) -> Iterator[_Case]:
+def _create_cases(items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules) -> Iterator[_Case]:
     for index, (program, tests) in enumerate(items):
         if not tests:
             raise UserError(
@@ -245,5 +245,5 @@ def _cases(items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules) -> Ite
             )
         if program.kind == "function":
             for test in tests:
-                expected_value(test.expected)
-        yield _Case(index, program, tests, packet(program, rules.compat))
+                parse_expected_value(test.expected)
+        yield _Case(index, program, tests, pack_program(program, rules.compat))

@@ -7,15 +7,15 @@ import re
 from typing import Any
 
 #: Maximum nesting of a value.
-DEEPEST = 10_000
+MAX_VALUE_DEPTH = 10_000
 #: Maximum length of a text that is too deeply nested for the standard parser; the other is slow.
-_LONGEST_DEEP = 1 << 18
+_MAX_DEEP_LENGTH = 1 << 18
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
 _TOKEN = re.compile(r'[ \t\n\r]*+("(?:[^"\\]++|\\.)*+"|[][{},:]|[^][{},:"\s]++)')
 
 
-def parse(text: str | bytes) -> Any:
+def parse_deep_json(text: str | bytes) -> Any:
     """Parse JSON that is nested up to ``MAX_VALUE_DEPTH``, whatever the caller's stack depth.
 
     Raises:
@@ -25,69 +25,69 @@ def parse(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        if len(text) > _LONGEST_DEEP:
+        if len(text) > _MAX_DEEP_LENGTH:
             raise
-        return _parse_deep(text if isinstance(text, str) else text.decode())
+        return _parse_iteratively(text if isinstance(text, str) else text.decode())
 
 
-def _parse_deep(text: str) -> Any:
+def _parse_iteratively(text: str) -> Any:
     """Parse like ``json.loads``, but without recursion; about twelve times slower."""
     root: list[Any] = []
-    within: list[Any] = [root]  # the lists and dictionaries that are open
+    open_values: list[Any] = [root]  # the lists and dictionaries that are open
     keys: list[str] = []  # for each open dictionary, the key whose value is missing
-    want, position = "value", 0
+    expected, position = "value", 0
     while match := _TOKEN.match(text, position):
         token, position = match[1], match.end()
-        inner = within[-1]
-        if want in ("value", "value or end") and token not in ("]", "}", ",", ":"):
+        inner = open_values[-1]
+        if expected in ("value", "value or end") and token not in ("]", "}", ",", ":"):
             value = [] if token == "[" else {} if token == "{" else json.loads(token)
             if isinstance(inner, dict):
                 inner[keys.pop()] = value
             else:
                 inner.append(value)
-            want = "end"
+            expected = "end"
             if token in ("[", "{"):
-                within.append(value)
-                want = "value or end" if token == "[" else "key or end"
-            if len(within) > DEEPEST + 2:  # the root, and a report around the value
-                raise RecursionError(f"JSON nested more than {DEEPEST} times")
-        elif want in ("key", "key or end") and token[0] == '"':
+                open_values.append(value)
+                expected = "value or end" if token == "[" else "key or end"
+            if len(open_values) > MAX_VALUE_DEPTH + 2:  # the root, and a report around the value
+                raise RecursionError(f"JSON nested more than {MAX_VALUE_DEPTH} times")
+        elif expected in ("key", "key or end") and token[0] == '"':
             keys.append(json.loads(token))
-            want = "colon"
-        elif want == "colon" and token == ":":
-            want = "value"
-        elif inner is not root and want == "end" and token == ",":
-            want = "key" if isinstance(inner, dict) else "value"
+            expected = "colon"
+        elif expected == "colon" and token == ":":
+            expected = "value"
+        elif inner is not root and expected == "end" and token == ",":
+            expected = "key" if isinstance(inner, dict) else "value"
         elif (
             inner is not root
-            and want.endswith("end")
+            and expected.endswith("end")
             and token == ("}" if isinstance(inner, dict) else "]")
         ):
-            within.pop()
-            want = "end"
+            open_values.pop()
+            expected = "end"
         else:
-            raise ValueError(f"expected a {want}, found {token[:20]!r}")
+            raise ValueError(f"expected a {expected}, found {token[:20]!r}")
     if rest := text[position:].strip(" \t\n\r"):
         raise ValueError(f"found {rest[:20]!r}")
-    if len(within) > 1 or not root:
+    if len(open_values) > 1 or not root:
         raise ValueError("the text ends too early")
     return root[0]
 
 
-def equal(one: Any, other: Any) -> bool:
+def are_equal(left: Any, right: Any) -> bool:
     """Check whether two JSON values are equal by Python's ``==``, at any nesting depth."""
     try:
-        return bool(one == other)
+        return bool(left == right)
     except RecursionError:
         pass
-    pairs = [(one, other)]
+    pairs = [(left, right)]
     while pairs:
-        one, other = pairs.pop()
-        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-            pairs += zip(one, other, strict=True)
-        elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-            pairs += [(value, other[key]) for key, value in one.items()]
-        elif isinstance(one, list | dict) or one != other:
+        left, right = pairs.pop()
+        if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+            pairs += zip(left, right, strict=True)
+        elif isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+            pairs += [(value, right[key]) for key, value in left.items()]
+        elif isinstance(left, list | dict) or left != right:
             return False
     return True
 
@@ -100,10 +100,10 @@ def parse_arguments(text: str) -> list[Any]:
         RecursionError: a line is too deeply nested, or deeply nested and too long.
     """
     text = text.strip()
-    return [parse(line) for line in text.split("\n")] if text else []
+    return [parse_deep_json(line) for line in text.split("\n")] if text else []
 
 
-def encode(value: Any, tagged: bool, depth: int = 0) -> str:
+def encode_value(value: Any, tagged: bool, depth: int = 0) -> str:
     """Encode a value as JSON that equals the expected JSON exactly if the value equals it.
 
     A tuple becomes a list; with ``tagged`` (LiveCodeBench's rule) only the outermost tuple does. A
@@ -117,8 +117,8 @@ def encode(value: Any, tagged: bool, depth: int = 0) -> str:
     Raises:
         RecursionError: the value is nested more than ``MAX_VALUE_DEPTH`` times, or contains itself.
     """
-    if depth > DEEPEST:
-        raise RecursionError(f"a value nested more than {DEEPEST} times")
+    if depth > MAX_VALUE_DEPTH:
+        raise RecursionError(f"a value nested more than {MAX_VALUE_DEPTH} times")
     kind = type(value)
     if kind in _PLAIN:
         return _dump(value)
@@ -127,27 +127,27 @@ def encode(value: Any, tagged: bool, depth: int = 0) -> str:
         if set(map(type, items)) <= _PLAIN:
             text = _dump(items)
         else:
-            text = f"[{', '.join([encode(item, tagged, depth + 1) for item in items])}]"
-        return _object("\0tuple", text) if tagged and depth and isinstance(value, tuple) else text
+            text = f"[{', '.join([encode_value(item, tagged, depth + 1) for item in items])}]"
+        return _format_object("\0tuple", text) if tagged and depth and isinstance(value, tuple) else text
     if isinstance(value, dict):
         if all(type(key) is str for key in value):
             fields = [
-                f"{_dump(key)}: {encode(item, tagged, depth + 1)}" for key, item in value.items()
+                f"{_dump(key)}: {encode_value(item, tagged, depth + 1)}" for key, item in value.items()
             ]
             return f"{{{', '.join(fields)}}}"
-        return _object("\0not JSON", _dump("a dictionary with keys that are no strings"))
+        return _format_object("\0not JSON", _dump("a dictionary with keys that are no strings"))
     for plain in (bool, int, float, str):
         if isinstance(value, plain):
             return _dump(plain(value))
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         item = value.tolist()
         if not isinstance(item, list):  # a scalar; an array does not equal a list
-            return encode(item, tagged, depth + 1)
-    return _object("\0not JSON", _dump(kind.__name__))
+            return encode_value(item, tagged, depth + 1)
+    return _format_object("\0not JSON", _dump(kind.__name__))
 
 
 _dump = json.JSONEncoder().encode
 
 
-def _object(name: str, text: str) -> str:
+def _format_object(name: str, text: str) -> str:
     return f"{{{_dump(name)}: {text}}}"

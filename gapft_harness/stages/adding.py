@@ -14,7 +14,7 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.identities import canonical
+from gapft_harness.core.identities import canonical_json
 from gapft_harness.core.records import GREEDY, Arm, Decoding, Gold, Problem, Verdict
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import (
@@ -27,31 +27,31 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, task_of
+from gapft_harness.run_directory.manifest import Manifest, find_task
 from gapft_harness.run_directory.parquet import read_facts
-from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
+from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 from gapft_harness.stages.generation.chunks import Chunk
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.generation import (
-    Generator,
-    chunk_size,
-    chunks_of,
-    generate,
+    ChunkGenerator,
+    count_chunk_problems,
+    divide_into_chunks,
+    generate_chunks,
 )
-from gapft_harness.stages.generation.parts import StoredResponses, part_of, verdict_record
+from gapft_harness.stages.generation.stored_files import StoredResponses, build_file, build_verdict_record
 from gapft_harness.stages.generation.verdicts import place_verdicts
-from gapft_harness.stages.train.stored import MADE_FROM, is_stored, put_into_store
-from gapft_harness.stages.verify.keys import GeneratedTable, distinct
+from gapft_harness.stages.train.stored import MADE_FROM, is_stored, store_adapter
+from gapft_harness.stages.verify.keys import GeneratedTable, remove_repeats
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.recorded import read_groups
 from gapft_harness.store.store import INDEX, Store, read_json
 
 #: The facts that identify a model whose files are unknown; a sampler must report one of them.
-_IDENTIFIES = ("files", "weights_sha256", "responses_sha256")
+_IDENTITY_KEYS = ("files", "weights_sha256", "responses_sha256")
 
 
 @dataclass(slots=True)
-class Added:
+class AddedWork:
     """The work that was added to a store.
 
     Attributes:
@@ -72,7 +72,7 @@ def add_run(
     store: Store,
     plugin_files: Sequence[str] = (),
     progress: Progress = lambda *_: None,
-) -> Added:
+) -> AddedWork:
     """Verify a run, and add all work with complete keys to a store.
 
     Args:
@@ -90,28 +90,28 @@ def add_run(
         raise GapftError(
             "\n".join([f"{path}: not added; gapft verify reports:", *findings.differences])
         )
-    run, plugins, added = RunDirectory.open(path), load_plugins(plugin_files), Added()
+    run, plugins, added_work = RunDirectory.open(path), load_plugins(plugin_files), AddedWork()
     manifest = run.manifest()
     for relative in manifest["files"]:
-        place = layout.read(relative)
-        if place is None:
+        run_file = layout.parse_path(relative)
+        if run_file is None:
             continue
         try:
             if relative in findings.tables:
                 split = findings.tables[relative]
-                _add_table(run, manifest, plugins, store, relative, split, added)
-            elif place.kind == layout.ADAPTERS and place.arm in findings.adapters:
-                _add_adapter(run, store, place.arm, added)
-            elif place.name in manifest.get("imported", {}):
-                raise _LeftOut("imported, not generated")
-            elif place.kind in (layout.ADAPTERS, layout.DECISIONS, "responses"):
-                raise _LeftOut("not verified: the recipe does not name it")
-        except _LeftOut as error:
-            added.left_out.append(f"{relative}: {error}")
-    return added
+                _add_table(run, manifest, plugins, store, relative, split, added_work)
+            elif run_file.kind == layout.ADAPTERS and run_file.arm in findings.adapters:
+                _add_adapter(run, store, run_file.arm, added_work)
+            elif run_file.name in manifest.get("imported", {}):
+                raise _NotAddable("imported, not generated")
+            elif run_file.kind in (layout.ADAPTERS, layout.DECISIONS, "responses"):
+                raise _NotAddable("not verified: the recipe does not name it")
+        except _NotAddable as error:
+            added_work.left_out.append(f"{relative}: {error}")
+    return added_work
 
 
-class _LeftOut(GapftError):
+class _NotAddable(GapftError):
     """Part of a run cannot be added to the store."""
 
 
@@ -121,22 +121,22 @@ def _require_identity(model: Mapping[str, Any]) -> None:
     Raises:
         _NotAddable: it is; elsewhere the same name may mean other weights.
     """
-    if not any(model.get(key) for key in _IDENTIFIES):
-        raise _LeftOut(f"its model is identified only by name ({model})")
+    if not any(model.get(key) for key in _IDENTITY_KEYS):
+        raise _NotAddable(f"its model is identified only by name ({model})")
 
 
-def _add_adapter(run: RunDirectory, store: Store, arm: Arm, added: Added) -> None:
-    folder = run.path / layout.adapter(arm)
+def _add_adapter(run: RunDirectory, store: Store, arm: Arm, added_work: AddedWork) -> None:
+    folder = run.path / layout.adapter_path(arm)
     content = json.loads((folder / MADE_FROM).read_text("utf-8"))
     _require_identity(content["base"])
-    group = store.group_of(content)
+    group = store.find_group_of_content(content)
     if is_stored(group):
-        for name, stored in read_json(group.folder / INDEX)["files"].items():
-            if name.endswith(".safetensors") and sha256(folder / name) != stored:
-                raise _LeftOut(f"the store has a different adapter under its key {group.name}")
+        for name, stored_hash in read_json(group.folder / INDEX)["files"].items():
+            if name.endswith(".safetensors") and sha256(folder / name) != stored_hash:
+                raise _NotAddable(f"the store has a different adapter under its key {group.name}")
         return
-    put_into_store(group, folder, run, arm)
-    added.adapters += 1
+    store_adapter(group, folder, run, arm)
+    added_work.adapters += 1
 
 
 def _add_table(
@@ -146,69 +146,69 @@ def _add_table(
     store: Store,
     relative: str,
     split: str,
-    added: Added,
+    added_work: AddedWork,
 ) -> None:
     facts = read_facts(run.path / relative)
     contents = read_groups(facts["made_from"]).values()
-    samplers = distinct(of["sampler"] for of in contents if of["step"] == "generate")
-    verifiers = distinct(of["verifier"] for of in contents if of["step"] == "judge")
+    samplers = remove_repeats(content["sampler"] for content in contents if content["step"] == "generate")
+    verifiers = remove_repeats(content["verifier"] for content in contents if content["step"] == "judge")
     if len(samplers) > 1 or len(verifiers) > 1:
-        raise _LeftOut("made with several versions")
+        raise _NotAddable("made with several versions")
     (sampler,), (verifier,) = samplers, verifiers
     _require_identity(sampler["model"])
     table = GeneratedTable(run, manifest, plugins, relative, split, facts)
-    by_phase = table.contents(sampler, verifier)
-    groups = {phase: store.group_of(of) for phase, (of, _) in by_phase.items()}
+    by_phase = table.compute_contents(sampler, verifier)
+    groups = {phase: store.find_group_of_content(content) for phase, (content, _) in by_phase.items()}
     rows = dict(read_judged(run.path / relative))
-    known = read_problems(run.path / layout.problems(split))
-    problems = {problem.id: (problem, ids) for problem, ids in known if problem.id in rows}
-    episode = task_of(manifest, split)["episode"]
+    stored_problems = read_problems(run.path / layout.problems_path(split))
+    problems = {problem.id: (problem, ids) for problem, ids in stored_problems if problem.id in rows}
+    episode = find_task(manifest, split)["episode"]
     attempts = episode["attempts"]
     replay = _Replay(rows, problems, attempts)
-    size = chunk_size(run.recipe.search, [*groups])
+    size = count_chunk_problems(run.recipe.search, [*groups])
     chunks = [
         Chunk.of(members, groups, attempts > 1)
-        for members in chunks_of([problem for problem, _ in problems.values()], size)
+        for members in divide_into_chunks([problem for problem, _ in problems.values()], size)
     ]
     if any(chunk.missing() for chunk in chunks):
         for group in groups.values():
-            group.open({"source": facts["source"]})
+            group.create({"source": facts["source"]})
     origin = str(run.path.resolve())
     episodes = Episodes(attempts, replay.feedback)
-    generator = Generator(replay, table.streams(), episodes, replay, origin)
+    generator = ChunkGenerator(replay, table.build_streams(), episodes, replay, origin)
     missing = [chunk.missing() for chunk in chunks]
     try:
-        generate(chunks, lambda: generator, report_nothing, attempts)
+        generate_chunks(chunks, lambda: generator, report_nothing, attempts)
     except KeyError as error:
-        raise _LeftOut(f"a response that the verdicts require is missing ({error})") from error
-    times, differing = _executions(facts)
-    for chunk, new in zip(chunks, missing, strict=True):
+        raise _NotAddable(f"a response that the verdicts require is missing ({error})") from error
+    times, find_differing = _read_executions(facts)
+    for chunk, missing_phases in zip(chunks, missing, strict=True):
         responses = StoredResponses()
         heads = {phase: responses.add(chunk.path(phase)) for phase in groups}
-        added.responses += sum(heads[phase].responses for phase in new)
+        added_work.responses += sum(heads[phase].responses for phase in missing_phases)
         for entry in responses.read([problem.id for problem in chunk.members]):
-            if list(entry.responses) != [of.response for of in rows[entry.problem_id]]:
-                raise _LeftOut(
+            if list(entry.responses) != [content.response for content in rows[entry.problem_id]]:
+                raise _NotAddable(
                     f"the store has different responses under its keys, first to problem "
                     f"{entry.problem_id}"
                 )
-        placed = place_verdicts(chunk, heads, verifier, episode["executions"])
-        for phase in placed.missing():
+        verdict_places = place_verdicts(chunk, heads, verifier, episode["executions"])
+        for phase in verdict_places.list_missing():
             records = []
-            for problem in placed.members:
-                own = [of for of in rows[problem.id] if of.response.index in phase.indices]
-                executed = times > 1 and GREEDY in phase.indices
-                if own:
-                    pairs = [(of.response.index, of.verdict, of.answer) for of in own]
-                    told = differing(problem.id) if executed else None
-                    records.append(verdict_record(problem.id, pairs, told))
-                    added.verdicts += len(own)
-            group, name = placed.places[phase]
-            group.open({})
-            group.commit(name, part_of(records, origin, group.folder / name))
+            for problem in verdict_places.members:
+                phase_rows = [content for content in rows[problem.id] if content.response.index in phase.indices]
+                is_repeated = times > 1 and GREEDY in phase.indices
+                if phase_rows:
+                    pairs = [(content.response.index, content.verdict, content.answer) for content in phase_rows]
+                    differing_facts = find_differing(problem.id) if is_repeated else None
+                    records.append(build_verdict_record(problem.id, pairs, differing_facts))
+                    added_work.verdicts += len(phase_rows)
+            group, name = verdict_places.places[phase]
+            group.create({})
+            group.store_file(name, build_file(records, origin, group.folder / name))
 
 
-def _executions(facts: Mapping[str, Any]) -> tuple[int, Callable[[str], list[str]]]:
+def _read_executions(facts: Mapping[str, Any]) -> tuple[int, Callable[[str], list[str]]]:
     """Return how often greedy responses were judged, and a function for the differing facts."""
     executions = facts.get("executions", {"times": 1})
     keys = ("verdicts_differ", "feedback_differs")
@@ -228,54 +228,54 @@ class _Replay:
 
     def __init__(
         self,
-        rows: Mapping[str, Sequence[Judged]],
+        rows: Mapping[str, Sequence[JudgedResponse]],
         problems: Mapping[str, tuple[Problem, tuple[int, ...]]],
         attempts: int,
     ) -> None:
         self._prompts = {problem_id: ids for problem_id, (_, ids) in problems.items()}
         self._responses = {
-            (problem_id, of.response.index): of.response
+            (problem_id, judged_response.response.index): judged_response.response
             for problem_id, judged in rows.items()
-            for of in judged
+            for judged_response in judged
         }
         self._verdicts: dict[tuple[str, str], Verdict] = {}
         self._feedback: dict[tuple[str, str], str | None] = {}
         for problem_id, judged in rows.items():
-            gold = canonical(problems[problem_id][0].gold)
-            for of in judged:
-                self._verdicts[gold, of.response.text] = of.verdict
-                if len(of.response.attempts) + 1 < attempts:
-                    self._feedback[gold, of.response.text] = None
-                for attempt in of.response.attempts:
+            gold = canonical_json(problems[problem_id][0].gold)
+            for judged_response in judged:
+                self._verdicts[gold, judged_response.response.text] = judged_response.verdict
+                if len(judged_response.response.attempts) + 1 < attempts:
+                    self._feedback[gold, judged_response.response.text] = None
+                for attempt in judged_response.response.attempts:
                     self._feedback[gold, attempt.text] = attempt.feedback
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """See ``Sampler.generate``."""
-        return [self._answer(request) for request in requests]
+        return [self._replay_request(request) for request in requests]
 
-    def _answer(self, request: Request) -> Generated:
+    def _replay_request(self, request: Request) -> Generated:
         number, generations = len(request.attempts), []
         prompt_ids = self._prompts[request.problem_id] if not number else ()
         for index in request.indices:
             response = self._responses[request.problem_id, index]
-            last = number == len(response.attempts)
-            of = response if last else response.attempts[number]
+            is_last = number == len(response.attempts)
+            part = response if is_last else response.attempts[number]
             generations.append(
-                Generation(of.text, of.token_ids, of.finish_reason, response.tokens_from)
+                Generation(part.text, part.token_ids, part.finish_reason, response.tokens_from)
             )
-            if number and last:  # the table keeps no prompt ids of earlier attempts
+            if number and is_last:  # the table keeps no prompt ids of earlier attempts
                 prompt_ids = response.context_ids
         return Generated(prompt_ids, tuple(generations))
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """See ``Verifier.verify``."""
-        return [self._verdicts[canonical(g), r] for r, g in zip(responses, golds, strict=True)]
+        return [self._verdicts[canonical_json(g), r] for r, g in zip(responses, golds, strict=True)]
 
     def feedback(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
         """See ``Episodes.feedback``."""
-        return [self._feedback[canonical(g), t] for t, g in zip(texts, golds, strict=True)]
+        return [self._feedback[canonical_json(g), t] for t, g in zip(texts, golds, strict=True)]
 
     def describe(self) -> dict[str, Any]:
         """See ``Sampler.describe``; not used."""

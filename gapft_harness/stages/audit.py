@@ -19,17 +19,17 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import task_of
+from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
-    answer,
-    decoding_from,
-    greedy_phase,
-    sample_phases,
-    sampled_decoding,
+    answer_problems,
+    read_decoding,
+    build_greedy_phase,
+    build_sample_phases,
+    build_sampled_decoding,
 )
-from gapft_harness.stages.generation.sealing import take_up
-from gapft_harness.stages.integrity.rests_on import codes, named, require_same
+from gapft_harness.stages.generation.sealing import report_existing_table
+from gapft_harness.stages.integrity.inputs import hash_components, list_search_components, require_same_inputs
 
 
 def audit_arm(
@@ -69,12 +69,12 @@ def audit_arm(
         UserError: a plugin was changed since the search.
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    path = run.path / (file or layout.decisions_on(arm, layout.further(split)))
+    path = run.path / (file or layout.audit_decisions_path(arm, layout.find_audit_name(split)))
     if path.exists():
-        return take_up(path, progress)
+        return report_existing_table(path, progress)
     problems = [
         problem
-        for problem, _ in read_problems(run.sealed(layout.problems(split)))
+        for problem, _ in read_problems(run.sealed(layout.problems_path(split)))
         if ids is None or problem.id in ids
     ]
     copy = run.path / layout.SCALED / f".{arm.name}-{scale:g}"
@@ -97,7 +97,7 @@ def open_adapter(run: RunDirectory, arm: Arm, scale: float, copy: Path) -> Itera
     if arm.condition == SOURCE:
         yield None
         return
-    trained = run.sealed(layout.adapter(arm))
+    trained = run.sealed(layout.adapter_path(arm))
     if scale == 1:
         yield Adapter(arm, str(trained))
         return
@@ -142,25 +142,25 @@ def decode_arm(
     """
     progress(0, 0)
     plugins = load_plugins(plugin_files)
-    task = task_of(run.manifest(), split)
-    require_same(run, {"plugins": codes(plugins, named(run.recipe, task))})
-    greedy = decoding_from(task)
+    task = find_task(run.manifest(), split)
+    require_same_inputs(run, {"plugins": hash_components(plugins, list_search_components(run.recipe, task))})
+    greedy = read_decoding(task)
     search = run.recipe.search
     streams = SampleStreams(
         search.seed, "decode", split, None if arm.condition == SOURCE else arm.seed
     )
     if adapter is None and arm.condition != SOURCE:
-        adapter = Adapter(arm, str(run.sealed(layout.adapter(arm))))
-    return answer(
+        adapter = Adapter(arm, str(run.sealed(layout.adapter_path(arm))))
+    return answer_problems(
         run,
         task,
         problems,
-        sample_phases(sampled_decoding(greedy, search), samples)
+        build_sample_phases(build_sampled_decoding(greedy, search), samples)
         if samples
-        else [greedy_phase(greedy)],
+        else [build_greedy_phase(greedy)],
         path,
         plugins,
-        plugins.verifier(task["verifier"], task["verifier_params"]),
+        plugins.create_verifier(task["verifier"], task["verifier_params"]),
         name=path.stem,
         streams=streams,
         progress=progress,

@@ -10,9 +10,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Executor, Job, Progress
-from gapft_harness.hooks.registered import SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
-from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.selection.stage import list_arms
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Context:
     conditions: Sequence[str] = ()
     seeds: Sequence[int] = ()
     progress: Progress = field(default=lambda label, done, total, tokens=0, note="": None)
-    say: Callable[[str], None] = field(default=lambda line: None)
-    alone: bool = False
-    searching: Callable[..., dict[str, Any]] | None = None
-    made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    report_line: Callable[[str], None] = field(default=lambda line: None)
+    only_these_splits: bool = False
+    import_search: Callable[..., dict[str, Any]] | None = None
+    cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def warn(self, warnings: Iterable[str], name: str = "") -> None:
         """Print warnings, each after the name of its split or arm."""
         for warning in warnings:
-            self.say(f"warning: {name}{': ' if name else ''}{warning}")
+            self.report_line(f"warning: {name}{': ' if name else ''}{warning}")
 
     @property
     def plugins(self) -> Plugins:
@@ -58,17 +58,17 @@ class Context:
         return load_plugins(self.plugin_files)
 
     @property
-    def own_process(self) -> bool:
+    def has_own_process(self) -> bool:
         """Whether generation runs in processes that end with their stage."""
         sampler = self.plugins.get("sampler", self.run.recipe.model.backend)
-        return sampler.declared(SamplerTraits).own_process
+        return sampler.require_traits(SamplerTraits).own_process
 
-    def arms(self) -> list[Arm]:
+    def list_trainable_arms(self) -> list[Arm]:
         """List the recipe's arms that have a training budget."""
         budgets = self.run.manifest()["budgets"]
-        return [arm for arm in arms(self.run.recipe) if arm.name in budgets]
+        return [arm for arm in list_arms(self.run.recipe) if arm.name in budgets]
 
-    def arm_job(self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm) -> Job:
+    def build_arm_job(self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm) -> Job:
         """Build a job for one arm from a function (or ``partial``) that returns manifest facts."""
         job = Job.of(
             f"{verb} {arm.name}",
@@ -78,7 +78,7 @@ class Context:
             seed=arm.seed,
             plugin_files=list(self.plugin_files),
         )
-        return replace(job, own_process=self.own_process)
+        return replace(job, own_process=self.has_own_process)
 
 
 def require_selected(run: RunDirectory) -> None:

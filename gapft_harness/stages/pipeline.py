@@ -11,25 +11,25 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import Changes
-from gapft_harness.run_directory.directory import splits_of, stated
+from gapft_harness.run_directory.recipe_changes import RecipeChanges
+from gapft_harness.run_directory.directory import list_splits, list_state_splits
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.driver import seal_decisions
-from gapft_harness.stages.generation.foreseen import FORESEEN, Foreseen, describe_tables
+from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts, describe_tables
 from gapft_harness.stages.generation.generation import check_early_stop
-from gapft_harness.stages.integrity.rests_on import SECTION, Changed, hold, record_plugins
-from gapft_harness.stages.report import report_stage
-from gapft_harness.stages.search.stage import read_data, search_stage
-from gapft_harness.stages.search.states import Window, partition
-from gapft_harness.stages.selection.stage import replicate_warnings, select
-from gapft_harness.stages.train.stage import train_stage
-from gapft_harness.stages.train.stored import originals
+from gapft_harness.stages.integrity.inputs import SECTION, InputsChanged, compare_inputs, record_plugins
+from gapft_harness.stages.report import run_report_stage
+from gapft_harness.stages.search.stage import read_data, run_search_stage
+from gapft_harness.stages.search.states import Window, write_split_states
+from gapft_harness.stages.selection.stage import list_replicate_warnings, select_training_sets
+from gapft_harness.stages.train.stage import run_train_stage
+from gapft_harness.stages.train.stored import map_originals
 
 
-def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]) -> None:
+def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequence[str]) -> None:
     """Reset a run if its recipe, task, data, plugins or model changed.
 
     The stages then repeat the work, and reuse what the store has.
@@ -44,170 +44,170 @@ def settle_changes(context: Context, given: Sequence[str], stages: Sequence[str]
             that is not in the store.
     """
     run = context.run
-    there = [s for s in splits_of(run.recipe) if layout.responses(s) in run.manifest()["files"]]
-    searches = "search" in stages and {*there} <= {*context.splits}
-    renews = searches and context.searching is None
+    searched_splits = [s for s in list_splits(run.recipe) if layout.responses_path(s) in run.manifest()["files"]]
+    has_all_splits = "search" in stages and {*searched_splits} <= {*context.splits}
+    can_repeat_search = has_all_splits and context.import_search is None
     if run.is_empty() and not run.changes:
         return
-    lines, held = run.changes.of_search, None
-    if not lines:
+    search_changes, input_check = run.changes.search_changes, None
+    if not search_changes:
         try:
-            held = hold(run, run.manifest(), context.plugins, given, partial(read_data, context))
-        except Changed as error:
-            if not renews:
+            input_check = compare_inputs(run, run.manifest(), context.plugins, include_paths, partial(read_data, context))
+        except InputsChanged as error:
+            if not can_repeat_search:
                 raise
-            lines = error.lines
-            told = "; ".join(lines)
-            context.say(f"warning: {run.path}: inputs changed: {told}; repeating dependent work")
-    elif not renews:
+            search_changes = error.changes
+            change_list = "; ".join(search_changes)
+            context.report_line(f"warning: {run.path}: inputs changed: {change_list}; repeating dependent work")
+    elif not can_repeat_search:
         raise UserError(
-            f"run directory {run.path}: settings changed: {'; '.join(lines)}. Run the command "
+            f"run directory {run.path}: settings changed: {'; '.join(search_changes)}. Run the command "
             "without --only and --split, or use another --run-dir"
         )
-    run.changes = Changes(lines, run.changes.of_selection)
+    run.changes = RecipeChanges(search_changes, run.changes.selection_changes)
     if not run.is_empty():
-        if lines:
-            read_data(context, given or None)  # if this fails, the run is unchanged
+        if search_changes:
+            read_data(context, include_paths or None)  # if this fails, the run is unchanged
         if run.changes:
             run.require_stored()
-    if lines:
-        context.warn(run.record_changes(lines))
-        run.renew()
-    if held is None:
+    if search_changes:
+        context.warn(run.record_changes(search_changes))
+        run.reset_for_recipe()
+    if input_check is None:
         return
-    if held.again is not None:
-        places = {key: held.again[key] for key in ("files", "include_paths", "data_dir")}
+    if input_check.new_places is not None:
+        places = {key: input_check.new_places[key] for key in ("files", "include_paths", "data_dir")}
         run.update_manifest(lambda manifest: manifest[SECTION].update(places))
-    for line in held.unchecked:
-        context.say(line)
+    for line in input_check.unchecked:
+        context.report_line(line)
 
 
-def states_stage(context: Context) -> None:
+def run_states_stage(context: Context) -> None:
     """Compute the states (G, S, U) of pool and audits, and the evidence kept for each problem."""
     run = context.run
-    _settle_rule(context)
-    for split in stated(run.recipe):
-        if not run.is_sealed(layout.states(split)):
-            partition(str(run.path), split, context.plugin_files)
-        run.seal(layout.states(split))
-    for k in run.recipe.windows():
-        table = layout.states("pool", (0, k))
+    _unseal_states_of_other_rule(context)
+    for split in list_state_splits(run.recipe):
+        if not run.is_sealed(layout.states_path(split)):
+            write_split_states(str(run.path), split, context.plugin_files)
+        run.seal(layout.states_path(split))
+    for k in run.recipe.list_smaller_k():
+        table = layout.states_path("pool", (0, k))
         if not run.is_sealed(table):
-            partition(str(run.path), "pool", context.plugin_files, Window(0, k))
+            write_split_states(str(run.path), "pool", context.plugin_files, Window(0, k))
         run.seal(table)
 
 
-def _settle_rule(context: Context) -> None:
+def _unseal_states_of_other_rule(context: Context) -> None:
     """Remove states made by another response rule; nothing is trained on them yet."""
     run, task = context.run, context.run.manifest()["task"]
     keep = run.recipe.evidence.keep
     if keep is None or keep == task.get("keep", keep):
         return
     check_early_stop(run.recipe.search, context.plugins.get("response rule", keep), task)
-    places = {name: layout.read(name) for name in run.manifest()["files"]}
+    places = {name: layout.parse_path(name) for name in run.manifest()["files"]}
     windows = [name for name, place in places.items() if place and place.window]
-    run.unseal([*(layout.states(split) for split in stated(run.recipe)), *windows])
+    run.unseal([*(layout.states_path(split) for split in list_state_splits(run.recipe)), *windows])
     run.update_manifest(lambda manifest: manifest["task"].update({"keep": keep}))
 
 
-def select_stage(context: Context) -> None:
+def run_select_stage(context: Context) -> None:
     """Choose every arm's training set and budget, before anything is trained."""
     run = context.run
-    facts = select(run, context.plugin_files)
+    facts = select_training_sets(run, context.plugin_files)
     context.warn(run.record_changes())
-    if run.changes.of_selection:
-        run.drop_trained()
-    run.commit()
+    if run.changes.selection_changes:
+        run.remove_trained()
+    run.write_recipe()
 
-    def change(manifest: Manifest) -> None:
-        trained = {arm.name for arm in run.trained_arms()}
-        kept = {name: of for name, of in manifest["budgets"].items() if name in trained}
+    def apply_selection(manifest: Manifest) -> None:
+        trained = {arm.name for arm in run.find_trained_arms()}
+        trained_budgets = {name: entry for name, entry in manifest["budgets"].items() if name in trained}
         manifest["n"] = facts["n"]
-        manifest["budgets"] = kept | facts["budgets"]
+        manifest["budgets"] = trained_budgets | facts["budgets"]
         record_plugins(
             manifest, context.plugins, [("selector", name) for name in run.recipe.selectors()]
         )
 
-    run.update_manifest(change)
-    for arm in context.arms():
-        run.seal(layout.selection(arm))
-    for line in (*_budgets_told(context), *replicate_warnings(run.recipe)):
-        context.say(line)
-    check_experiments(context, context.arms())
+    run.update_manifest(apply_selection)
+    for arm in context.list_trainable_arms():
+        run.seal(layout.selection_path(arm))
+    for line in (*_describe_budgets(context), *list_replicate_warnings(run.recipe)):
+        context.report_line(line)
+    check_experiments(context, context.list_trainable_arms())
 
 
-def _budgets_told(context: Context) -> Iterator[str]:
+def _describe_budgets(context: Context) -> Iterator[str]:
     """Yield a sentence for each distinct budget, with its conditions."""
     budgets = context.run.manifest()["budgets"]
-    told: dict[str, dict[str, None]] = {}
-    for arm in context.arms():
-        of = budgets[arm.name]
-        said = f"n = {of['n']:,}, N = {of['exposures']:,}, J = {of['steps']:,}"
-        told.setdefault(said, {})[arm.condition] = None
-    if not told:
+    conditions_by_budget: dict[str, dict[str, None]] = {}
+    for arm in context.list_trainable_arms():
+        budget = budgets[arm.name]
+        budget_text = f"n = {budget['n']:,}, N = {budget['exposures']:,}, J = {budget['steps']:,}"
+        conditions_by_budget.setdefault(budget_text, {})[arm.condition] = None
+    if not conditions_by_budget:
         yield "search recovered no failures, so there is nothing to train on"
-    for said, conditions in told.items():
-        yield f"{said}: {', '.join(conditions)}"
+    for budget_text, conditions in conditions_by_budget.items():
+        yield f"{budget_text}: {', '.join(conditions)}"
 
 
-def audit_stage(context: Context) -> None:
+def run_audit_stage(context: Context) -> None:
     """Decode each audit greedily with every arm's adapter."""
     run = context.run
     require_selected(run)
-    arms, taken = context.arms(), originals(run.manifest())
-    foreseen: dict[str, list[Foreseen]] = {}
+    arms, reusing_arms = context.list_trainable_arms(), map_originals(run.manifest())
+    foreseen: dict[str, list[ReuseCounts]] = {}
     # arms that reuse an adapter come after its owner and find the responses in the store
-    for decoded in (
-        [arm for arm in arms if arm not in taken],
-        [arm for arm in arms if arm in taken],
+    for arm_group in (
+        [arm for arm in arms if arm not in reusing_arms],
+        [arm for arm in arms if arm in reusing_arms],
     ):
         jobs = [
             (
-                layout.decisions_on(arm, audit),
-                context.arm_job(
+                layout.audit_decisions_path(arm, audit),
+                context.build_arm_job(
                     f"audit {audit}," if audit else "audit",
-                    partial(audit_arm, split=layout.audit(audit)),
+                    partial(audit_arm, split=layout.audit_split(audit)),
                     arm,
                 ),
             )
-            for audit in ("", *run.recipe.further)
-            for arm in decoded
+            for audit in ("", *run.recipe.further_audits)
+            for arm in arm_group
         ]
         results = context.executor.run([job for _, job in jobs], context.progress)
         for (file, _), facts in zip(jobs, results, strict=True):
-            if FORESEEN in facts:
-                foreseen.setdefault(_find_group(file), []).append(Foreseen(**facts.pop(FORESEEN)))
+            if REUSE_KEY in facts:
+                foreseen.setdefault(_name_table_group(file), []).append(ReuseCounts(**facts.pop(REUSE_KEY)))
             seal_decisions(context, file, facts)
-    for group, of_group in foreseen.items():
-        context.say(f"{group}: {describe_tables(of_group, run.path)}")
+    for group, group_tables in foreseen.items():
+        context.report_line(f"{group}: {describe_tables(group_tables, run.path)}")
 
 
-def _find_group(file: str) -> str:
+def _name_table_group(file: str) -> str:
     """Return the name under which tables of decisions are reported together: that of the audit."""
-    place = layout.read(file)
+    place = layout.parse_path(file)
     variant = place.arm.variant if place is not None and place.arm else ""
     return f"audit {variant}".strip()
 
 
-def _search(context: Context) -> None:
-    search_stage(context)
+def _run_search_stage(context: Context) -> None:
+    run_search_stage(context)
     check_experiments(context, ())
 
 
 STAGES: dict[str, Callable[[Context], None]] = {
-    "search": _search,
-    "states": states_stage,
-    "select": select_stage,
-    "train": train_stage,
-    "audit": audit_stage,
+    "search": _run_search_stage,
+    "states": run_states_stage,
+    "select": run_select_stage,
+    "train": run_train_stage,
+    "audit": run_audit_stage,
     "experiments": run_experiments,
-    "report": report_stage,
+    "report": run_report_stage,
 }
 
 
-def stages_of(experiments: Iterable[Experiment]) -> list[str]:
+def list_stages(experiments: Iterable[Experiment]) -> list[str]:
     """List the stages of a run with these experiments, in order."""
-    has_steps = any(each.has_steps for each in experiments)
+    has_steps = any(experiment.has_steps for experiment in experiments)
     return [name for name in STAGES if name != "experiments" or has_steps]
 
 
@@ -230,7 +230,7 @@ def run_stages(
     """
     for name in names:
         begin(name)
-        with context.run.timed("import" if context.searching else name):
+        with context.run.record_stage_time("import" if context.import_search else name):
             STAGES[name](context)
         end()
     return context.run.path / layout.REPORT / "index.html"

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapft_harness.core.records import Gold
-from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import only, require_recorded
-from gapft_harness.run_directory.directory import RunDirectory, stated
+from gapft_harness.run_directory.recipe_changes import restrict_recipe, require_recorded_recipe
+from gapft_harness.run_directory.directory import RunDirectory, list_state_splits
 from gapft_harness.stages.alternatives import list_alternatives
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment import experiments_of, parts, require_made
+from gapft_harness.stages.experiment import find_experiments, list_report_parts, require_finished_steps
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.selection.stage import arms
-from gapft_harness.verification.judging import once_each, verify_unique
+from gapft_harness.stages.selection.stage import list_arms
+from gapft_harness.verification.judging import judge_once_each, verify_unique
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from gapft_harness.report.reading.inputs import ReportInputs
 
 
-def report_stage(context: Context) -> None:
+def run_report_stage(context: Context) -> None:
     """Write tables, figures, report.md, index.html, explorer.html and results.json."""
     from gapft_harness.report import write_report
 
     folder = context.run.path / layout.REPORT
-    write_report(report_inputs(context), folder, context.plugins.report_sections())
+    write_report(build_report_inputs(context), folder, context.plugins.list_report_sections())
 
 
-def report_inputs(context: Context) -> ReportInputs:
+def build_report_inputs(context: Context) -> ReportInputs:
     """Read the inputs of a report, check their hashes, and judge the audit by the other rule.
 
     Raises:
@@ -45,32 +45,32 @@ def report_inputs(context: Context) -> ReportInputs:
     """
     from gapft_harness.report.reading.inputs import read_inputs
 
-    require_recorded(context.run.path, context.run.recipe, context.run.manifest())
-    shown = only(context.run.recipe, context.conditions, context.seeds)
-    for experiment in experiments_of(context):
-        if not {*experiment.conditions(context.run.recipe)} <= {*shown.conditions}:
-            shown = shown.without(experiment.name)
-    context = replace(context, run=RunDirectory(context.run.path, shown))
+    require_recorded_recipe(context.run.path, context.run.recipe, context.run.manifest())
+    shown_recipe = restrict_recipe(context.run.recipe, context.conditions, context.seeds)
+    for experiment in find_experiments(context):
+        if not {*experiment.conditions(context.run.recipe)} <= {*shown_recipe.conditions}:
+            shown_recipe = shown_recipe.without_experiment(experiment.name)
+    context = replace(context, run=RunDirectory(context.run.path, shown_recipe))
     run = context.run
     require_sealed(run)
-    require_made(context)
-    manifest = run.manifest() | {"recipe": shown.model_dump(mode="json")}
+    require_finished_steps(context)
+    manifest = run.manifest() | {"recipe": shown_recipe.model_dump(mode="json")}
     left_out: dict[str, list[str]] = {}
-    for arm in run.trained_arms():
-        if arm not in arms(shown):
+    for arm in run.find_trained_arms():
+        if arm not in list_arms(shown_recipe):
             left_out.setdefault(arm.condition, []).append(str(arm.seed))
     if left_out:
-        found = (f"{name} (seeds {', '.join(seeds)})" for name, seeds in left_out.items())
+        descriptions = (f"{name} (seeds {', '.join(seeds)})" for name, seeds in left_out.items())
         line = (
             "trained, but not in this report, which has every condition for every seed: "
-            f"{'; '.join(found)}"
+            f"{'; '.join(descriptions)}"
         )
         manifest["warnings"].append(line)
         context.warn([line])
-    lines = list_alternatives(run, shown)
+    lines = list_alternatives(run, shown_recipe)
     manifest["warnings"] += lines
     context.warn(lines)
-    inputs = read_inputs(run.path, manifest, parts(experiments_of(context)))
+    inputs = read_inputs(run.path, manifest, list_report_parts(find_experiments(context)))
     return replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
 
 
@@ -81,16 +81,16 @@ def require_sealed(run: RunDirectory) -> None:
         UserError: a file is missing or was changed.
     """
     require_selected(run)
-    for split in stated(run.recipe):
-        for table in (layout.problems, layout.responses, layout.states):
+    for split in list_state_splits(run.recipe):
+        for table in (layout.problems_path, layout.responses_path, layout.states_path):
             run.sealed(table(split))
     budgets = run.manifest()["budgets"]
-    for arm in (arm for arm in arms(run.recipe) if arm.name in budgets):
-        run.sealed(layout.selection(arm))
-        for audit in ("", *run.recipe.further):
-            run.sealed(layout.decisions_on(arm, audit))
+    for arm in (arm for arm in list_arms(run.recipe) if arm.name in budgets):
+        run.sealed(layout.selection_path(arm))
+        for audit in ("", *run.recipe.further_audits):
+            run.sealed(layout.audit_decisions_path(arm, audit))
     for name in run.recipe.subsets:
-        run.sealed(layout.items(layout.audit(name)))
+        run.sealed(layout.items_path(layout.audit_split(name)))
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
@@ -105,34 +105,34 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
 
     name, params = inputs.task["verifier"], inputs.task.get("verifier_params", {})
     if not plugins.has("verifier", name):
-        return OtherRule(why=f"the verifier {name} is not loaded (--plugin FILE)")
-    other = plugins.other_rule(name, params)
-    if other is None:
-        return OtherRule(why=f"the verifier {name} declares no other rule for these parameters")
+        return OtherRule(reason=f"the verifier {name} is not loaded (--plugin FILE)")
+    rule = plugins.find_other_rule(name, params)
+    if rule is None:
+        return OtherRule(reason=f"the verifier {name} declares no other rule for these parameters")
     decodes = [inputs.audit.greedy_texts, *(arm.texts for arm in inputs.arms)]
     golds = [json.loads(gold) for gold in inputs.audit.golds]
-    texts = [text for of in decodes for text in of]
-    with closing_verifier(plugins.verifier(other.name, other.params)) as verifier:
+    texts = [text for item in decodes for text in item]
+    with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
         verdicts = verify_unique(verifier, texts, golds * len(decodes))
-    said = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
-    names = [of.arm.name for of in inputs.arms]
-    arms = dict(zip(names, said[1:], strict=True))
-    with closing_verifier(plugins.verifier(name, params)) as verifier:
-        read, opens = _read(verifier, texts, golds * len(decodes))
-    by_model = read.reshape(len(decodes), -1) if len(read) else ()
+    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
+    names = [item.arm.name for item in inputs.arms]
+    arms = dict(zip(names, status_codes[1:], strict=True))
+    with closing_verifier(plugins.create_verifier(name, params)) as verifier:
+        answer_codes, has_openings = _read_answers(verifier, texts, golds * len(decodes))
+    by_model = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
     return OtherRule(
-        other.name,
-        other.params,
-        other.permissive,
+        rule.name,
+        rule.params,
+        rule.permissive,
         "",
-        said[0],
+        status_codes[0],
         arms,
-        dict(zip(["", *names], by_model, strict=True)) if len(read) else {},
-        opens,
+        dict(zip(["", *names], by_model, strict=True)) if len(answer_codes) else {},
+        has_openings,
     )
 
 
-def _read(
+def _read_answers(
     verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]
 ) -> tuple[NDArray[np.uint8], bool]:
     """Code the answers that the run's own rule reads; also return whether it reads openings."""
@@ -140,7 +140,7 @@ def _read(
 
     from gapft_harness.report.reading.audits import INVALID, OPENS_RIGHT, VALID
 
-    answers = answers_of(verifier)
+    answers = find_answer_reader(verifier)
     if answers is None:
         return np.zeros(0, dtype=np.uint8), False
     opening = getattr(verifier, "opening", None)
@@ -155,4 +155,4 @@ def _read(
     def read(texts: Sequence[str], golds: Sequence[Gold]) -> list[int]:
         return list(map(code, texts, golds, answers.read(texts, golds)))
 
-    return np.array(once_each(read, texts, golds), dtype=np.uint8), callable(opening)
+    return np.array(judge_once_each(read, texts, golds), dtype=np.uint8), callable(opening)

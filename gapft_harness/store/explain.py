@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import changes, describe_change
-from gapft_harness.store.store import Group, Store, read_json
+from gapft_harness.core.json_values import diff_values, describe_change
+from gapft_harness.store.store import StoreGroup, Store, read_json
 
 #: Names of key parts in a recipe or for a person, by pattern; the first match is used.
-_NAMES = (
+_SETTING_NAMES = (
     (r"streams\.seed", "search.seed"),
     (r"decoding\.until", "the task's stop strings"),
     (r"decoding\.(\w+)", r"search.\1"),
@@ -51,11 +51,11 @@ _WITHOUT_VALUES = (
 _VERSIONS = re.compile(r"(?:.*\.)?(?:libraries\..+|accelerators|device)")
 
 #: A difference between two keys: the part's dotted name, the stored value, the requested value.
-Change = tuple[str, Any, Any]
+KeyChange = tuple[str, Any, Any]
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class SimilarGroup:
     """A stored group similar to a requested one.
 
     Attributes:
@@ -63,21 +63,21 @@ class Neighbour:
         changes: the parts of the key that differ.
     """
 
-    group: Group
-    changes: tuple[Change, ...]
+    group: StoreGroup
+    changes: tuple[KeyChange, ...]
 
     @property
-    def by_versions(self) -> bool:
+    def is_version_change(self) -> bool:
         """Whether the groups differ only in library versions or in the device."""
         return bool(self.changes) and all(is_version(key) for key, *_ in self.changes)
 
     @property
-    def words(self) -> list[str]:
+    def reasons(self) -> list[str]:
         """The differences in words, with both values where they mean something."""
-        return describe(self.changes)
+        return describe_key_changes(self.changes)
 
 
-def list_groups_of(store: Store, step: str) -> Iterator[Group]:
+def list_step_groups(store: Store, step: str) -> Iterator[StoreGroup]:
     """Yield the readable groups of a step, in the order of their keys."""
     for path in sorted((store.root / step).glob("*/made_from.json")):
         try:
@@ -85,30 +85,30 @@ def list_groups_of(store: Store, step: str) -> Iterator[Group]:
         except UserError:  # reported when the group is used
             continue
         if isinstance(key, Mapping):
-            yield Group(store, path.parent, key)
+            yield StoreGroup(store, path.parent, key)
 
 
-def list_neighbours(group: Group) -> list[Neighbour]:
+def list_similar_groups(group: StoreGroup) -> list[SimilarGroup]:
     """List the stored groups of the same step and version, the most similar first."""
-    found = []
-    for other in list_groups_of(group.store, group.folder.parent.name):
-        if _subject(other) != _subject(group):
+    similar_groups = []
+    for other in list_step_groups(group.store, group.folder.parent.name):
+        if _find_subject(other) != _find_subject(group):
             continue
         if other.key != group.key and other.made_from.get("version") == group.made_from["version"]:
-            differing = tuple(changes(other.made_from, group.made_from))
-            found.append(Neighbour(other, differing))
-    return sorted(found, key=lambda of: (len(of.words), len(of.changes)))
+            key_changes = tuple(diff_values(other.made_from, group.made_from))
+            similar_groups.append(SimilarGroup(other, key_changes))
+    return sorted(similar_groups, key=lambda similar: (len(similar.reasons), len(similar.changes)))
 
 
-def _subject(group: Group) -> tuple[Any, Any]:
+def _find_subject(group: StoreGroup) -> tuple[Any, Any]:
     """Return the adapter and the split of a group: groups of others explain nothing."""
     sampler, streams = group.made_from.get("sampler", {}), group.made_from.get("streams") or {}
     return sampler.get("adapter"), streams.get("split")
 
 
-def find_other_versions(group: Group) -> list[Group]:
+def find_other_versions(group: StoreGroup) -> list[StoreGroup]:
     """List the stored groups that differ only in library versions or in the device."""
-    return [of.group for of in list_neighbours(group) if of.by_versions]
+    return [similar.group for similar in list_similar_groups(group) if similar.is_version_change]
 
 
 def is_version(key: str) -> bool:
@@ -122,7 +122,7 @@ def is_version(key: str) -> bool:
 
 def describe_toolchain(made_from: Mapping[str, Any]) -> str:
     """List the libraries with minor versions and the devices in a key, as one text."""
-    found = dict[str, None]()
+    parts = dict[str, None]()
 
     def walk(value: Any, key: str) -> None:
         if isinstance(value, Mapping):
@@ -130,45 +130,45 @@ def describe_toolchain(made_from: Mapping[str, Any]) -> str:
                 walk(value[name], f"{key}.{name}".strip("."))
         elif value and _VERSIONS.fullmatch(key):
             library = key.rpartition("libraries.")[2] if "libraries." in key else ""
-            said = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            found[f"{library} {said}".strip()] = None
+            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            parts[f"{library} {text}".strip()] = None
 
     walk(made_from, "")
-    return ", ".join(found)
+    return ", ".join(parts)
 
 
-def explain(group: Group) -> list[str]:
+def explain_missing(group: StoreGroup) -> list[str]:
     """List how a group differs from the most similar stored one; empty if there is none."""
-    neighbours = list_neighbours(group)
-    return neighbours[0].words if neighbours else []
+    similar_groups = list_similar_groups(group)
+    return similar_groups[0].reasons if similar_groups else []
 
 
-def describe(differing: Iterable[Change]) -> list[str]:
+def describe_key_changes(key_changes: Iterable[KeyChange]) -> list[str]:
     """Describe differing parts of a key, as ``search.seed 0 → 1`` or ``the model's files``."""
-    found = []
-    for key, before, now in differing:
-        for pattern, name in _NAMES:
+    descriptions = []
+    for key, stored_value, value in key_changes:
+        for pattern, name in _SETTING_NAMES:
             if match := re.fullmatch(pattern, key):
-                found.append(describe_change(match.expand(name), before, now))
+                descriptions.append(describe_change(match.expand(name), stored_value, value))
                 break
         else:
             names = (name for pattern, name in _WITHOUT_VALUES if re.fullmatch(pattern, key))
-            found.append(next(names, key))
-    return list(dict.fromkeys(found))
+            descriptions.append(next(names, key))
+    return list(dict.fromkeys(descriptions))
 
 
-def summarize(reasons: Sequence[Sequence[str]]) -> str:
+def summarize_reasons(reasons: Sequence[Sequence[str]]) -> str:
     """Join the reasons of several groups: each reason once, and all seeds in one.
 
     Args:
         reasons: the result of ``explain_missing`` for each group.
     """
-    seeds, others = dict[str, None](), dict[str, None]()
+    seeds, other_reasons = dict[str, None](), dict[str, None]()
     for words in reasons:
-        new = [word.rpartition(" → ")[2] for word in words if word.startswith("seed ")]
-        seeds |= dict.fromkeys(new)
+        new_seeds = [word.rpartition(" → ")[2] for word in words if word.startswith("seed ")]
+        seeds |= dict.fromkeys(new_seeds)
         # a new seed also chooses other examples
-        rest = [w for w in words if not w.startswith("seed ") and not (new and "examples" in w)]
-        others |= dict.fromkeys(rest)
-    what = f"new {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
-    return "; ".join([*([what] if seeds else []), *others])
+        remaining = [w for w in words if not w.startswith("seed ") and not (new_seeds and "examples" in w)]
+        other_reasons |= dict.fromkeys(remaining)
+    seed_reason = f"new {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
+    return "; ".join([*([seed_reason] if seeds else []), *other_reasons])

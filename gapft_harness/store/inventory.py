@@ -17,7 +17,7 @@ _MANIFEST, _RECIPE = "manifest.json", "recipe.yaml"
 
 
 @dataclass(frozen=True)
-class StoredGroup:
+class GroupSummary:
     """One group of a store.
 
     Attributes:
@@ -37,14 +37,14 @@ class StoredGroup:
     made_from: dict[str, Any]
 
     @property
-    def count(self) -> str:
+    def count_text(self) -> str:
         """The number of responses or verdicts, in words."""
         if self.verdicts:
             return f"{self.verdicts:,} verdicts"
         return f"{self.responses:,} responses" if self.responses else ""
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """A short description of the files."""
         if "trainer" in self.made_from:
             return f"adapter of {self.made_from['trainer']['name']}, seed {self.made_from['seed']}"
@@ -58,33 +58,33 @@ class StoredGroup:
         return f"samples of {split}, temperature {decoding.get('temperature')}"
 
 
-def list_groups(store: Store, runs: Iterable[Path]) -> list[StoredGroup]:
+def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
     """List a store's groups, the largest first.
 
     Args:
         store: the store.
         runs: run directories that may use it.
     """
-    used: dict[str, set[str]] = {}
-    there = {}
+    users_by_group: dict[str, set[str]] = {}
+    run_names = {}
     for run in runs:
-        there[str(run.resolve())] = run.name
-        manifest = _read(run / _MANIFEST)
+        run_names[str(run.resolve())] = run.name
+        manifest = _read_object(run / _MANIFEST)
         keys = [key for keys in manifest.get("stored", {}).values() for key in keys]
         keys += [facts.get("stored", "") for facts in manifest.get("training", {}).values()]
         for key in keys:
-            used.setdefault(key, set()).add(run.name)
-    found = []
+            users_by_group.setdefault(key, set()).add(run.name)
+    summaries = []
     for folder in sorted(path for path in store.root.glob("*/*") if path.is_dir()):
         files = [file for file in folder.iterdir() if file.is_file()]
-        heads = [_head(file) for file in files if file.suffix == ".jsonl"]
-        users = {there[head["run"]] for head in heads if head.get("run") in there}
-        users |= used.get(f"{folder.parent.name}/{folder.name}", set())
-        made_from = _read(folder / "made_from.json")
-        if (run := made_from.get("facts", {}).get("run")) in there:  # not sealed yet
-            users.add(there[run])
-        found.append(
-            StoredGroup(
+        heads = [_read_first_line(file) for file in files if file.suffix == ".jsonl"]
+        users = {run_names[head["run"]] for head in heads if head.get("run") in run_names}
+        users |= users_by_group.get(f"{folder.parent.name}/{folder.name}", set())
+        made_from = _read_object(folder / "made_from.json")
+        if (run := made_from.get("facts", {}).get("run")) in run_names:  # not sealed yet
+            users.add(run_names[run])
+        summaries.append(
+            GroupSummary(
                 folder,
                 sum(file.stat().st_size for file in files),
                 sum(int(head.get("responses", 0)) for head in heads),
@@ -93,42 +93,42 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[StoredGroup]:
                 dict(made_from.get("key", {})),
             )
         )
-    return sorted(found, key=lambda group: (-group.size, group.folder))
+    return sorted(summaries, key=lambda group: (-group.size, group.folder))
 
 
-def runs_in(folder: Path) -> list[Path]:
+def find_runs(folder: Path) -> list[Path]:
     """List the run directories in a folder."""
     return sorted(path.parent for path in folder.glob(f"*/{_RECIPE}"))
 
 
-def remove(groups: Sequence[StoredGroup]) -> None:
+def remove_groups(groups: Sequence[GroupSummary]) -> None:
     """Remove groups; each is removed completely or not at all.
 
     Raises:
         GapftError: a group cannot be removed.
     """
     for group in groups:
-        aside = group.folder.with_name(f".{group.folder.name}{PARTIAL}")
+        hidden_folder = group.folder.with_name(f".{group.folder.name}{PARTIAL}")
         try:
-            group.folder.rename(aside)
-            shutil.rmtree(aside)
+            group.folder.rename(hidden_folder)
+            shutil.rmtree(hidden_folder)
         except OSError as error:
             raise GapftError(f"{group.folder}: cannot be removed: {error.strerror}") from error
 
 
-def _head(file: Path) -> dict[str, Any]:
-    with file.open("rb") as opened:
-        line = opened.readline()
+def _read_first_line(file: Path) -> dict[str, Any]:
+    with file.open("rb") as stream:
+        line = stream.readline()
     try:
-        found = json.loads(line)
+        content = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -11,18 +11,18 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.identities import content_hash
-from gapft_harness.store.store import Group
+from gapft_harness.store.store import StoreGroup
 
 #: Contents by step: the parts that all its groups share, and each group's own parts by key.
-Recorded = dict[str, dict[str, Any]]
+RecordedGroups = dict[str, dict[str, Any]]
 
 
-def record_groups(groups: Iterable[Group]) -> Recorded:
+def record_groups(groups: Iterable[StoreGroup]) -> RecordedGroups:
     """Record the contents of groups; parts that all groups of a step share are recorded once."""
     steps: dict[str, dict[str, Mapping[str, Any]]] = {}
     for group in groups:
         steps.setdefault(group.folder.parent.name, {})[group.key] = group.made_from
-    recorded: Recorded = {}
+    recorded: RecordedGroups = {}
     for step, contents in sorted(steps.items()):
         first, *others = contents.values()
         shared = {
@@ -30,27 +30,27 @@ def record_groups(groups: Iterable[Group]) -> Recorded:
             for part, value in first.items()
             if all(part in content and content[part] == value for content in others)
         }
-        own = {
+        own_parts = {
             key: {part: value for part, value in content.items() if part not in shared}
             for key, content in sorted(contents.items())
         }
-        recorded[step] = {"shared": shared, "groups": own}
+        recorded[step] = {"shared": shared, "groups": own_parts}
     return recorded
 
 
-def read_groups(recorded: Recorded) -> dict[str, dict[str, Any]]:
+def read_groups(recorded: RecordedGroups) -> dict[str, dict[str, Any]]:
     """Read the contents recorded by ``record_groups``, by group name (``STEP/KEY``).
 
     Raises:
         GapftError: the key computed from a content differs from the recorded key.
     """
-    found = {}
-    for step, of_step in recorded.items():
-        for key, own in of_step["groups"].items():
-            content = {**of_step["shared"], **own}
+    contents = {}
+    for step, step_groups in recorded.items():
+        for key, own_parts in step_groups["groups"].items():
+            content = {**step_groups["shared"], **own_parts}
             require_key(f"{step}/{key}", content)
-            found[f"{step}/{key}"] = content
-    return found
+            contents[f"{step}/{key}"] = content
+    return contents
 
 
 def require_key(name: str, content: Any) -> None:

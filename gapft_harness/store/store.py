@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, is_full, json_text, sync_folder, unwritable
+from gapft_harness.core.files import PARTIAL, is_disk_full, format_json, sync_folder, not_writable_error
 from gapft_harness.core.identities import content_hash
 
 #: The environment variable that names the store's folder.
-PLACE = "GAPFT_STORE"
+STORE_VARIABLE = "GAPFT_STORE"
 
 #: The format in ``store.json``; it increases with every change that could make files be misread.
 FORMAT = 1
@@ -49,40 +49,40 @@ class Store:
         self.root = root
         about = root / _ABOUT
         if about.exists():
-            found = read_json(about).get("format")
-            if found != FORMAT:
+            stored_format = read_json(about).get("format")
+            if stored_format != FORMAT:
                 raise UserError(
-                    f"{about}: format {found!r}, but this version reads format {FORMAT}: use the "
-                    f"version that made it, or another folder ({PLACE})"
+                    f"{about}: format {stored_format!r}, but this version reads format {FORMAT}: use the "
+                    f"version that made it, or another folder ({STORE_VARIABLE})"
                 )
 
     @classmethod
-    def beside(cls, run_path: Path) -> Store:
+    def for_run(cls, run_path: Path) -> Store:
         """Open the store of a run: ``GAPFT_STORE``, or ``.store`` beside the run directory.
 
         Raises:
             UserError: ``GAPFT_STORE`` is inside the run directory, or of another format.
         """
         run = run_path.resolve()
-        given = os.environ.get(PLACE)
-        root = Path(given).resolve() if given else run.parent / ".store"
+        variable = os.environ.get(STORE_VARIABLE)
+        root = Path(variable).resolve() if variable else run.parent / ".store"
         if root == run or run in root.parents:
             raise UserError(
-                f"{PLACE}={given}: is inside the run directory {run_path}; expected a folder "
+                f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; expected a folder "
                 "outside it, which several runs can share"
             )
         return cls(root)
 
-    def holds(self, name: str) -> bool:
+    def has_group(self, name: str) -> bool:
         """Return whether anything is stored in a group; for an adapter, whether it is complete.
 
         Args:
             name: a ``StoreGroup.name``; the empty name has no group.
         """
-        last = INDEX if name.startswith("train/") else _MADE_FROM
-        return bool(name) and (self.root / name / last).is_file()
+        last_file = INDEX if name.startswith("train/") else _MADE_FROM
+        return bool(name) and (self.root / name / last_file).is_file()
 
-    def group(self, step: str, version: int, made_from: Mapping[str, Any]) -> Group:
+    def find_group(self, step: str, version: int, made_from: Mapping[str, Any]) -> StoreGroup:
         """Return the group of a step with these inputs and settings, stored or not.
 
         Args:
@@ -90,15 +90,15 @@ class Store:
             version: increases when the step's output changes meaning.
             made_from: JSON values that the files' content depends on.
         """
-        return self.group_of({"step": step, "version": version, **made_from})
+        return self.find_group_of_content({"step": step, "version": version, **made_from})
 
-    def group_of(self, content: Mapping[str, Any]) -> Group:
+    def find_group_of_content(self, content: Mapping[str, Any]) -> StoreGroup:
         """Return the group whose key is computed from this content, with its step and version."""
-        return Group(self, self.root / content["step"] / content_hash(content), content)
+        return StoreGroup(self, self.root / content["step"] / content_hash(content), content)
 
 
 @dataclass(frozen=True)
-class Group:
+class StoreGroup:
     """Files of one step under one key.
 
     Attributes:
@@ -121,7 +121,7 @@ class Group:
         """The step's name and the key, as in manifests."""
         return f"{self.folder.parent.name}/{self.key}"
 
-    def facts(self) -> dict[str, Any]:
+    def read_facts(self) -> dict[str, Any]:
         """Read the facts that were recorded when the group was made.
 
         Raises:
@@ -131,16 +131,16 @@ class Group:
         content = read_json(path)
         facts: dict[str, Any] = content.get("facts", {})
         if content_hash(content.get("key")) != self.key:
-            raise damaged(path, "its content does not match the key in the name of its folder")
+            raise damaged_file_error(path, "its content does not match the key in the name of its folder")
         if content_hash(facts) != content.get("facts_sha256"):
-            raise damaged(path, "its facts do not match their recorded hash")
+            raise damaged_file_error(path, "its facts do not match their recorded hash")
         return facts
 
     def exists(self) -> bool:
         """Return whether anything is stored in the group."""
         return (self.folder / _MADE_FROM).is_file()
 
-    def open(self, facts: Mapping[str, Any]) -> None:
+    def create(self, facts: Mapping[str, Any]) -> None:
         """Create the group's folder, unless it exists.
 
         Args:
@@ -155,12 +155,12 @@ class Group:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._not_writable_error(error) from error
         content = {"key": self.made_from, "facts": facts, "facts_sha256": content_hash(facts)}
-        self._write(self.store.root / _ABOUT, json_text({"format": FORMAT}).encode())
-        self._write(self.folder / _MADE_FROM, json_text(content).encode())
+        self._write_file(self.store.root / _ABOUT, format_json({"format": FORMAT}).encode())
+        self._write_file(self.folder / _MADE_FROM, format_json(content).encode())
 
-    def commit(self, name: str, content: bytes) -> Path:
+    def store_file(self, name: str, content: bytes) -> Path:
         """Store a file, unless a file of its name exists.
 
         The index is stored only after the names of the other files are on disk.
@@ -176,11 +176,11 @@ class Group:
             try:
                 sync_folder(self.folder)
             except OSError as error:
-                raise self._unwritable(error) from error
-        self._write(self.folder / name, content)
+                raise self._not_writable_error(error) from error
+        self._write_file(self.folder / name, content)
         return self.folder / name
 
-    def link(self, name: str, source: Path) -> bool:
+    def link_file(self, name: str, source: Path) -> bool:
         """Store a file as a read-only hard link, unless a file of its name exists.
 
         Returns:
@@ -199,39 +199,39 @@ class Group:
         except FileExistsError:
             pass
         except OSError as error:
-            if is_full(error):
-                raise self._unwritable(error) from error
+            if is_disk_full(error):
+                raise self._not_writable_error(error) from error
             return False
         return True
 
-    def _write(self, path: Path, content: bytes) -> None:
+    def _write_file(self, path: Path, content: bytes) -> None:
         """Write a file atomically; if two processes write it, the first file stays."""
         if path.exists():
             return
-        beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
         try:
-            with beside.open("wb") as file:
+            with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.chmod(0o444)
+            temporary.chmod(0o444)
             try:
-                os.link(beside, path)
+                os.link(temporary, path)
             except FileExistsError:
                 pass
             except OSError as error:  # a file system without hard links
-                if is_full(error):
+                if is_disk_full(error):
                     raise
                 if not path.exists():
-                    beside.replace(path)
+                    temporary.replace(path)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._not_writable_error(error) from error
         finally:
             with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def claim(self, name: str, *, wait: bool) -> Iterator[bool]:
+    def claim_file(self, name: str, *, wait: bool) -> Iterator[bool]:
         """Hold the claim to make a file while the block runs.
 
         Args:
@@ -247,24 +247,24 @@ class Group:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 lock = hold_lock(self.folder / f".{name}.lock", wait=wait)
-                held = stack.enter_context(lock)
+                is_held = stack.enter_context(lock)
             except OSError as error:
-                raise self._unwritable(error) from error
-            yield held
+                raise self._not_writable_error(error) from error
+            yield is_held
 
-    def _unwritable(self, error: OSError) -> GapftError:
-        if is_full(error):
-            return unwritable(self.folder, error)
+    def _not_writable_error(self, error: OSError) -> GapftError:
+        if is_disk_full(error):
+            return not_writable_error(self.folder, error)
         return UserError(
             f"store {self.store.root}: cannot be written: {error.strerror}; make it writable, or "
-            f"name another folder in {PLACE}"
+            f"name another folder in {STORE_VARIABLE}"
         )
 
 
-def damaged(path: Path, why: str) -> UserError:
+def damaged_file_error(path: Path, reason: str) -> UserError:
     """Build the error for a stored file that was changed."""
     return UserError(
-        f"{path}: was changed after it was stored ({why}); restore it, or delete it so that it is "
+        f"{path}: was changed after it was stored ({reason}); restore it, or delete it so that it is "
         "made again"
     )
 
@@ -278,7 +278,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise damaged(path, str(error)) from error
+        raise damaged_file_error(path, str(error)) from error
     if not isinstance(content, dict):
-        raise damaged(path, "expected a JSON object")
+        raise damaged_file_error(path, "expected a JSON object")
     return content

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from gapft_harness.core.errors import GapftError, UserError, describe
+from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.records import Arm
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import differences, only
+from gapft_harness.run_directory.recipe_changes import list_differences, restrict_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.report import require_sealed
-from gapft_harness.study.recipe import CELLS, StudyRecipe, folder_of
+from gapft_harness.study.recipe import CELLS, StudyRecipe, make_folder_name
 
 #: Errors of readers where a manifest or a table, and its hash, were changed by hand.
-DAMAGED = (AttributeError, KeyError, OSError, TypeError, ValueError)
+DAMAGE_ERRORS = (AttributeError, KeyError, OSError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedCell:
     """One cell.
 
     Attributes:
@@ -41,7 +41,7 @@ class Collected:
 
     name: str
     place: str
-    lacks: tuple[str, ...]
+    missing: tuple[str, ...]
     inputs: ReportInputs | None = None
     files: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -49,23 +49,23 @@ class Collected:
     page: str = ""
 
 
-def collect(study: StudyRecipe, folder: Path) -> list[Collected]:
+def collect_cells(study: StudyRecipe, folder: Path) -> list[CollectedCell]:
     """Read all cells; a cell that cannot be read is incomplete."""
     return [collect_cell(study, name, folder) for name in study.cells]
 
 
-def collect_cell(study: StudyRecipe, name: str, folder: Path) -> Collected:
+def collect_cell(study: StudyRecipe, name: str, folder: Path) -> CollectedCell:
     """Read one cell; an incomplete or damaged cell has no inputs."""
-    place = study.place(name, folder)
+    place = study.find_place(name, folder)
     try:
         run = open_cell(place)
-        if lacks := missing(study, run):
-            return Collected(name, place, tuple(lacks))
-        return _read(study, name, place, run)
+        if missing_parts := find_missing(study, run):
+            return CollectedCell(name, place, tuple(missing_parts))
+        return _read_cell(study, name, place, run)
     except GapftError as error:
-        return Collected(name, place, (str(error),))
-    except DAMAGED as error:
-        return Collected(name, place, (f"cannot be read: {describe(error)}",))
+        return CollectedCell(name, place, (str(error),))
+    except DAMAGE_ERRORS as error:
+        return CollectedCell(name, place, (f"cannot be read: {describe_error(error)}",))
 
 
 def open_cell(place: str) -> RunDirectory:
@@ -79,75 +79,75 @@ def open_cell(place: str) -> RunDirectory:
     return RunDirectory.open(place)
 
 
-def missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
+def find_missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
     """List the parts that a run needs for the study's conditions and seeds, but does not have."""
     recipe, manifest = run.recipe, run.manifest()
     recorded = check_recipe(dict(manifest["recipe"]), f"{run.path / layout.MANIFEST}, recipe")
-    here, there = (of.model_dump(mode="json") for of in (recipe, recorded))
-    if other := differences(there, here):
+    current, stored = (value.model_dump(mode="json") for value in (recipe, recorded))
+    if changes := list_differences(stored, current):
         return [
-            f"its {layout.RECIPE} differs from the recipe in {layout.MANIFEST}: {'; '.join(other)}"
+            f"its {layout.RECIPE} differs from the recipe in {layout.MANIFEST}: {'; '.join(changes)}"
         ]
     if manifest.get("n") == 0 and not manifest["budgets"]:
         return ["the search found nothing to train on"]
-    lacks = [
+    problems = [
         f"it has no condition {name}" for name in study.conditions if name not in recipe.conditions
     ]
-    asked = [name for name in study.conditions if name in recipe.conditions]
+    known_conditions = [name for name in study.conditions if name in recipe.conditions]
     for seed in study.seeds:
         without = [
             name
-            for name in asked
-            if layout.decisions(Arm(name, seed)) not in manifest["files"]
-            or not (run.path / layout.decisions(Arm(name, seed))).exists()
+            for name in known_conditions
+            if layout.decisions_path(Arm(name, seed)) not in manifest["files"]
+            or not (run.path / layout.decisions_path(Arm(name, seed))).exists()
             or seed not in recipe.seeds
         ]
         if without:
-            which = "every condition" if without == asked else ", ".join(without)
-            lacks.append(f"no decisions of {which} under seed {seed}")
-    if not any(layout.folder_of(name) == layout.DECISIONS for name in manifest["files"]):
+            conditions = "every condition" if without == known_conditions else ", ".join(without)
+            problems.append(f"no decisions of {conditions} under seed {seed}")
+    if not any(layout.find_top_folder(name) == layout.DECISIONS for name in manifest["files"]):
         return ["no decisions yet"]
-    return lacks
+    return problems
 
 
-def _read(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> Collected:
+def _read_cell(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> CollectedCell:
     recipe = run.recipe
-    shown = only(recipe, study.conditions, study.seeds)
-    ordered = {each: shown.conditions[each] for each in study.conditions}
-    shown = shown.model_copy(update={"audits": {}, "experiments": {}, "conditions": ordered})
-    run = RunDirectory(run.path, shown)
+    reduced = restrict_recipe(recipe, study.conditions, study.seeds)
+    ordered = {compared: reduced.conditions[compared] for compared in study.conditions}
+    reduced = reduced.model_copy(update={"audits": {}, "experiments": {}, "conditions": ordered})
+    run = RunDirectory(run.path, reduced)
     require_sealed(run)
     arms = [Arm(condition, seed) for condition in study.conditions for seed in study.seeds]
     manifest = run.manifest()
-    inputs = read_inputs(run.path, manifest | {"recipe": shown.model_dump(mode="json")})
-    rests = [
-        *(table("audit") for table in (layout.problems, layout.responses, layout.states)),
-        layout.states("pool"),
-        *(file(arm) for arm in arms for file in (layout.selection, layout.decisions)),
+    inputs = read_inputs(run.path, manifest | {"recipe": reduced.model_dump(mode="json")})
+    table_files = [
+        *(table("audit") for table in (layout.problems_path, layout.responses_path, layout.states_path)),
+        layout.states_path("pool"),
+        *(file(arm) for arm in arms for file in (layout.selection_path, layout.decisions_path)),
     ]
-    more = [arm.name for arm in run.trained_arms() if arm not in arms]
-    left_out = f"trained, but not compared in this study: {', '.join(more)}"
-    return Collected(
+    other_arms = [arm.name for arm in run.find_trained_arms() if arm not in arms]
+    warning = f"trained, but not compared in this study: {', '.join(other_arms)}"
+    return CollectedCell(
         name,
         place,
         (),
         inputs,
-        tuple((file, manifest["files"][file]) for file in rests),
-        (left_out,) if more else (),
+        tuple((file, manifest["files"][file]) for file in table_files),
+        (warning,) if other_arms else (),
         recipe,
-        _page(study, name, place) if "report" in manifest["stages"] else "",
+        _find_report_link(study, name, place) if "report" in manifest["stages"] else "",
     )
 
 
-def _page(study: StudyRecipe, name: str, place: str) -> str:
+def _find_report_link(study: StudyRecipe, name: str, place: str) -> str:
     """Return the address of a cell's report: in the study's folder, or in another folder."""
     page = f"{layout.REPORT}/index.html"
     if study.cells[name].run is None:
-        return quote(f"../{CELLS}/{folder_of(name)}/{page}")
+        return quote(f"../{CELLS}/{make_folder_name(name)}/{page}")
     return Path(place, page).absolute().as_uri()
 
 
-def require_different(cells: Sequence[Collected]) -> None:
+def require_different(cells: Sequence[CollectedCell]) -> None:
     """Check that cells do not share a checkpoint: it would count twice in the mean.
 
     Raises:
@@ -155,14 +155,14 @@ def require_different(cells: Sequence[Collected]) -> None:
     """
     for number, cell in enumerate(cells):
         for other in cells[:number]:
-            if shared := _decided(cell.files) & _decided(other.files):
+            if shared := _list_checkpoints(cell.files) & _list_checkpoints(other.files):
                 raise UserError(
                     f"cells {other.name!r} and {cell.name!r} contain the same checkpoint "
                     f"({', '.join(sorted(shared))}); use each run in one cell only"
                 )
 
 
-def _decided(files: Iterable[tuple[str, str]]) -> set[str]:
+def _list_checkpoints(files: Iterable[tuple[str, str]]) -> set[str]:
     """List a cell's checkpoints: each arm with the hashes of its training set and decisions."""
     by_name, arms = dict(files), f"{layout.DECISIONS}/"
     return {

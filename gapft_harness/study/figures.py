@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.report.figures import AXIS, Drawing, curve, outcomes, outcomes_handles, rendered
-from gapft_harness.report.figures.contrasts import forest
+from gapft_harness.report.figures import CURVE_AXIS, Drawing, draw_curve, draw_outcomes, build_outcome_handles, render_figure
+from gapft_harness.report.figures.draw_contrasts import forest
 from gapft_harness.report.figures.style import panel, panels
 from gapft_harness.report.rendering.wording import condition_name
 from gapft_harness.study.findings import StudyFindings
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_all(of: StudyFindings) -> list[Drawing]:
+def draw_study_figures(findings: StudyFindings) -> list[Drawing]:
     """Draw all figures; none without a complete cell."""
-    draws = {"forest": _forest, "flows": _flows, "curves": _curves} if of.cells else {}
-    return [rendered(name, partial(draw, of)) for name, draw in draws.items()]
+    draws = {"forest": _draw_forest, "flows": _draw_flows, "curves": _draw_curves} if findings.cells else {}
+    return [render_figure(name, partial(draw, findings)) for name, draw in draws.items()]
 
 
-def _forest(of: StudyFindings) -> Figure:
+def _draw_forest(findings: StudyFindings) -> Figure:
     """Draw the lead minus the reference in every cell, and the equal-weight mean."""
-    lead, reference = of.study.lead, of.study.reference
-    found = [(cell.name, cell.found.contrast(lead, reference)) for cell in of.cells]
-    rows = [(name, contrast.delta, contrast.interval) for name, contrast in found]
-    mean = of.mean(lead, reference)
+    lead, reference = findings.study.lead, findings.study.reference
+    contrasts = [(cell.name, cell.findings.find_contrast(lead, reference)) for cell in findings.cells]
+    rows = [(name, contrast.delta, contrast.interval) for name, contrast in contrasts]
+    mean = findings.find_mean(lead, reference)
     if mean is not None:
         rows.append(("equal-weight mean", mean.delta, mean.interval))
     figure, axes = panel(0.27 * (len(rows) + 1.4) + 0.5)
@@ -36,27 +36,27 @@ def _forest(of: StudyFindings) -> Figure:
     return figure
 
 
-def _curves(of: StudyFindings) -> Figure:
+def _draw_curves(findings: StudyFindings) -> Figure:
     """Draw the source's Pass@k of every cell, with each model's greedy decode as a line."""
-    figure, axes = panels(2.6 * len(of.cells) + 0.7, len(of.cells))
-    for at, cell in zip(axes, of.cells, strict=True):
-        curve(at, cell.found)
-        at.set_title(f"{cell.name}: correct audit problems, %", x=0)
-    axes[-1].set_xlabel(AXIS)
+    figure, axes = panels(2.6 * len(findings.cells) + 0.7, len(findings.cells))
+    for cell_axes, cell in zip(axes, findings.cells, strict=True):
+        draw_curve(cell_axes, cell.findings)
+        cell_axes.set_title(f"{cell.name}: correct audit problems, %", x=0)
+    axes[-1].set_xlabel(CURVE_AXIS)
     return figure
 
 
-def _flows(of: StudyFindings) -> Figure:
+def _draw_flows(findings: StudyFindings) -> Figure:
     """Draw stacked bars of every cell: each state's problems, right and wrong after the lead."""
-    figure, axes = panels(1.25 * len(of.cells) + 0.7, len(of.cells))
-    for at, cell in zip(axes, of.cells, strict=True):
-        outcomes(at, cell.found)
-        at.set_title(cell.name, x=0)
-        if at is not axes[-1]:
-            at.set_xlabel("")
-    widest = max(at.get_xlim()[1] for at in axes)
-    for at in axes:
-        at.set_xlim(0, widest)
+    figure, axes = panels(1.25 * len(findings.cells) + 0.7, len(findings.cells))
+    for cell_axes, cell in zip(axes, findings.cells, strict=True):
+        draw_outcomes(cell_axes, cell.findings)
+        cell_axes.set_title(cell.name, x=0)
+        if cell_axes is not axes[-1]:
+            cell_axes.set_xlabel("")
+    widest = max(cell_axes.get_xlim()[1] for cell_axes in axes)
+    for cell_axes in axes:
+        cell_axes.set_xlim(0, widest)
     style: Any = {"fontsize": 8.5, "handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2}
-    figure.legend(handles=outcomes_handles(), loc="outside lower center", ncols=4, **style)
+    figure.legend(handles=build_outcome_handles(), loc="outside lower center", ncols=4, **style)
     return figure

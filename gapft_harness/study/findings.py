@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.across_runs import (
     Cell,
-    equal_weight,
-    joint_replicates,
-    share_of,
+    average_cells,
+    draw_joint_replicates,
+    compute_gain_share,
 )
 from gapft_harness.analysis.bootstrap import (
     Difference,
     Interval,
     Replicates,
-    p_value,
-    percentile_interval,
+    compute_p_value,
+    compute_interval,
 )
 from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import Stream
-from gapft_harness.report.findings.whole import Findings, compute
+from gapft_harness.report.findings.computation import Findings, compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.study.cells import Collected
+from gapft_harness.study.cells import CollectedCell
 from gapft_harness.study.recipe import StudyRecipe
 
 
@@ -34,9 +34,9 @@ from gapft_harness.study.recipe import StudyRecipe
 class CellFindings:
     """A complete cell with its findings."""
 
-    cell: Collected
+    cell: CollectedCell
     inputs: ReportInputs
-    found: Findings
+    findings: Findings
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class CellFindings:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class GainShare:
     """The share of a larger budget's gain that the first condition reaches (Section 4.2).
 
     Attributes:
@@ -55,13 +55,13 @@ class Share:
         problems: the first condition's distinct problems, divided by those of ``reference``.
     """
 
-    full: str
+    reference: str
     gain: Fraction | None
     problems: Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class MeanContrast:
     """An equal-weight mean over all cells of ``a`` minus ``b`` (or the source).
 
     Attributes:
@@ -97,94 +97,94 @@ class StudyFindings:
     """
 
     study: StudyRecipe
-    collected: tuple[Collected, ...]
+    collected: tuple[CollectedCell, ...]
     cells: tuple[CellFindings, ...]
-    means: tuple[Mean, ...]
+    means: tuple[MeanContrast, ...]
 
     @property
-    def lacking(self) -> Mapping[str, tuple[str, ...]]:
+    def incomplete(self) -> Mapping[str, tuple[str, ...]]:
         """The incomplete cells, with the missing parts of each."""
-        return {cell.name: cell.lacks for cell in self.collected if cell.lacks}
+        return {cell.name: cell.missing for cell in self.collected if cell.missing}
 
-    def mean(self, a: str, b: str) -> Mean | None:
+    def find_mean(self, a: str, b: str) -> MeanContrast | None:
         """Return the mean of a minus b; None where a cell is incomplete."""
-        return next((of for of in self.means if (of.a, of.b) == (a, b)), None)
+        return next((mean for mean in self.means if (mean.a, mean.b) == (a, b)), None)
 
 
-def compute_study(study: StudyRecipe, collected: Sequence[Collected]) -> StudyFindings:
+def compute_study(study: StudyRecipe, collected: Sequence[CollectedCell]) -> StudyFindings:
     """Compute all findings. The order of cells affects the order of tables, but no number."""
     cells = tuple(
-        CellFindings(cell, cell.inputs, compute(cell.inputs, study.conditions))
+        CellFindings(cell, cell.inputs, compute_findings(cell.inputs, study.conditions))
         for cell in collected
         if cell.inputs is not None
     )
-    whole = len(cells) == len(collected)
-    means = _means(study.conditions, cells) if whole and cells else ()
+    is_complete = len(cells) == len(collected)
+    means = _compute_means(study.conditions, cells) if is_complete and cells else ()
     return StudyFindings(study, tuple(collected), cells, means)
 
 
-def shares(of: CellFindings, lead: str) -> list[Share]:
+def compute_shares(cell: CellFindings, lead: str) -> list[GainShare]:
     """Compare the first condition with each condition that has its own budget."""
-    gain = of.found.contrast(lead, SOURCE).delta
+    gain = cell.findings.find_contrast(lead, SOURCE).delta
     return [
-        Share(
+        GainShare(
             name,
-            share_of(gain, of.found.contrast(name, SOURCE).delta),
-            _problems(of, lead) / _problems(of, name),
+            compute_gain_share(gain, cell.findings.find_contrast(name, SOURCE).delta),
+            _count_problems(cell, lead) / _count_problems(cell, name),
         )
-        for name, condition in of.found.conditions.items()
+        for name, condition in cell.findings.conditions.items()
         if not condition.matched and name != lead
     ]
 
 
-def _problems(of: CellFindings, condition: str) -> Fraction:
+def _count_problems(cell: CellFindings, condition: str) -> Fraction:
     """Count the distinct training problems of a condition, mean over seeds."""
-    seeds = of.found.conditions[condition].seeds.values()
+    seeds = cell.findings.conditions[condition].seeds.values()
     return Fraction(sum(seed.problems for seed in seeds), len(seeds))
 
 
-def _means(conditions: Sequence[str], cells: Sequence[CellFindings]) -> tuple[Mean, ...]:
+def _compute_means(conditions: Sequence[str], cells: Sequence[CellFindings]) -> tuple[MeanContrast, ...]:
     statistics = cells[0].inputs.recipe["statistics"]  # all cells have the same protocol
-    drawn = joint_replicates(
-        [_decisions(conditions, of.inputs) for of in cells],
+    replicates_by_cell = draw_joint_replicates(
+        [_stack_decisions(conditions, cell.inputs) for cell in cells],
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
         nested=statistics.get("items") == "nested",
     )
     lead, *others = conditions
     pairs = [*((lead, other) for other in others), *((name, SOURCE) for name in conditions)]
-    return tuple(_mean(a, b, conditions, cells, drawn) for a, b in pairs)
+    return tuple(_compute_mean(a, b, conditions, cells, replicates_by_cell) for a, b in pairs)
 
 
-def _decisions(conditions: Sequence[str], inputs: ReportInputs) -> Cell:
+def _stack_decisions(conditions: Sequence[str], inputs: ReportInputs) -> Cell:
     return Cell(
-        passed=np.array([[arm.passed for arm in inputs.of(name)] for name in conditions]),
+        passed=np.array([[arm.passed for arm in inputs.find_arms(name)] for name in conditions]),
         source_passed=inputs.audit.verdicts.greedy,
         item_ids=inputs.audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
     )
 
 
-def _mean(
+def _compute_mean(
     a: str,
     b: str,
     conditions: Sequence[str],
     cells: Sequence[CellFindings],
-    drawn: Sequence[Replicates],
-) -> Mean:
-    def counts(of: Replicates, name: str) -> NDArray[np.int64]:
-        return of.source if name == SOURCE else of.conditions[:, conditions.index(name)]
+    replicates_by_cell: Sequence[Replicates],
+) -> MeanContrast:
+    def select_counts(item: Replicates, name: str) -> NDArray[np.int64]:
+        return item.source if name == SOURCE else item.conditions[:, conditions.index(name)]
 
-    values = equal_weight(
-        [counts(of, a) - counts(of, b) for of in drawn], [of.decisions for of in drawn]
+    values = average_cells(
+        [select_counts(item, a) - select_counts(item, b) for item in replicates_by_cell], [item.decisions for item in replicates_by_cell]
     )
-    contrasts = [of.found.contrast(a, b) for of in cells]
+    contrasts = [item.findings.find_contrast(a, b) for item in cells]
     delta = sum((contrast.delta for contrast in contrasts), Fraction(0)) / len(cells)
-    matched = all(of.found.fair(found) for of, found in zip(cells, contrasts, strict=True))
-    return Mean(
+    matched = all(item.findings.is_fair(cell_contrast) for item, cell_contrast in zip(cells, contrasts, strict=True))
+    return MeanContrast(
         a,
         b,
         matched and b != SOURCE,
         delta,
-        Difference(percentile_interval(values), p_value(values)),
+        Difference(compute_interval(values), compute_p_value(values)),
     )

@@ -12,19 +12,19 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory.binding import differences
-from gapft_harness.study.cells import Collected
+from gapft_harness.run_directory.recipe_changes import list_differences
+from gapft_harness.study.cells import CollectedCell
 from gapft_harness.study.recipe import StudyRecipe
 
 #: Sections of a recipe that must be the same in every cell.
 SECTIONS = ("search", "episode", "evidence", "budget", "training", "statistics")
 #: Keys of these sections that may differ: how a job runs, or settings of the task like its prompt.
-OWN = (
+OWN_KEYS = (
     "search.chunk", "search.max_gen_toks",
     "training.gradient_checkpointing", "training.padding_free", "training.max_tokens",
 )  # fmt: skip
 #: Differing ids that a message names.
-_NAMED = 3
+_IDS_NAMED = 3
 
 
 def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> None:
@@ -34,19 +34,19 @@ def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> N
         UserError: two recipes differ; the message has the cells, the keys and both values.
     """
     # a condition that a run does not have is reported as missing, not as different
-    shared = [c for c in study.conditions if all(c in of.conditions for of in recipes.values())]
+    shared = [condition for condition in study.conditions if all(condition in cell_recipe.conditions for cell_recipe in recipes.values())]
     if recipes:
-        _require_equal({name: _of_recipe(shared, recipe) for name, recipe in recipes.items()})
+        _require_equal({name: _select_recipe_protocol(shared, recipe) for name, recipe in recipes.items()})
     starts = {
-        name: {"model": {"start_tokens": of.model.start_tokens}}
-        for name, of in recipes.items()
-        if of.model.start_tokens is not None  # None: the tokenizer has no start tokens
+        name: {"model": {"start_tokens": cell_recipe.model.start_tokens}}
+        for name, cell_recipe in recipes.items()
+        if cell_recipe.model.start_tokens is not None  # None: the tokenizer has no start tokens
     }
     if starts:
         _require_equal(starts)
 
 
-def require_settled(settled: Mapping[str, Mapping[str, Any] | None]) -> None:
+def require_equal_tasks(protocols: Mapping[str, Mapping[str, Any] | None]) -> None:
     """Compare the settings that the cells' tasks determine, before anything is run.
 
     Args:
@@ -55,11 +55,11 @@ def require_settled(settled: Mapping[str, Mapping[str, Any] | None]) -> None:
     Raises:
         UserError: two tasks differ.
     """
-    if known := {name: dict(of) for name, of in settled.items() if of is not None}:
-        _require_equal(known)
+    if known_protocols := {name: dict(protocol) for name, protocol in protocols.items() if protocol is not None}:
+        _require_equal(known_protocols)
 
 
-def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
+def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> None:
     """Compare complete cells: the settings that their tasks determine, and the audits.
 
     Raises:
@@ -67,54 +67,54 @@ def require_comparable(study: StudyRecipe, cells: Sequence[Collected]) -> None:
             versions of the task; the message lists the differences.
     """
     inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
-    require_settled({name: of_task(of.task) for name, of in inputs.items()})
-    first: dict[str, str] = {}
-    for name, of in inputs.items():
-        task = of.recipe["data"]["task"]
-        other = first.setdefault(task, name)
-        tasks = (inputs[other].task, of.task)
+    require_equal_tasks({name: select_task_protocol(cell_inputs.task) for name, cell_inputs in inputs.items()})
+    first_cells: dict[str, str] = {}
+    for name, cell_inputs in inputs.items():
+        task = cell_inputs.recipe["data"]["task"]
+        other = first_cells.setdefault(task, name)
+        tasks = (inputs[other].task, cell_inputs.task)
         for key in ("version", "fingerprint"):
-            one, two = (task.get(key) for task in tasks)
-            if one != two:
+            other_value, cell_value = (task.get(key) for task in tasks)
+            if other_value != cell_value:
                 raise UserError(
                     f"cells {other!r} and {name!r} have different versions of task {task}: its "
-                    f"{key} is {one!r} in {other!r} and {two!r} in {name!r}, so prompts or answers "
+                    f"{key} is {other_value!r} in {other!r} and {cell_value!r} in {name!r}, so prompts or answers "
                     "may differ. Run both on the same version of the task, or use separate studies"
                 )
-        here, there = set(of.audit.ids.tolist()), set(inputs[other].audit.ids.tolist())
-        if here != there:
+        cell_ids, other_ids = set(cell_inputs.audit.ids.tolist()), set(inputs[other].audit.ids.tolist())
+        if cell_ids != other_ids:
             raise UserError(
                 f"cells {other!r} and {name!r} were audited on different problems of {task}: "
-                f"{_only(other, there - here)}; {_only(name, here - there)}. Audit both on the "
+                f"{_describe_extra(other, other_ids - cell_ids)}; {_describe_extra(name, cell_ids - other_ids)}. Audit both on the "
                 "same problems (data.audit_limit, data.deduplicate, the task's data), or use "
                 "separate studies"
             )
 
 
-def _only(cell: str, ids: set[str]) -> str:
+def _describe_extra(cell: str, ids: set[str]) -> str:
     if not ids:
         return f"none only in {cell!r}"
-    more = ", …" if len(ids) > _NAMED else ""
-    return f"{len(ids)} only in {cell!r} ({', '.join(sorted(ids)[:_NAMED])}{more})"
+    ellipsis = ", …" if len(ids) > _IDS_NAMED else ""
+    return f"{len(ids)} only in {cell!r} ({', '.join(sorted(ids)[:_IDS_NAMED])}{ellipsis})"
 
 
-def _of_recipe(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
+def _select_recipe_protocol(conditions: Sequence[str], recipe: Recipe) -> dict[str, Any]:
     """Select the protocol in a recipe, without the settings that the task determines."""
     dumped = recipe.model_dump(mode="json")
-    said: dict[str, Any] = {section: dict(dumped[section]) for section in SECTIONS}
-    for key in (*OWN, "episode.attempts", "episode.executions", "evidence.keep"):
+    protocol: dict[str, Any] = {section: dict(dumped[section]) for section in SECTIONS}
+    for key in (*OWN_KEYS, "episode.attempts", "episode.executions", "evidence.keep"):
         section, _, name = key.partition(".")
-        del said[section][name]
+        del protocol[section][name]
     plugins = load_plugins()
     for name in conditions:
         condition = recipe.conditions[name]
-        places = plugins.selector_traits(condition.selector).files  # each cell has its own
-        params = {key: of for key, of in condition.params.items() if key not in places}
-        said[f"conditions.{name}"] = condition.model_dump(mode="json") | {"params": params}
-    return said
+        file_params = plugins.find_selector_traits(condition.selector).files  # each cell has its own
+        params = {key: value for key, value in condition.params.items() if key not in file_params}
+        protocol[f"conditions.{name}"] = condition.model_dump(mode="json") | {"params": params}
+    return protocol
 
 
-def of_task(task: Mapping[str, Any]) -> dict[str, Any]:
+def select_task_protocol(task: Mapping[str, Any]) -> dict[str, Any]:
     """Select the protocol in a task: the rule that keeps responses, and the episode."""
     episode = task.get("episode", {})
     return {
@@ -123,12 +123,12 @@ def of_task(task: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _require_equal(said: Mapping[str, dict[str, Any]]) -> None:
-    first, *others = said
+def _require_equal(protocols: Mapping[str, dict[str, Any]]) -> None:
+    first, *others = protocols
     lines = [
-        f"  {first!r} → {name!r}: {'; '.join(found)}"
+        f"  {first!r} → {name!r}: {'; '.join(changes)}"
         for name in others
-        if (found := differences(said[first], said[name]))
+        if (changes := list_differences(protocols[first], protocols[name]))
     ]
     if lines:
         raise UserError(

@@ -14,33 +14,33 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.records import SOURCE
-from gapft_harness.recipe.bundled import bundled_recipes, find_study
-from gapft_harness.recipe.faults import explain
+from gapft_harness.recipe.bundled import list_bundled_recipes, find_study
+from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.report.rendering.visible import visible
-from gapft_harness.run_directory.binding import differences
+from gapft_harness.report.rendering.visible import make_visible
+from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
 
 #: Most bytes in the name of a cell's folder; most file systems allow 255.
-_LONGEST = 200
+_MAX_NAME_BYTES = 200
 
 
-def _seen(text: str) -> str:
+def _check_visible(text: str) -> str:
     """Check that a page can show a text unchanged.
 
     Raises:
         ValueError: the text has invisible characters, or marks that reverse its direction.
     """
-    if (shown := visible(text)) != text:
-        raise ValueError(f"{shown!r} has invisible characters; remove them")
+    if (visible_text := make_visible(text)) != text:
+        raise ValueError(f"{visible_text!r} has invisible characters; remove them")
     return text
 
 
-def _printable(name: str) -> str:
+def _check_printable(name: str) -> str:
     """Check that a name is visible and on one line.
 
     Raises:
@@ -52,24 +52,24 @@ def _printable(name: str) -> str:
 
 
 #: A text that a page can show unchanged, and a printable name on one line.
-Seen = Annotated[str, AfterValidator(_seen)]
-Printed = Annotated[str, AfterValidator(_printable)]
+VisibleText = Annotated[str, AfterValidator(_check_visible)]
+PrintableName = Annotated[str, AfterValidator(_check_printable)]
 
 
 class CellChoice(RecipeSection):
     """One cell: a model on a task. It names a recipe to run, or an existing run."""
 
-    recipe: Seen | None = Field(
+    recipe: VisibleText | None = Field(
         None, description="its recipe: a file or a bundled name; run inside the study's folder"
     )
-    run: Seen | None = Field(None, description="an existing run directory, instead of a recipe")
+    run: VisibleText | None = Field(None, description="an existing run directory, instead of a recipe")
     set: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of its recipe and their values; they override the study's `set`",
     )
 
     @model_validator(mode="after")
-    def _one(self) -> CellChoice:
+    def _check_source(self) -> CellChoice:
         if (self.recipe is None) == (self.run is None):
             raise ValueError("expected one of 'recipe' and 'run'")
         if self.run is not None and self.set:
@@ -84,8 +84,8 @@ class StudyRecipe(RecipeSection):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="the name of the study: letters, digits, `.`, `_` and `-`",
     )
-    description: Seen = Field("", description="one paragraph for people")
-    conditions: tuple[Printed, ...] = Field(
+    description: VisibleText = Field("", description="one paragraph for people")
+    conditions: tuple[PrintableName, ...] = Field(
         ("gapft", "uniform", "replay", "all_verified"),
         min_length=2,
         description="the conditions that are compared in every cell; the first is the main one",
@@ -103,29 +103,29 @@ class StudyRecipe(RecipeSection):
     cells: Mapping[str, CellChoice] = Field(
         description="the cells by their names, in the order of the tables"
     )
-    notes: tuple[Seen, ...] = Field((), description="remarks shown in the report")
+    notes: tuple[VisibleText, ...] = Field((), description="remarks shown in the report")
 
     @field_validator("conditions", "seeds")
     @classmethod
-    def _distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _check_distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
             raise ValueError(f"found a value twice: {list(values)}; remove one")
         return values
 
     @field_validator("cells")
     @classmethod
-    def _name_folders(cls, cells: Mapping[str, CellChoice]) -> Mapping[str, CellChoice]:
+    def _check_cell_names(cls, cells: Mapping[str, CellChoice]) -> Mapping[str, CellChoice]:
         if not cells:
             raise ValueError("expected at least one cell, e.g. {name: {recipe: demo}}")
         folders: dict[str, str] = {}
         for name in cells:
-            folder = folder_of(_printable(name))
+            folder = make_folder_name(_check_printable(name))
             if not folder:
                 raise ValueError(f"cell name {name!r} is not valid; expected letters or digits")
-            if len(folder.encode()) > _LONGEST:
+            if len(folder.encode()) > _MAX_NAME_BYTES:
                 raise ValueError(
                     f"cell name {name[:40]!r}… is too long for a folder; expected at most "
-                    f"{_LONGEST} bytes"
+                    f"{_MAX_NAME_BYTES} bytes"
                 )
             if folder in folders:
                 raise ValueError(
@@ -136,7 +136,7 @@ class StudyRecipe(RecipeSection):
         return cells
 
     @model_validator(mode="after")
-    def _compares(self) -> StudyRecipe:
+    def _check_conditions(self) -> StudyRecipe:
         if self.reference not in self.conditions[1:]:
             raise ValueError(
                 f"unknown reference {self.reference!r}; expected one of the conditions after the "
@@ -154,30 +154,30 @@ class StudyRecipe(RecipeSection):
         """The main condition of the study."""
         return self.conditions[0]
 
-    def overrides(self, cell: str) -> list[str]:
+    def list_overrides(self, cell: str) -> list[str]:
         """Return the settings for a cell's recipe, in the form of ``--set``."""
-        wanted = {**self.set, **self.cells[cell].set}
-        return [f"{key}={json.dumps(value)}" for key, value in wanted.items()]
+        settings = {**self.set, **self.cells[cell].set}
+        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 
-    def place(self, cell: str, folder: Path) -> str:
+    def find_place(self, cell: str, folder: Path) -> str:
         """Return the folder of a cell's run."""
-        return self.cells[cell].run or str(folder / CELLS / folder_of(cell))
+        return self.cells[cell].run or str(folder / CELLS / make_folder_name(cell))
 
-    def with_whole_paths(self) -> StudyRecipe:
+    def with_absolute_paths(self) -> StudyRecipe:
         """Return this study with absolute paths of its files and runs."""
-        bundled = bundled_recipes()
+        bundled = list_bundled_recipes()
 
-        def whole(cell: CellChoice) -> CellChoice:
-            named = {}
+        def resolve_paths(cell: CellChoice) -> CellChoice:
+            updates = {}
             if cell.recipe not in (None, *bundled) and os.path.isfile(str(cell.recipe)):
-                named["recipe"] = str(Path(str(cell.recipe)).resolve())
+                updates["recipe"] = str(Path(str(cell.recipe)).resolve())
             if cell.run is not None:
-                named["run"] = str(Path(cell.run).resolve())
-            return cell.model_copy(update=named)
+                updates["run"] = str(Path(cell.run).resolve())
+            return cell.model_copy(update=updates)
 
-        return self.model_copy(update={"cells": {n: whole(c) for n, c in self.cells.items()}})
+        return self.model_copy(update={"cells": {name: resolve_paths(choice) for name, choice in self.cells.items()}})
 
-    def require_own(self, folder: Path) -> None:
+    def check_folder(self, folder: Path) -> None:
         """Check that a folder belongs to this study, or is empty or missing.
 
         Raises:
@@ -188,8 +188,8 @@ class StudyRecipe(RecipeSection):
         if not os.path.exists(stored):
             if os.path.exists(folder) and not folder.is_dir():
                 raise UserError(f"{folder}: is a file; use another --run-dir for the study")
-            nothing = (RUN_LOCK, SOFT_LOCK, f".{STUDY}{PARTIAL}")
-            if folder.is_dir() and any(path.name not in nothing for path in folder.iterdir()):
+            ignored_names = (RUN_LOCK, SOFT_LOCK, f".{STUDY}{PARTIAL}")
+            if folder.is_dir() and any(path.name not in ignored_names for path in folder.iterdir()):
                 raise UserError(
                     f"{folder}: contains files but no {STUDY}, so it is not the folder of a study; "
                     "use an empty folder as --run-dir"
@@ -201,13 +201,13 @@ class StudyRecipe(RecipeSection):
                 f"{folder}: contains the study {other.name!r}, but this study is {self.name!r}; "
                 "use another --run-dir"
             )
-        by_hand = stored.read_text("utf-8") != other._as_written()
-        if by_hand and other._as_written() != self._as_written():
-            before, now = (of.model_dump(mode="json") for of in (other, self))
-            said = "; ".join(differences(before, now)) or "the order of its keys"
+        is_edited = stored.read_text("utf-8") != other._to_yaml()
+        if is_edited and other._to_yaml() != self._to_yaml():
+            stored_content, own_content = (recipe.model_dump(mode="json") for recipe in (other, self))
+            changes = "; ".join(list_differences(stored_content, own_content)) or "the order of its keys"
             raise UserError(
                 f"{stored}: was not written by this command, and a different study would overwrite "
-                f"it: {said}. Use that file as the study, or another --run-dir"
+                f"it: {changes}. Use that file as the study, or another --run-dir"
             )
 
     def write(self, folder: Path) -> None:
@@ -216,12 +216,12 @@ class StudyRecipe(RecipeSection):
         Raises:
             UserError: as in ``check_folder``.
         """
-        self.require_own(folder)
+        self.check_folder(folder)
         stored = folder / STUDY
-        if not (stored.exists() and read_study(str(stored))._as_written() == self._as_written()):
-            replace_file(stored, lambda beside: beside.write_text(self._as_written(), "utf-8"))
+        if not (stored.exists() and read_study(str(stored))._to_yaml() == self._to_yaml()):
+            replace_file(stored, lambda partial_path: partial_path.write_text(self._to_yaml(), "utf-8"))
 
-    def _as_written(self) -> str:
+    def _to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -241,12 +241,12 @@ def read_study(name: str) -> StudyRecipe:
         )
     try:
         text = json.dumps(content, default=str)
-        return StudyRecipe.model_validate_json(text, strict=True).with_whole_paths()
+        return StudyRecipe.model_validate_json(text, strict=True).with_absolute_paths()
     except ValidationError as error:
-        raise explain(error, content, StudyRecipe, f"study {place}", {}) from error
+        raise build_recipe_error(error, content, StudyRecipe, f"study {place}", {}) from error
 
 
-def folder_of(cell: str) -> str:
+def make_folder_name(cell: str) -> str:
     """Convert a cell's name to a folder's: lower-case letters, digits, dots and hyphens."""
-    kept = "".join(c if c.isalnum() or c == "." else " " for c in cell.lower())
-    return "-".join(kept.split()).strip(".")
+    words = "".join(c if c.isalnum() or c == "." else " " for c in cell.lower())
+    return "-".join(words.split()).strip(".")

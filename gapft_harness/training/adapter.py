@@ -14,13 +14,13 @@ from typing import Any
 from safetensors import SafetensorError
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import sync_folder, unwritable
+from gapft_harness.core.files import sync_folder, not_writable_error
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
 
 
 @contextlib.contextmanager
-def whole_folder(output: Path) -> Iterator[Path]:
+def write_folder(output: Path) -> Iterator[Path]:
     """Yield an empty folder beside ``output`` to fill, and rename it to ``output`` at the end.
 
     Args:
@@ -44,7 +44,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
         # safetensors has its own error for a full disk
         if isinstance(error, OSError | SafetensorError):
-            raise unwritable(output, error) from error
+            raise not_writable_error(output, error) from error
         raise
 
 
@@ -80,31 +80,31 @@ settings, the budget and the hashes that arms of one comparison can be checked b
 """
 
 
-def model_card(facts: Mapping[str, Any]) -> str:
+def format_model_card(facts: Mapping[str, Any]) -> str:
     """Return the README.md of an adapter folder, from the trainer's facts."""
     return _CARD.format(
-        **{**facts["settings"], **facts["budget"], **_top(facts)}, batch=_batch(facts)
+        **{**facts["settings"], **facts["budget"], **_select_card_facts(facts)}, batch=_format_batch(facts)
     )
 
 
-def _top(facts: Mapping[str, Any]) -> dict[str, Any]:
-    named = {key: facts[key] for key in ("base_model", "condition", "seed")}
-    return {**named, "base": _base_argument(facts)}
+def _select_card_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    names = {key: facts[key] for key in ("base_model", "condition", "seed")}
+    return {**names, "base": _format_base_argument(facts)}
 
 
-def _base_argument(facts: Mapping[str, Any]) -> str:
+def _format_base_argument(facts: Mapping[str, Any]) -> str:
     """Format the base as an argument of lm-eval: with its commit, if it came from the hub."""
     revision = facts.get("base_revision")
     return f"{facts['base_model']}{f',revision={revision}' if revision else ''}"
 
 
-def _batch(facts: Mapping[str, Any]) -> str:
+def _format_batch(facts: Mapping[str, Any]) -> str:
     settings, budget = facts["settings"], facts["budget"]
     micro = settings["micro_batch"]
     if settings["update_groups"] is None:
         return f"{micro} x {settings['accumulation']}"
-    least, more = divmod(budget["exposures"], budget["steps"])
-    return f"{least}{f' or {least + 1}' if more else ''}, {micro} a forward pass"
+    least, remainder = divmod(budget["exposures"], budget["steps"])
+    return f"{least}{f' or {least + 1}' if remainder else ''}, {micro} a forward pass"
 
 
 def save_adapter(
@@ -123,9 +123,9 @@ def save_adapter(
     Raises:
         GapftError: the folder cannot be written; nothing is left behind.
     """
-    with whole_folder(output) as partial:
+    with write_folder(output) as partial:
         model.save_pretrained(partial)
-        _deterministic_config(partial / "adapter_config.json")
+        _sort_config(partial / "adapter_config.json")
         written = {**facts, "adapter_sha256": weights_hash(partial)}
         for name, text in files.items():
             (partial / name).write_text(text, encoding="utf-8")
@@ -133,32 +133,32 @@ def save_adapter(
     return written
 
 
-def saved_config(settings: Training) -> dict[str, Any]:
+def build_saved_config(settings: Training) -> dict[str, Any]:
     """Build ``adapter_config.json`` of an adapter with these settings, without its base."""
-    from gapft_harness.training.model import lora_config
+    from gapft_harness.training.model import build_lora_config
 
-    config = lora_config(settings)
+    config = build_lora_config(settings)
     config.inference_mode = True  # as PEFT saves it
-    return _as_saved(config)
+    return _convert_to_saved(config)
 
 
-def default_config() -> dict[str, Any]:
+def build_default_config() -> dict[str, Any]:
     """Return PEFT's defaults for missing keys of an ``adapter_config.json``."""
     from peft import LoraConfig
 
-    return _as_saved(LoraConfig(target_modules=[]))
+    return _convert_to_saved(LoraConfig(target_modules=[]))
 
 
-def _as_saved(config: Any) -> dict[str, Any]:
+def _convert_to_saved(config: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         path = Path(folder) / "adapter_config.json"
-        _deterministic_config(path)
+        _sort_config(path)
         saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return saved
 
 
-def _deterministic_config(path: Path) -> None:
+def _sort_config(path: Path) -> None:
     """Sort ``target_modules``, which PEFT writes from a set, so that the bytes are reproducible."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["target_modules"] = sorted(config["target_modules"])
@@ -186,7 +186,7 @@ Load it with lm-eval:
 
 #: Settings under which an adapter's update is lora_B times lora_A; the first value is PEFT's
 #: default.
-_PLAIN: dict[str, tuple[Any, ...]] = {
+_PLAIN_LORA_VALUES: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "use_dora": (False, None),
     "bias": ("none",),
@@ -206,7 +206,7 @@ def _check_scalable(folder: Path) -> None:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}; expected a PEFT folder") from error
-    for key, allowed in _PLAIN.items():
+    for key, allowed in _PLAIN_LORA_VALUES.items():
         if config.get(key, allowed[0]) not in allowed:
             raise UserError(
                 f"{path}: {key} is {config[key]!r}, so multiplying lora_B does not scale the "
@@ -238,9 +238,9 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
         weights = load_peft_weights(str(folder), device="cpu")
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: its weights cannot be read: {error}") from error
-    with whole_folder(output) as partial:
+    with write_folder(output) as partial:
         scaled = {
-            name: (weight * scale if _is_b(name, folder) else weight).contiguous()
+            name: (weight * scale if _is_lora_b(name, folder) else weight).contiguous()
             for name, weight in weights.items()
         }
         save_file(scaled, partial / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -248,11 +248,11 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
         written = {**facts, "adapter_sha256": weights_hash(partial)}
         (partial / "scaling.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
         if "base_model" in facts:
-            card = _SCALED_CARD.format(**facts, base=_base_argument(facts))
+            card = _SCALED_CARD.format(**facts, base=_format_base_argument(facts))
             (partial / "README.md").write_text(card, encoding="utf-8")
 
 
-def _is_b(name: str, folder: Path) -> bool:
+def _is_lora_b(name: str, folder: Path) -> bool:
     """Return whether a weight is a lora_B (linear layer or embedding); else it is a lora_A."""
     parts = name.split(".")
     if not any(part in parts for part in _A + _B):

@@ -21,16 +21,16 @@ from gapft_harness.core.errors import UserError
 SEGMENTS = "gapft_segments"
 
 #: Torch's kernels: for all sequences of a pass at once, or one by one.
-PACKED, BY_SEQUENCE = "varlen_attn", "scaled_dot_product_attention"
+PACKED, PER_SEQUENCE = "varlen_attn", "scaled_dot_product_attention"
 #: On a CPU, the latter's backward pass is slow in 16 bits. Sequences up to this length are computed
 #: by plain products instead, 2.5 to 6 times faster, and each saves a matrix of attention weights.
 DENSE_LENGTH = 512
-DENSE = f"products up to {DENSE_LENGTH} tokens, {BY_SEQUENCE} beyond"
+DENSE = f"products up to {DENSE_LENGTH} tokens, {PER_SEQUENCE} beyond"
 
-_OFF = "set training.padding_free: false"
+_PADDING_REMEDY = "set training.padding_free: false"
 
 #: Options of some architectures that this attention does not support.
-_UNKNOWN = ("softcap", "s_aux", "position_bias")
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def register_segments() -> None:
@@ -74,31 +74,31 @@ def attend(
     """
     name = type(module).__name__
     if cu_seq_lens_q is None or attention_mask is not None:
-        raise UserError(f"{name}: does not pass on the ends of sequences; {_OFF}")
-    if asked := [key for key in _UNKNOWN if others.get(key) is not None]:
+        raise UserError(f"{name}: does not pass on the ends of sequences; {_PADDING_REMEDY}")
+    if requested := [key for key in _UNSUPPORTED if others.get(key) is not None]:
         raise UserError(
-            f"{name}: needs {asked[0]}, which padding-free training does not support; {_OFF}"
+            f"{name}: needs {requested[0]}, which padding-free training does not support; {_PADDING_REMEDY}"
         )
     lengths = [end - start for start, end in pairwise(cu_seq_lens_q)]
     if sliding_window is not None and max(lengths) > sliding_window:
         raise UserError(
-            f"{name}: attends back {sliding_window} tokens, but a sequence is longer; {_OFF}"
+            f"{name}: attends back {sliding_window} tokens, but a sequence is longer; {_PADDING_REMEDY}"
         )
-    kernel = packed_kernel(query, value) if dropout == 0 else None
-    by_sequence = DENSE if is_dense(0, query.dtype, query.device) else BY_SEQUENCE
+    kernel = find_packed_kernel(query, value) if dropout == 0 else None
+    by_sequence = DENSE if is_dense(0, query.dtype, query.device) else PER_SEQUENCE
     module.gapft_kernel = by_sequence if kernel is None else PACKED  # type: ignore[assignment]
     if kernel is not None:
-        return _packed(kernel, query, key, value, tuple(cu_seq_lens_q), scaling), None
+        return _attend_packed(kernel, query, key, value, tuple(cu_seq_lens_q), scaling), None
     # neighbours of equal length form one batch
     batches = [(len(list(alike)), length) for length, alike in groupby(lengths)]
     # split, not slices: a slice's backward pass writes a tensor of the complete length
     sizes = [rows * length for rows, length in batches]
-    whole = (torch.split(t[0], sizes, dim=1) for t in (query, key, value))
+    split_tensors = (torch.split(t[0], sizes, dim=1) for t in (query, key, value))
     parts = []
-    for (rows, length), *of_batch in zip(batches, *whole, strict=True):
-        q, k, v = (t.reshape(-1, rows, length, t.shape[-1]).transpose(0, 1) for t in of_batch)
+    for (rows, length), *batch_tensors in zip(batches, *split_tensors, strict=True):
+        q, k, v = (t.reshape(-1, rows, length, t.shape[-1]).transpose(0, 1) for t in batch_tensors)
         if dropout == 0 and is_dense(length, query.dtype, query.device):
-            part = _dense(q, k, v, scaling)
+            part = _attend_dense(q, k, v, scaling)
         else:
             part = torch.nn.functional.scaled_dot_product_attention(
                 q,
@@ -118,7 +118,7 @@ def is_dense(length: int, dtype: torch.dtype, device: torch.device) -> bool:
     return device.type == "cpu" and dtype.itemsize == 2 and length <= DENSE_LENGTH
 
 
-def _dense(
+def _attend_dense(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
     """Compute causal attention of sequences of one length, as transformers' eager attention does.
@@ -133,28 +133,28 @@ def _dense(
         (rows, heads, length, width of the values).
     """
     rows, heads, length, width = query.shape
-    shared = key.shape[1]  # query heads with the same key head are rows of one product
-    of_shared = query.reshape(rows, shared, -1, width) * (scaling or width**-0.5)
-    scores = (of_shared @ key.transpose(2, 3)).view(rows, shared, -1, length, length)
+    key_heads = key.shape[1]  # query heads with the same key head are rows of one product
+    grouped_query = query.reshape(rows, key_heads, -1, width) * (scaling or width**-0.5)
+    scores = (grouped_query @ key.transpose(2, 3)).view(rows, key_heads, -1, length, length)
     future = torch.full((length, length), -torch.inf, dtype=query.dtype).triu(1)
-    shares = (scores + future).softmax(dim=-1).view(rows, shared, -1, length)
-    return (shares @ value).view(rows, heads, length, -1)
+    weights = (scores + future).softmax(dim=-1).view(rows, key_heads, -1, length)
+    return (weights @ value).view(rows, heads, length, -1)
 
 
-def attention_of(model: Any) -> dict[str, str]:
+def describe_attention(model: Any) -> dict[str, str]:
     """Describe the attention implementation of a trained model.
 
     Returns:
         ``implementation`` in transformers' terms; for ``SEGMENTS`` also the ``kernel`` of its
         layers' last passes.
     """
-    found = {"implementation": str(model.config._attn_implementation)}
-    if kernels := {of.gapft_kernel for of in model.modules() if hasattr(of, "gapft_kernel")}:
-        found["kernel"] = ", ".join(sorted(kernels))
-    return found
+    description = {"implementation": str(model.config._attn_implementation)}
+    if kernels := {module.gapft_kernel for module in model.modules() if hasattr(module, "gapft_kernel")}:
+        description["kernel"] = ", ".join(sorted(kernels))
+    return description
 
 
-def packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | None:
+def find_packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | None:
     """Return torch's kernel for all sequences of a pass at once; None if it does not fit.
 
     It supports 16 bits on a GPU, and heads of one width that is a multiple of 8 up to 256. It was
@@ -169,15 +169,15 @@ def packed_kernel(query: torch.Tensor, value: torch.Tensor) -> partial[Any] | No
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    known = signature(varlen_attn).parameters  # parameters differ between versions of torch
-    if "scale" not in known:
+    parameters = signature(varlen_attn).parameters  # parameters differ between versions of torch
+    if "scale" not in parameters:
         return None
-    chosen: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in known else {}
-    chosen |= {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
-    return partial(varlen_attn, **chosen)
+    options: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in parameters else {}
+    options |= {"window_size": (-1, 0)} if "window_size" in parameters else {"is_causal": True}
+    return partial(varlen_attn, **options)
 
 
-def _packed(
+def _attend_packed(
     kernel: partial[Any],
     query: torch.Tensor,
     key: torch.Tensor,
@@ -185,7 +185,7 @@ def _packed(
     ends: tuple[int, ...],
     scaling: float | None,
 ) -> torch.Tensor:
-    on_device = _on_device(ends, query.device)
+    on_device = _copy_ends(ends, query.device)
     longest = max(end - start for start, end in pairwise(ends))
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     if "enable_gqa" not in kernel.keywords:
@@ -195,12 +195,12 @@ def _packed(
 
 
 @lru_cache(maxsize=2)
-def _on_device(ends: tuple[int, ...], device: torch.device) -> torch.Tensor:
+def _copy_ends(ends: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Copy the boundaries to the device once per pass, not once per layer."""
     return torch.tensor(ends, dtype=torch.int32, device=device)
 
 
-def check_apart(model: Any, device: torch.device) -> None:
+def check_separation(model: Any, device: torch.device) -> None:
     """Check that the second of two concatenated sequences is independent of the first.
 
     Some layers that are not attention (convolutions, state-space layers) mix neighbouring positions
@@ -209,11 +209,11 @@ def check_apart(model: Any, device: torch.device) -> None:
     Raises:
         UserError: the logits change.
     """
-    from gapft_harness.training.objective import Batch, forward_logits
+    from gapft_harness.training.objective import Batch, compute_logits
 
     length = 8
     ids = torch.arange(3, 3 + 2 * length, device=device).unsqueeze(0)
-    other = torch.cat([ids[:, :length].flip(1), ids[:, length:]], dim=1)
+    changed_ids = torch.cat([ids[:, :length].flip(1), ids[:, length:]], dim=1)
     places = torch.arange(length, device=device).repeat(2).unsqueeze(0)
     last = torch.tensor([[0], [2 * length - 1]], device=device)
     none = torch.empty(0, device=device)
@@ -224,13 +224,13 @@ def check_apart(model: Any, device: torch.device) -> None:
             # otherwise bitsandbytes packs its weights for CPU inference and loses gradients
             module.train()
     with torch.no_grad():
-        one, two = (
-            forward_logits(model, Batch(i, last, none, none, places, (0, length, 2 * length)))
-            for i in (ids, other)
+        original_logits, changed_logits = (
+            compute_logits(model, Batch(i, last, none, none, places, (0, length, 2 * length)))
+            for i in (ids, changed_ids)
         )
     model.train(training)
-    if not torch.allclose(one, two, rtol=1e-3, atol=1e-3 * float(one.abs().max())):
+    if not torch.allclose(original_logits, changed_logits, rtol=1e-3, atol=1e-3 * float(original_logits.abs().max())):
         raise UserError(
             f"the model mixes concatenated sequences, so it cannot be trained without padding; "
-            f"{_OFF}"
+            f"{_PADDING_REMEDY}"
         )

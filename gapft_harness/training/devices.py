@@ -31,9 +31,9 @@ class Devices:
 
     accelerator: Any
     device: torch.device
-    share: int
-    shares: int
-    sharded: bool = False
+    rank: int
+    process_count: int
+    is_sharded: bool = False
 
     @classmethod
     def of(cls, job: TrainingJob) -> Devices:
@@ -43,23 +43,23 @@ class Devices:
             UserError: the ``device`` in the model's arguments is unknown or missing on this
                 machine, there are more processes than GPUs, or FSDP is set with one process.
         """
-        asked = asked_device(job.model_args.get("device"))
+        device_choice = resolve_device(job.model_args.get("device"))
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        on_cpu = asked.type == "cpu" or not torch.cuda.is_available()
-        if not (on_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")):
-            _check_gpus(asked, processes)
-        accelerator = _accelerator(on_cpu, processes)
-        shares = accelerator.num_processes
-        if job.fsdp and shares == 1:
+        is_on_cpu = device_choice.type == "cpu" or not torch.cuda.is_available()
+        if not (is_on_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")):
+            _check_gpus(device_choice, processes)
+        accelerator = _create_accelerator(is_on_cpu, processes)
+        process_count = accelerator.num_processes
+        if job.fsdp and process_count == 1:
             raise UserError(
                 "executor.fsdp: needs several processes to shard the base's weights, found one; "
                 "set executor.processes to 2 or more, or executor.fsdp: false"
             )
         device = accelerator.device
-        if device.type == "cuda" and asked.index is not None:
-            torch.cuda.set_device(asked)  # for code that uses the default device
-            device = asked
-        return cls(accelerator, device, accelerator.process_index, shares, job.fsdp)
+        if device.type == "cuda" and device_choice.index is not None:
+            torch.cuda.set_device(device_choice)  # for code that uses the default device
+            device = device_choice
+        return cls(accelerator, device, accelerator.process_index, process_count, job.fsdp)
 
     def check(self, settings: Training) -> None:
         """Check that the device and the processes support the recipe's settings.
@@ -77,13 +77,13 @@ class Devices:
                 "bfloat16; set training.dtype: float32, or use a GPU of the Ampere generation or "
                 "later"
             )
-        if self.sharded and settings.quantize is not None:
+        if self.is_sharded and settings.quantize is not None:
             raise UserError(
                 f"executor.fsdp: a base in {settings.quantize} (training.quantize) cannot be "
                 "sharded; remove one of the two"
             )
 
-    def place(self, model: Any) -> Any:
+    def place_model(self, model: Any) -> Any:
         """Place the frozen base on this process's device: complete, or this process's shard.
 
         With FSDP, a layer's weights are gathered only while it computes; adapters are added later
@@ -95,7 +95,7 @@ class Devices:
         """
         if getattr(model, "is_quantized", False):  # already on its device
             return model
-        if not self.sharded:
+        if not self.is_sharded:
             return model.to(self.device)
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -108,17 +108,17 @@ class Devices:
                 "(_no_split_modules), so its weights cannot be sharded; set executor.fsdp: false"
             )
         model.requires_grad_(False)
-        mesh = init_device_mesh(self.device.type, (self.shares,))
+        mesh = init_device_mesh(self.device.type, (self.process_count,))
         for layer in layers:
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)
 
-    def total(self, loss: torch.Tensor, trainable: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    def sum_gradients(self, loss: torch.Tensor, trainable: Sequence[torch.nn.Parameter]) -> torch.Tensor:
         """Sum loss and gradients over all processes; every process then has the sums.
 
         A step's loss weights are fixed before it is divided, so a plain sum is the step's loss.
         """
-        if self.shares == 1:
+        if self.process_count == 1:
             return loss
         for parameter in trainable:
             if parameter.grad is None:  # this process has no member of the step
@@ -141,30 +141,30 @@ class Devices:
         """Return every process's value, in the order of their ranks."""
         from accelerate.utils import gather_object
 
-        return list(gather_object([value])) if self.shares > 1 else [value]
+        return list(gather_object([value])) if self.process_count > 1 else [value]
 
     @property
-    def on_this_memory(self) -> int:
+    def memory_sharers(self) -> int:
         """Number of processes that share the memory of this process's device."""
-        return self.on_this_machine if self.device.type == "cpu" else 1
+        return self.local_processes if self.device.type == "cpu" else 1
 
     @property
-    def on_this_machine(self) -> int:
+    def local_processes(self) -> int:
         """Number of processes on this machine."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE", self.shares)) if self.shares > 1 else 1
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.process_count)) if self.process_count > 1 else 1
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this process is the one that writes files."""
-        return self.share == 0
+        return self.rank == 0
 
     def wait(self) -> None:
         """Wait until all processes have reached this point."""
-        if self.shares > 1:
+        if self.process_count > 1:
             self.accelerator.wait_for_everyone()
 
 
-def asked_device(name: object) -> torch.device:
+def resolve_device(name: object) -> torch.device:
     """Return the training device: the one in the model's arguments, or a GPU if any.
 
     Training runs on CUDA or CPUs; for any other kind of device, on the CPU.
@@ -189,31 +189,31 @@ def asked_device(name: object) -> torch.device:
     return device if device.type == "cuda" else torch.device("cpu")
 
 
-def _accelerator(cpu: bool, processes: int) -> Accelerator:
+def _create_accelerator(cpu: bool, processes: int) -> Accelerator:
     """Create the job's Accelerator; reset Accelerate if it keeps another kind of device.
 
     Accelerate keeps the first Accelerator's device for as long as a process lives.
     """
-    known = PartialState._shared_state.get("device")
-    if processes == 1 and known is not None and (known.type == "cpu") != cpu:
+    existing = PartialState._shared_state.get("device")
+    if processes == 1 and existing is not None and (existing.type == "cpu") != cpu:
         AcceleratorState._reset_state(reset_partial_state=True)
     return Accelerator(cpu=cpu)
 
 
-def _check_gpus(asked: torch.device, processes: int) -> None:
+def _check_gpus(device: torch.device, processes: int) -> None:
     """Check that every process has its own GPU; accelerate would let two share one."""
-    found = torch.cuda.device_count()
-    if asked.index is not None and processes > 1:
+    gpu_count = torch.cuda.device_count()
+    if device.index is not None and processes > 1:
         raise UserError(
-            f"model.args.device: {asked} names one GPU, but {processes} processes need one each; "
+            f"model.args.device: {device} names one GPU, but {processes} processes need one each; "
             "write cuda, and choose GPUs with the environment variable CUDA_VISIBLE_DEVICES"
         )
-    if asked.index is not None and asked.index >= found:
+    if device.index is not None and device.index >= gpu_count:
         raise UserError(
-            f"model.args.device: no GPU {asked}; this process sees {found} GPUs, from cuda:0"
+            f"model.args.device: no GPU {device}; this process sees {gpu_count} GPUs, from cuda:0"
         )
-    if processes > found:
+    if processes > gpu_count:
         raise UserError(
             f"executor.processes: {processes} processes of one training need a GPU each, but this "
-            f"job sees {found}; lower it, or with executor.name: ray raise executor.gpus"
+            f"job sees {gpu_count}; lower it, or with executor.name: ray raise executor.gpus"
         )

@@ -41,12 +41,12 @@ class Group:
     masked: bool
 
     @property
-    def flat(self) -> bool:
+    def is_flat(self) -> bool:
         """Whether it has no two different rewards; responses without a reward are ignored."""
         return is_flat(self.rewards)
 
 
-def json_lines(groups: Iterable[Group]) -> str:
+def format_json_lines(groups: Iterable[Group]) -> str:
     """Return the text of ``groups.jsonl``."""
     return "".join(json.dumps(asdict(group)) + "\n" for group in groups)
 
@@ -71,7 +71,7 @@ def read_groups(path: Path) -> Iterator[Group]:
             yield Group(**values)
 
 
-def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> list[str]:
+def plan_prompts(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> list[str]:
     """Plan the order of prompts: passes over all of them, each in its own random order.
 
     No prompt repeats before all were used. A prompt's place in a pass depends on (seed, id, pass)
@@ -81,12 +81,12 @@ def prompt_plan(ids: Sequence[str], updates: int, settings: Grpo, seed: int) -> 
         ``prompts_per_update`` ids for each update, one update after another.
     """
     rng = Stream(seed, "train/prompts")
-    wanted = updates * settings.prompts_per_update
-    passes = -(-wanted // len(ids))
-    found = [
+    count = updates * settings.prompts_per_update
+    passes = -(-count // len(ids))
+    planned_ids = [
         id for number in range(passes) for id in sorted(ids, key=lambda i: rng.key(f"{i}/{number}"))
     ]
-    return found[:wanted]
+    return planned_ids[:count]
 
 
 def group_facts(groups: Sequence[Group]) -> dict[str, Any]:
@@ -101,11 +101,11 @@ def group_facts(groups: Sequence[Group]) -> dict[str, Any]:
     """
     by_draw: dict[int, bool] = {}
     for group in groups:
-        by_draw[group.draw] = by_draw.get(group.draw, True) and group.flat
+        by_draw[group.draw] = by_draw.get(group.draw, True) and group.is_flat
     return {
         "draws": len(by_draw),
         "groups": len(groups),
-        "flat": sum(group.flat for group in groups),
+        "flat": sum(group.is_flat for group in groups),
         "masked": sum(group.masked for group in groups),
         "empty_draws": sum(by_draw.values()),
         "responses": sum(len(group.rewards) for group in groups),
@@ -114,8 +114,8 @@ def group_facts(groups: Sequence[Group]) -> dict[str, Any]:
     }
 
 
-def group_faults(
-    where: str,
+def find_group_faults(
+    path: str,
     groups: Sequence[Group],
     plan: Sequence[str],
     states: Mapping[str, State],
@@ -131,13 +131,13 @@ def group_faults(
         settings: masking and group size.
     """
     if len(groups) != len(plan):
-        yield f"{where}: has {len(groups)} groups, but the plan has {len(plan)}"
+        yield f"{path}: has {len(groups)} groups, but the plan has {len(plan)}"
     for number, (group, id) in enumerate(zip(groups, plan, strict=False)):
-        line = f"{where}, line {number + 1}"
+        line = f"{path}, line {number + 1}"
         draw = number // settings.prompts_per_update + 1
-        masked = settings.mask_flat and group.flat
-        right = {"draw": draw, "problem_id": id, "state": states.get(id), "masked": masked}
-        for key, value in right.items():
+        is_masked = settings.mask_flat and group.is_flat
+        expected = {"draw": draw, "problem_id": id, "state": states.get(id), "masked": is_masked}
+        for key, value in expected.items():
             if getattr(group, key) != value:
                 yield f"{line}: {key} is {getattr(group, key)}, computed again it is {value}"
         if not len(group.rewards) == len(group.tokens) == settings.group_size:

@@ -18,8 +18,8 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.streams import derive
-from gapft_harness.core.weights import hub_commit, weights_folder
+from gapft_harness.core.streams import derive_key
+from gapft_harness.core.weights import find_hub_commit, find_weights_folder
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.store.digests import Digests
@@ -30,21 +30,21 @@ from gapft_harness.training.groups import (
     Group,
     group_facts,
     is_flat,
-    json_lines,
-    prompt_plan,
+    format_json_lines,
+    plan_prompts,
 )
 from gapft_harness.training.ledger import OPTIMIZER
-from gapft_harness.training.memory import give_back
+from gapft_harness.training.memory import free_gpu_memory
 from gapft_harness.training.model import (
     add_lora,
     check_targets,
     load_base,
     load_end_token,
     load_tokenizer,
-    without_weights,
+    build_meta_model,
 )
-from gapft_harness.training.plan import budget, training_prompt
-from gapft_harness.training.rewards import Rewards, reward_verifier
+from gapft_harness.training.plan import budget, build_training_prompt
+from gapft_harness.training.rewards import Rewards, select_reward_verifier
 
 
 def train_grpo(job: TrainingJob) -> dict[str, Any]:
@@ -66,51 +66,51 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     start = time.monotonic()
     settings, searched = Training.model_validate(dict(job.settings)), job.searched
     assert searched is not None
-    _check(job, settings, searched)
+    _check_settings(job, settings, searched)
     torch.set_num_threads(job.threads)
     devices = Devices.of(job)
     devices.check(settings)
-    check_targets(without_weights(job.model_args, settings), settings)
-    found = Digests().of_weights(weights_folder(job.model_args))
-    if job.base_sha256 is not None and found != job.base_sha256:
+    check_targets(build_meta_model(job.model_args, settings), settings)
+    base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
+    if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
             f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one; "
             "restore the weights, or start a new run directory"
         )
     updates = budget(job.examples, settings).steps
-    plan = prompt_plan(sorted(searched.states), updates, settings.grpo, job.arm.seed)
+    plan = plan_prompts(sorted(searched.states), updates, settings.grpo, job.arm.seed)
     model = add_lora(
-        devices.place(load_base(job.model_args, settings, devices.device)),
+        devices.place_model(load_base(job.model_args, settings, devices.device)),
         settings,
-        derive(job.arm.seed, "train/init") >> 33,
+        derive_key(job.arm.seed, "train/init") >> 33,
     )
-    verifier = reward_verifier(searched.verifier, settings.grpo)
+    verifier = select_reward_verifier(searched.verifier, settings.grpo)
     with (
         tempfile.TemporaryDirectory() as folder,
         Rewards(verifier, settings.grpo.reward_seconds) as rewards,
     ):
-        trainer = _Trainer(
+        trainer = _MaskingTrainer(
             job, settings, model.to(devices.device), plan, rewards,
-            _config(job, settings, updates, folder, devices),
+            _build_config(job, settings, updates, folder, devices),
         )  # fmt: skip
         if job.tracking:
-            with job.tracking.opened(1):
+            with job.tracking.open_all(1):
                 trainer.train()
         else:
             trainer.train()
     facts = {
         "condition": job.arm.condition,
         "seed": job.arm.seed,
-        "base_sha256": found,
+        "base_sha256": base_hash,
         "base_model": job.model_args["pretrained"],
-        "base_revision": hub_commit(job.model_args),
+        "base_revision": find_hub_commit(job.model_args),
         "end_id": trainer.end.id,
         "end_token": trainer.end.text,
         "updates": trainer.state.global_step,
         **group_facts(trainer.groups),
         "reward": {"verifier": verifier.name, "params": dict(verifier.params)},
         "optimizer": OPTIMIZER,
-        "processes": devices.shares,
+        "processes": devices.process_count,
         "settings": settings.model_dump(mode="json"),
         "versions": {
             name: version(name) for name in ("torch", "transformers", "peft", "accelerate", "trl")
@@ -120,17 +120,17 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     if settings.grpo.beta:
         model.delete_adapter("ref")  # TRL's copy of the initial adapter
     files = {
-        GROUPS: json_lines(trainer.groups),
+        GROUPS: format_json_lines(trainer.groups),
         "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.told),
-        "README.md": _card(facts),
+        "README.md": _format_card(facts),
     }
     facts = save_adapter(job.output, model, facts, files)
     del trainer, model
-    give_back()
+    free_gpu_memory()
     return {**facts, "seconds": round(time.monotonic() - start, 3)}
 
 
-def _check(job: TrainingJob, settings: Training, searched: SearchedPool) -> None:
+def _check_settings(job: TrainingJob, settings: Training, searched: SearchedPool) -> None:
     """Reject settings that TRL cannot match to search and audit."""
     stops = searched.decoding.until
     faults = {
@@ -141,37 +141,37 @@ def _check(job: TrainingJob, settings: Training, searched: SearchedPool) -> None
         "training.quantize": settings.quantize is not None,
         "executor.fsdp": job.fsdp,
     }
-    for fault, there in faults.items():
-        if there:
+    for fault, is_present in faults.items():
+        if is_present:
             raise UserError(f"{job.arm.name}: the trainer grpo does not support this: {fault}")
 
 
-def _config(
+def _build_config(
     job: TrainingJob, settings: Training, updates: int, folder: str, devices: Devices
 ) -> Any:
     """Convert the recipe's settings to TRL's configuration."""
-    if devices.shares > 1:
+    if devices.process_count > 1:
         raise UserError("the trainer grpo trains on one process; set executor.processes: 1")
-    of = settings.grpo
-    warm = "_with_warmup" if settings.schedule == "constant" else ""
+    grpo = settings.grpo
+    warmup_suffix = "_with_warmup" if settings.schedule == "constant" else ""
     assert job.searched is not None
     return GRPOConfig(
         output_dir=folder,
-        seed=derive(job.arm.seed, "train/grpo") >> 33,
+        seed=derive_key(job.arm.seed, "train/grpo") >> 33,
         max_steps=updates,
-        per_device_train_batch_size=of.forward,
-        gradient_accumulation_steps=of.update // of.forward,
-        num_generations=of.group_size,
+        per_device_train_batch_size=grpo.forward,
+        gradient_accumulation_steps=grpo.update // grpo.forward,
+        num_generations=grpo.group_size,
         num_iterations=1,  # one update per draw: the ratio in the loss is 1, and nothing is clipped
-        max_completion_length=of.max_tokens or job.searched.decoding.max_gen_toks,
-        temperature=of.temperature,
-        top_p=of.top_p,
-        top_k=of.top_k,
-        beta=of.beta,
-        loss_type=of.loss,
-        scale_rewards=of.scale_rewards,
+        max_completion_length=grpo.max_tokens or job.searched.decoding.max_gen_toks,
+        temperature=grpo.temperature,
+        top_p=grpo.top_p,
+        top_k=grpo.top_k,
+        beta=grpo.beta,
+        loss_type=grpo.loss,
+        scale_rewards=grpo.scale_rewards,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type=settings.schedule + warm,
+        lr_scheduler_type=settings.schedule + warmup_suffix,
         warmup_steps=settings.warmup_steps,
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.clip_norm,
@@ -192,7 +192,7 @@ def _config(
     )
 
 
-class _Trainer(GRPOTrainer):  # type: ignore[misc]
+class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, which draws for prompts by problem id and masks flat groups in the loss.
 
     Attributes:
@@ -214,26 +214,26 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
 
         assert job.searched is not None
         self.groups: list[Group] = []
-        self.told: list[dict[str, Any]] = []
+        self.update_lines: list[dict[str, Any]] = []
         self._job, self._grpo, self._rewards = job, settings.grpo, rewards
         self._golds = {problem.id: problem.gold for problem in job.searched.problems}
         self._ids = {
-            id: list(training_prompt(ids, settings)) for id, ids in job.searched.prompt_ids.items()
+            id: list(build_training_prompt(ids, settings)) for id, ids in job.searched.prompt_ids.items()
         }
-        self._given: list[list[float | None]] = []
+        self._group_rewards: list[list[float | None]] = []
         tokenizer = load_tokenizer(job.model_args, padding_side="left")
         self.end = load_end_token(job.model_args, job.chat_template)
         # TRL ends responses at these ids and at the tokenizer's end of sequence
-        own = model.generation_config.eos_token_id
-        own = own if isinstance(own, list) else [] if own is None else [own]
-        model.generation_config.eos_token_id = sorted({self.end.id, *own})
+        end_ids = model.generation_config.eos_token_id
+        end_ids = end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
+        model.generation_config.eos_token_id = sorted({self.end.id, *end_ids})
         super().__init__(
             model=model,
-            reward_funcs=self._reward,
+            reward_funcs=self._compute_rewards,
             args=config,
             train_dataset=Dataset.from_dict({"prompt": list(plan)}),
             processing_class=tokenizer,
-            callbacks=[_Told(self)],
+            callbacks=[_LogCallback(self)],
         )
         self.remove_callback(PrinterCallback)
 
@@ -241,15 +241,15 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         """Return the prompt ids of the search's sampler; a prompt's text is its problem id."""
         return [self._ids[id] for id in prompts], None, {}
 
-    def _reward(self, prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
+    def _compute_rewards(self, prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
         size = self._grpo.group_size
-        self._given = self._rewards.of(
+        self._group_rewards = self._rewards.judge_groups(
             [
-                (completions[at : at + size], self._golds[prompts[at]])
-                for at in range(0, len(prompts), size)
+                (completions[start : start + size], self._golds[prompts[start]])
+                for start in range(0, len(prompts), size)
             ]
         )
-        return [reward for group in self._given for reward in group]
+        return [reward for group in self._group_rewards for reward in group]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Call TRL's method, then mask flat groups in the loss and its divisor."""
@@ -257,27 +257,27 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         size, searched = self._grpo.group_size, self._job.searched
         assert searched is not None
         lengths = output["completion_mask"].sum(dim=1).tolist()
-        flat = [is_flat(rewards) for rewards in self._given]
+        flat = [is_flat(rewards) for rewards in self._group_rewards]
         number = self.groups[-1].draw + 1 if self.groups else 1
-        for group, rewards in enumerate(self._given):
-            at = group * size
-            id = inputs[at]["prompt"]
+        for group, rewards in enumerate(self._group_rewards):
+            start = group * size
+            id = inputs[start]["prompt"]
             self.groups.append(
                 Group(
                     draw=number,
                     problem_id=id,
                     state=searched.states[id],
                     rewards=tuple(rewards),
-                    tokens=tuple(map(int, lengths[at : at + size])),
+                    tokens=tuple(map(int, lengths[start : start + size])),
                     masked=self._grpo.mask_flat and flat[group],
                 )
             )
         if self._grpo.mask_flat:
-            output |= masked(output, flat, size)
-        self._stop_if_hopeless()
+            output |= mask_flat_groups(output, flat, size)
+        self._check_unjudged()
         return output
 
-    def _stop_if_hopeless(self) -> None:
+    def _check_unjudged(self) -> None:
         facts = group_facts(self.groups)
         if facts["unjudged"] / facts["responses"] > self._grpo.max_unjudged:
             raise GapftError(
@@ -288,7 +288,7 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
             )
 
 
-def masked(output: Mapping[str, Any], flat: Sequence[bool], size: int) -> dict[str, Any]:
+def mask_flat_groups(output: Mapping[str, Any], flat: Sequence[bool], size: int) -> dict[str, Any]:
     """Compute the changes that mask flat groups in the inputs of TRL's loss.
 
     Args:
@@ -300,24 +300,24 @@ def masked(output: Mapping[str, Any], flat: Sequence[bool], size: int) -> dict[s
         ``tool_mask``, which multiplies the loss's terms and the forward passes' token counts, and
         ``num_items_in_batch``, the divisor of the loss ``dapo``.
     """
-    keep = torch.tensor([not of for of in flat], device=output["completion_mask"].device)
-    kept = keep.repeat_interleave(size).unsqueeze(1).int()
-    mask = torch.ones_like(output["completion_mask"]) * kept
+    keep = torch.tensor([not is_flat_group for is_flat_group in flat], device=output["completion_mask"].device)
+    row_mask = keep.repeat_interleave(size).unsqueeze(1).int()
+    mask = torch.ones_like(output["completion_mask"]) * row_mask
     return {"tool_mask": mask, "num_items_in_batch": (output["completion_mask"] * mask).sum()}
 
 
-class _Told(TrainerCallback):  # type: ignore[misc]
+class _LogCallback(TrainerCallback):  # type: ignore[misc]
     """Records TRL's log of each update, and reports progress."""
 
-    def __init__(self, trainer: _Trainer) -> None:
+    def __init__(self, trainer: _MaskingTrainer) -> None:
         self._trainer = trainer
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Record an update's figures, except those that depend on the clock."""
         if "loss" not in logs:
             return
-        kept = ("loss", "grad_norm", "learning_rate", "reward", "entropy", "kl")
-        line = {"update": state.global_step, **{k: float(logs[k]) for k in kept if k in logs}}
+        keys = ("loss", "grad_norm", "learning_rate", "reward", "entropy", "kl")
+        line = {"update": state.global_step, **{k: float(logs[k]) for k in keys if k in logs}}
         self._trainer.told.append(line)
         values = {key: value for key, value in line.items() if key != "update"}
         self._trainer._job.tracking.log(state.global_step, values)
@@ -327,9 +327,9 @@ class _Told(TrainerCallback):  # type: ignore[misc]
         self._trainer._job.progress(state.global_step, state.max_steps)
 
 
-def _card(facts: Mapping[str, Any]) -> str:
-    of: Mapping[str, Any] = Grpo.model_validate(facts["settings"].get("grpo", {})).model_dump()
-    rows = "\n".join(f"| {key} | {value} |" for key, value in of.items())
+def _format_card(facts: Mapping[str, Any]) -> str:
+    grpo: Mapping[str, Any] = Grpo.model_validate(facts["settings"].get("grpo", {})).model_dump()
+    rows = "\n".join(f"| {key} | {value} |" for key, value in grpo.items())
     return _CARD.format(**facts, rows=rows)
 
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.recipe.sections import Normalization, Training
-from gapft_harness.training.plan import Fitted, table_hash
+from gapft_harness.training.plan import TrainingSequence, hash_table
 
 #: The optimizer, except the settings that a recipe chooses.
 OPTIMIZER: dict[str, Any] = {"name": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8}
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedStep:
     """One planned optimizer step.
 
     Attributes:
@@ -40,7 +40,7 @@ class Step:
     weight: float
     learning_rate: float
 
-    def line(self) -> dict[str, Any]:
+    def to_log_line(self) -> dict[str, Any]:
         """Return its part of a line of ``training_log.jsonl``."""
         return {
             "step": self.number,
@@ -51,9 +51,9 @@ class Step:
         }
 
 
-def ledger(
-    table: Sequence[Sequence[str]], fitted: Mapping[str, Fitted], settings: Training
-) -> list[Step]:
+def build_ledger(
+    table: Sequence[Sequence[str]], sequences: Mapping[str, TrainingSequence], settings: Training
+) -> list[PlannedStep]:
     """Build every step of a plan with its weights.
 
     Args:
@@ -62,23 +62,23 @@ def ledger(
     """
     steps = []
     for number, slots in enumerate(table, start=1):
-        members = [fitted[slot] for slot in slots]
-        weights = token_weights(members, settings.normalization)
+        members = [sequences[slot] for slot in slots]
+        weights = compute_token_weights(members, settings.normalization)
         pairs = zip(weights, members, strict=True)
         steps.append(
-            Step(
+            PlannedStep(
                 number=number,
                 slots=tuple(slots),
                 supervised_tokens=sum(member.supervised for member in members),
                 weights=tuple(weights),
                 weight=math.fsum(weight * member.supervised for weight, member in pairs),
-                learning_rate=learning_rate(settings, number, len(table)),
+                learning_rate=compute_learning_rate(settings, number, len(table)),
             )
         )
     return steps
 
 
-def ledger_facts(steps: Sequence[Step]) -> dict[str, Any]:
+def compute_ledger_facts(steps: Sequence[PlannedStep]) -> dict[str, Any]:
     """Compute hashes and totals for comparing two arms, or a run and its recomputation.
 
     Returns:
@@ -86,24 +86,24 @@ def ledger_facts(steps: Sequence[Step]) -> dict[str, Any]:
         tokens, ``weights_sha256`` of every member's weight, ``weight_sum`` over all steps.
     """
     return {
-        "plan_sha256": table_hash([step.slots for step in steps]),
-        "supervised_sha256": _hash([step.supervised_tokens for step in steps]),
-        "weights_sha256": _hash([step.weights for step in steps]),
+        "plan_sha256": hash_table([step.slots for step in steps]),
+        "supervised_sha256": _hash_json([step.supervised_tokens for step in steps]),
+        "weights_sha256": _hash_json([step.weights for step in steps]),
         "weight_sum": math.fsum(step.weight for step in steps),
     }
 
 
-def sequences_hash(fitted: Iterable[Fitted]) -> str:
+def hash_sequences(sequences: Iterable[TrainingSequence]) -> str:
     """Hash the training data: every example's ids, and which of them are supervised.
 
     Args:
         sequences: the training sequences, in any order. A sequence's target ids are supervised and,
             if ``eos`` is set, the end-of-sequence id after them.
     """
-    return _hash(sorted((s.slot, s.prompt_ids, s.target_ids, s.eos) for s in fitted))
+    return _hash_json(sorted((s.slot, s.prompt_ids, s.target_ids, s.eos) for s in sequences))
 
 
-def token_weights(members: Sequence[Fitted], normalization: Normalization) -> list[float]:
+def compute_token_weights(members: Sequence[TrainingSequence], normalization: Normalization) -> list[float]:
     """Compute the weight of each supervised token of each member of one optimizer step.
 
     Args:
@@ -124,7 +124,7 @@ def token_weights(members: Sequence[Fitted], normalization: Normalization) -> li
     return [1 / (len(members) * member.supervised) for member in members]
 
 
-def learning_rate(settings: Training, number: int, steps: int) -> float:
+def compute_learning_rate(settings: Training, number: int, steps: int) -> float:
     """Compute one step's learning rate, by the formulas of transformers' schedulers of these names.
 
     It rises linearly from 0 over the first ``warmup_steps``; then it is constant, or falls to 0 at
@@ -135,16 +135,16 @@ def learning_rate(settings: Training, number: int, steps: int) -> float:
         number: step number from 1.
         steps: J, the number of steps.
     """
-    done, warmup = number - 1, settings.warmup_steps
-    if done < warmup:
-        return settings.learning_rate * done / warmup
+    finished_steps, warmup = number - 1, settings.warmup_steps
+    if finished_steps < warmup:
+        return settings.learning_rate * finished_steps / warmup
     if settings.schedule == "constant":
         return settings.learning_rate
-    progress = (done - warmup) / max(1, steps - warmup)
+    progress = (finished_steps - warmup) / max(1, steps - warmup)
     if settings.schedule == "linear":
         return settings.learning_rate * (1 - progress)
     return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def _hash(values: Sequence[Any]) -> str:
+def _hash_json(values: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(values, separators=(",", ":")).encode()).hexdigest()

@@ -19,13 +19,13 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import replace_file
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.attention import check_apart
+from gapft_harness.training.attention import check_separation
 from gapft_harness.training.devices import Devices
-from gapft_harness.training.ledger import OPTIMIZER, Step
-from gapft_harness.training.objective import collate, flatten, weighted_loss
-from gapft_harness.training.passes import cut, cut_alike
-from gapft_harness.training.plan import Fitted
-from gapft_harness.training.speed import Tell, untold
+from gapft_harness.training.ledger import OPTIMIZER, PlannedStep
+from gapft_harness.training.objective import collate, flatten, compute_loss
+from gapft_harness.training.passes import cut_step, cut_step_evenly
+from gapft_harness.training.plan import TrainingSequence
+from gapft_harness.training.speed import ReportStep, ignore_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Checkpoint:
     every: int | None
 
     @classmethod
-    def beside(
-        cls, output: Path, rests_on: Mapping[str, Any], devices: Devices, every: int | None
+    def for_output(
+        cls, output: Path, inputs: Mapping[str, Any], devices: Devices, every: int | None
     ) -> Checkpoint:
         """Build the checkpoint of the adapter that will be saved at ``output``."""
         # A GPU has its own random states and rounds differently from a CPU: neither can resume from
         # a state of the other.
-        text = json.dumps({**rests_on, "device": devices.device.type}, sort_keys=True)
+        text = json.dumps({**inputs, "device": devices.device.type}, sort_keys=True)
         key = hashlib.sha256(text.encode()).hexdigest()
         return cls(output.with_name(f".{output.name}.checkpoint"), key, every)
 
-    def due(self, step: int, steps: int) -> bool:
+    def is_due(self, step: int, steps: int) -> bool:
         """Return whether the state after a step is to be saved."""
         return self.every is not None and step % self.every == 0 and step < steps
 
@@ -76,15 +76,15 @@ class Checkpoint:
             random: ``read_random_state`` of this process, taken before the next step.
         """
         random_states = devices.gather(dict(random))
-        if devices.first:
+        if devices.is_first:
             state = {
                 "key": self.key,
                 "log": json.dumps(log),
-                "adapter": {n: p.detach().cpu() for n, p in _trainable(model)},
+                "adapter": {n: p.detach().cpu() for n, p in _select_trainable(model)},
                 "optimizer": optimizer.state_dict(),
                 "random": random_states,
             }
-            replace_file(self.path, lambda beside: torch.save(state, beside))
+            replace_file(self.path, lambda temporary: torch.save(state, temporary))
         devices.wait()
 
     def load(self, devices: Devices, model: Any, optimizer: Any) -> list[dict[str, Any]]:
@@ -103,26 +103,26 @@ class Checkpoint:
         if not isinstance(state, dict) or state.get("key") != self.key:
             return []
         with torch.no_grad():
-            for name, parameter in _trainable(model):
+            for name, parameter in _select_trainable(model):
                 parameter.copy_(state["adapter"][name])
         optimizer.load_state_dict(state["optimizer"])
-        _restore(state["random"][devices.share], devices.device)
+        _restore_random_state(state["random"][devices.rank], devices.device)
         log: list[dict[str, Any]] = json.loads(state["log"])
         return log
 
     def remove(self) -> None:
         """Remove the file, if it exists."""
         self.path.unlink(missing_ok=True)
-        beside = self.path.with_name(f".{self.path.name}.partial")
-        if os.path.exists(beside):
-            beside.unlink()
+        temporary = self.path.with_name(f".{self.path.name}.partial")
+        if os.path.exists(temporary):
+            temporary.unlink()
 
 
-def _trainable(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
+def _select_trainable(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
     return [(n, p) for n, p in model.named_parameters() if p.requires_grad]
 
 
-def random_state(device: torch.device) -> dict[str, torch.Tensor]:
+def read_random_state(device: torch.device) -> dict[str, torch.Tensor]:
     """Return the random states from which this process draws dropout masks."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -130,7 +130,7 @@ def random_state(device: torch.device) -> dict[str, torch.Tensor]:
     return state
 
 
-def _restore(state: Mapping[str, torch.Tensor], device: torch.device) -> None:
+def _restore_random_state(state: Mapping[str, torch.Tensor], device: torch.device) -> None:
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"], device)
@@ -140,13 +140,13 @@ def run_steps(
     job: TrainingJob,
     settings: Training,
     model: Any,
-    steps: Sequence[Step],
-    fitted: Mapping[str, Fitted],
+    steps: Sequence[PlannedStep],
+    sequences: Mapping[str, TrainingSequence],
     end: int | None,
     devices: Devices,
     checkpoint: Checkpoint,
-    follow: Callable[[int], Tell] = lambda first_step: untold,
-    head_is_last: bool = False,
+    start_tracking: Callable[[int], ReportStep] = lambda first_step: ignore_step,
+    is_head_last: bool = False,
 ) -> list[dict[str, Any]]:
     """Run the optimizer over all steps, or the steps left by an interrupted training.
 
@@ -178,45 +178,45 @@ def run_steps(
         fused=True,
     )
     if settings.padding_free:
-        check_apart(model, devices.device)
-    divide = cut_alike if devices.sharded else cut
+        check_separation(model, devices.device)
+    split_step = cut_step_evenly if devices.is_sharded else cut_step
     lay_out = flatten if settings.padding_free else collate
     log = checkpoint.load(devices, model, optimizer)
     model.train()
-    tell = follow(len(log) + 1)
+    report_step = start_tracking(len(log) + 1)
     for step in steps[len(log) :]:
-        begun = time.perf_counter()
-        before = random_state(
+        start_time = time.perf_counter()
+        random_before = read_random_state(
             devices.device
         )  # saved first: a step that fails has already drawn its masks
         for group in optimizer.param_groups:
             group["lr"] = step.learning_rate
-        members = [fitted[slot] for slot in step.slots]
+        members = [sequences[slot] for slot in step.slots]
         parts = [torch.zeros((), device=devices.device)]
-        for one_pass in divide(
-            members, step.weights, settings, devices.share, devices.shares, devices.device.type
+        for pass_members in split_step(
+            members, step.weights, settings, devices.rank, devices.process_count, devices.device.type
         ):
-            batch = lay_out(one_pass, end).to(devices.device)
-            part = weighted_loss(model, batch, head_is_last)
+            batch = lay_out(pass_members, end).to(devices.device)
+            part = compute_loss(model, batch, is_head_last)
             part.backward()  # type: ignore[no-untyped-call, unused-ignore]
             parts.append(part.detach())
         # read once, not after each forward pass: reading waits for the device
-        loss = float(devices.total(torch.stack(parts).sum(), trainable))
+        loss = float(devices.sum_gradients(torch.stack(parts).sum(), trainable))
         norm = float(torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            kept = "Nothing was written"
+            state_text = "Nothing was written"
             if log:
-                checkpoint.save(devices, model, optimizer, log, before)
-                kept = f"The state before it is saved in {checkpoint.path}"
+                checkpoint.save(devices, model, optimizer, log, random_before)
+                state_text = f"The state before it is saved in {checkpoint.path}"
             raise GapftError(
                 f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and "
-                f"gradient norm {norm}; examples: {', '.join(step.slots)}. {kept}"
+                f"gradient norm {norm}; examples: {', '.join(step.slots)}. {state_text}"
             )
         optimizer.step()
         optimizer.zero_grad()
-        log.append({"loss": loss, "grad_norm": norm, **step.line()})
-        tell(log[-1], sum(m.tokens for m in members), time.perf_counter() - begun)
-        if checkpoint.due(step.number, len(steps)):
-            checkpoint.save(devices, model, optimizer, log, random_state(devices.device))
+        log.append({"loss": loss, "grad_norm": norm, **step.to_log_line()})
+        report_step(log[-1], sum(m.tokens for m in members), time.perf_counter() - start_time)
+        if checkpoint.is_due(step.number, len(steps)):
+            checkpoint.save(devices, model, optimizer, log, read_random_state(devices.device))
         job.progress(step.number, len(steps))
     return log

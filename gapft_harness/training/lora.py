@@ -14,50 +14,50 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.memory import free_memory
+from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.core.records import Budget
-from gapft_harness.core.streams import derive
-from gapft_harness.core.weights import hub_commit, weights_folder
+from gapft_harness.core.streams import derive_key
+from gapft_harness.core.weights import find_hub_commit, find_weights_folder
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.store.digests import Digests
-from gapft_harness.training.adapter import model_card, save_adapter
-from gapft_harness.training.attention import attention_of
-from gapft_harness.training.devices import Devices, asked_device
-from gapft_harness.training.kernels import check_kernels, kernels
+from gapft_harness.training.adapter import format_model_card, save_adapter
+from gapft_harness.training.attention import describe_attention
+from gapft_harness.training.devices import Devices, resolve_device
+from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.ledger import (
     OPTIMIZER,
-    Step,
-    ledger,
-    ledger_facts,
-    sequences_hash,
+    PlannedStep,
+    build_ledger,
+    compute_ledger_facts,
+    hash_sequences,
 )
 from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.memory import (
-    Estimate,
-    enforce,
-    enforce_loading,
-    estimate,
-    fit_at_once,
-    give_back,
-    told,
+    MemoryEstimate,
+    check_memory,
+    check_loading_memory,
+    estimate_memory,
+    count_fitting,
+    free_gpu_memory,
+    explain_out_of_memory,
 )
 from gapft_harness.training.model import (
     EndToken,
     add_lora,
     check_ids,
     check_targets,
-    fuse,
-    is_converted,
+    fuse_lora_layers,
+    is_dtype_converted,
     load_base,
     load_end_token,
-    take_off,
-    without_weights,
+    remove_lora,
+    build_meta_model,
 )
-from gapft_harness.training.output_layer import is_last
-from gapft_harness.training.passes import cut
-from gapft_harness.training.plan import Fitted, budget, plan, sequences
-from gapft_harness.training.speed import Tell, followed
+from gapft_harness.training.output_layer import is_output_layer_last
+from gapft_harness.training.passes import cut_step
+from gapft_harness.training.plan import TrainingSequence, budget, plan_steps, build_sequences
+from gapft_harness.training.speed import ReportStep, track_steps
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
@@ -109,20 +109,20 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
         raise ValueError("jobs trained together must have the same base and settings")
     torch.set_num_threads(first.threads)
     settings = Training.model_validate(dict(first.settings))
-    plans = [_plan(job, settings) for job in jobs]
-    base = _load(first, settings, plans)
+    plans = [_plan_arm(job, settings) for job in jobs]
+    base = _load_model(first, settings, plans)
     try:
-        with kernels(settings, base.model):
-            for job, planned in zip(jobs, plans, strict=True):
-                facts = _train(job, settings, planned, base)
+        with use_kernels(settings, base.model):
+            for job, arm_plan in zip(jobs, plans, strict=True):
+                facts = _train_arm(job, settings, arm_plan, base)
                 yield {**facts, "seconds": round(time.monotonic() - start, 3)}
                 start = time.monotonic()
     finally:
         del base
-        give_back()
+        free_gpu_memory()
 
 
-def fit_side_by_side(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, str]:
+def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, str]:
     """Count the trainings that fit into the device's memory at once, without loading weights.
 
     Args:
@@ -138,37 +138,37 @@ def fit_side_by_side(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, 
     by_settings: dict[str, list[TrainingJob]] = {}
     for job in jobs:
         by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
-    device = asked_device(jobs[0].model_args.get("device"))
+    device = resolve_device(jobs[0].model_args.get("device"))
     devices = Devices(None, device, 0, processes, jobs[0].fsdp)
-    free, counts = free_memory(device), []
-    for alike in by_settings.values():
-        first, settings = alike[0], Training.model_validate(dict(alike[0].settings))
-        weightless = without_weights(first.model_args, settings)
-        plans = [_plan(job, settings) for job in alike]
-        needed = _estimate(settings, plans, devices, weightless, is_last(weightless))
-        mapped = not is_converted(first.model_args, settings) and settings.quantize is None
-        here = processes if device.type == "cpu" else 1
-        count = fit_at_once(needed, free, device, here, mapped)
-        each = f" for each of {processes} processes" if processes > 1 else ""
-        counts.append((count, f"{needed}{each}; {free / 1e9:.3g} GB are free on {device}"))
+    free, counts = measure_free_memory(device), []
+    for group in by_settings.values():
+        first, settings = group[0], Training.model_validate(dict(group[0].settings))
+        meta_model = build_meta_model(first.model_args, settings)
+        plans = [_plan_arm(job, settings) for job in group]
+        estimated = _estimate_largest(settings, plans, devices, meta_model, is_output_layer_last(meta_model))
+        is_mapped = not is_dtype_converted(first.model_args, settings) and settings.quantize is None
+        local_processes = processes if device.type == "cpu" else 1
+        count = count_fitting(estimated, free, device, local_processes, is_mapped)
+        per_process = f" for each of {processes} processes" if processes > 1 else ""
+        counts.append((count, f"{estimated}{per_process}; {free / 1e9:.3g} GB are free on {device}"))
     return min(counts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _ArmPlan:
     """An arm's sequences, steps and budget."""
 
-    fitted: dict[str, Fitted]
-    steps: list[Step]
+    sequences: dict[str, TrainingSequence]
+    steps: list[PlannedStep]
     budget: Budget
 
     @property
     def needs_end(self) -> bool:
-        return any(sequence.eos for sequence in self.fitted.values())
+        return any(sequence.eos for sequence in self.sequences.values())
 
 
 @dataclass(frozen=True, slots=True)
-class _Base:
+class _LoadedBase:
     """The loaded base.
 
     Attributes:
@@ -184,152 +184,152 @@ class _Base:
     sha256: str
     end: EndToken | None
     devices: Devices
-    needed: Estimate
-    head_is_last: bool
+    estimated_memory: MemoryEstimate
+    is_head_last: bool
 
 
-def _plan(job: TrainingJob, settings: Training) -> _Planned:
+def _plan_arm(job: TrainingJob, settings: Training) -> _ArmPlan:
     """Plan an arm, and check that the plan costs exactly the budget by which arms were matched."""
-    fitted = {s.slot: s for s in sequences(job.examples, settings)}
-    steps = ledger(plan(fitted, settings, job.arm.seed), fitted, settings)
-    found = budget(job.examples, settings)
+    sequences_by_slot = {s.slot: s for s in build_sequences(job.examples, settings)}
+    steps = build_ledger(plan_steps(sequences_by_slot, settings, job.arm.seed), sequences_by_slot, settings)
+    arm_budget = budget(job.examples, settings)
     planned = (sum(len(step.slots) for step in steps), len(steps))
-    if planned != (found.exposures, found.steps):
+    if planned != (arm_budget.exposures, arm_budget.steps):
         raise GapftError(
             f"{job.arm.name}: the plan has N = {planned[0]} exposures in J = {planned[1]} steps, "
-            f"but the budget has N = {found.exposures}, J = {found.steps}"
+            f"but the budget has N = {arm_budget.exposures}, J = {arm_budget.steps}"
         )
-    return _Planned(fitted, steps, found)
+    return _ArmPlan(sequences_by_slot, steps, arm_budget)
 
 
-def _load(job: TrainingJob, settings: Training, plans: Sequence[_Planned]) -> _Base:
+def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan]) -> _LoadedBase:
     devices = Devices.of(job)
     devices.check(settings)
-    weightless = without_weights(job.model_args, settings)
-    check_targets(weightless, settings)
-    for planned in plans:
-        for sequence in planned.fitted.values():
-            check_ids(weightless, (*sequence.prompt_ids, *sequence.target_ids), sequence.slot)
-    needs_end = any(planned.needs_end for planned in plans)
+    meta_model = build_meta_model(job.model_args, settings)
+    check_targets(meta_model, settings)
+    for arm_plan in plans:
+        for sequence in arm_plan.sequences.values():
+            check_ids(meta_model, (*sequence.prompt_ids, *sequence.target_ids), sequence.slot)
+    needs_end = any(arm_plan.needs_end for arm_plan in plans)
     end = load_end_token(job.model_args, job.chat_template) if needs_end else None
-    model_type = str(weightless.config.model_type)
-    check_kernels(settings, model_type, devices.device, devices.sharded)
-    last = is_last(weightless)
-    needed = _check_memory(job, settings, plans, devices, weightless, last)
-    with told(
-        needed, job.arm.name, devices.device
+    model_type = str(meta_model.config.model_type)
+    check_kernels(settings, model_type, devices.device, devices.is_sharded)
+    is_head_last = is_output_layer_last(meta_model)
+    estimated = _check_memory(job, settings, plans, devices, meta_model, is_head_last)
+    with explain_out_of_memory(
+        estimated, job.arm.name, devices.device
     ):  # a quantized base is loaded directly to its device
         model = load_base(job.model_args, settings, devices.device)
-    found = Digests().of_weights(weights_folder(job.model_args))
-    if job.base_sha256 is not None and found != job.base_sha256:
+    base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
+    if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
             f"{job.arm.name}: model {job.model_args['pretrained']} differs from the searched one: "
-            f"its weights' hash is {found[:12]}…, the search's {job.base_sha256[:12]}…. "
+            f"its weights' hash is {base_hash[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
-    with told(needed, job.arm.name, devices.device):
-        return _Base(devices.place(model), found, end, devices, needed, last)
+    with explain_out_of_memory(estimated, job.arm.name, devices.device):
+        return _LoadedBase(devices.place_model(model), base_hash, end, devices, estimated, is_head_last)
 
 
 def _check_memory(
     job: TrainingJob,
     settings: Training,
-    plans: Sequence[_Planned],
+    plans: Sequence[_ArmPlan],
     devices: Devices,
-    weightless: Any,
-    head_is_last: bool,
-) -> Estimate:
+    meta_model: Any,
+    is_head_last: bool,
+) -> MemoryEstimate:
     """Reject a training that cannot fit, before it is loaded; return the estimate."""
-    needed = _estimate(settings, plans, devices, weightless, head_is_last)
-    enforce(needed, free_memory(devices.device), devices.device, devices.on_this_memory)
-    if devices.sharded and is_converted(job.model_args, settings):
-        host = free_memory(torch.device("cpu"))
-        enforce_loading(weightless, settings, host, devices.on_this_machine)
-    return needed
+    estimated = _estimate_largest(settings, plans, devices, meta_model, is_head_last)
+    check_memory(estimated, measure_free_memory(devices.device), devices.device, devices.memory_sharers)
+    if devices.is_sharded and is_dtype_converted(job.model_args, settings):
+        host = measure_free_memory(torch.device("cpu"))
+        check_loading_memory(meta_model, settings, host, devices.local_processes)
+    return estimated
 
 
-def _estimate(
+def _estimate_largest(
     settings: Training,
-    plans: Sequence[_Planned],
+    plans: Sequence[_ArmPlan],
     devices: Devices,
-    weightless: Any,
-    head_is_last: bool,
-) -> Estimate:
+    meta_model: Any,
+    is_head_last: bool,
+) -> MemoryEstimate:
     """Estimate the memory that one process needs for the largest pass of all plans."""
     passes = (
-        one_pass
-        for planned in plans
-        for step in planned.steps
-        for one_pass in cut(
-            [planned.fitted[slot] for slot in step.slots],
+        pass_members
+        for arm_plan in plans
+        for step in arm_plan.steps
+        for pass_members in cut_step(
+            [arm_plan.sequences[slot] for slot in step.slots],
             step.weights,
             settings,
-            devices.share,
-            devices.shares,
+            devices.rank,
+            devices.process_count,
             devices.device.type,
         )
     )
-    shards = devices.shares if devices.sharded else 1
-    return estimate(weightless, settings, passes, shards, head_is_last, devices.device)
+    shards = devices.process_count if devices.is_sharded else 1
+    return estimate_memory(meta_model, settings, passes, shards, is_head_last, devices.device)
 
 
-def _train(job: TrainingJob, settings: Training, planned: _Planned, base: _Base) -> dict[str, Any]:
+def _train_arm(job: TrainingJob, settings: Training, arm_plan: _ArmPlan, base: _LoadedBase) -> dict[str, Any]:
     devices = base.devices
-    end = base.end if planned.needs_end else None
+    end = base.end if arm_plan.needs_end else None
     identity = {
         "condition": job.arm.condition,
         "seed": job.arm.seed,
         "base_sha256": base.sha256,
         "end_id": None if end is None else end.id,
         "end_token": None if end is None else end.text,
-        **ledger_facts(planned.steps),
-        "sequences_sha256": sequences_hash(planned.fitted.values()),
-        "budget": dataclasses.asdict(planned.budget),
-        "truncated": sum(s.truncated for s in planned.fitted.values()),
+        **compute_ledger_facts(arm_plan.steps),
+        "sequences_sha256": hash_sequences(arm_plan.sequences.values()),
+        "budget": dataclasses.asdict(arm_plan.budget),
+        "truncated": sum(s.truncated for s in arm_plan.sequences.values()),
         "optimizer": OPTIMIZER,
-        "processes": devices.shares,
-        **({"fsdp": True} if devices.sharded else {}),
+        "processes": devices.process_count,
+        **({"fsdp": True} if devices.is_sharded else {}),
         "settings": settings.model_dump(mode="json"),
-        "versions": {name: version(name) for name in _libraries(settings)},
+        "versions": {name: version(name) for name in _list_libraries(settings)},
         "stored": job.stored,
     }
     checkpoint = Checkpoint.beside(job.output, identity, devices, job.checkpoint_steps)
-    model = add_lora(base.model, settings, derive(job.arm.seed, "train/init") >> 33)
+    model = add_lora(base.model, settings, derive_key(job.arm.seed, "train/init") >> 33)
     if devices.device.type == "cpu":
-        fuse(model)
-    stream = "train/dropout" if devices.first else f"train/dropout/{devices.share}"
-    torch.manual_seed(derive(job.arm.seed, stream) >> 33)
+        fuse_lora_layers(model)
+    stream = "train/dropout" if devices.is_first else f"train/dropout/{devices.rank}"
+    torch.manual_seed(derive_key(job.arm.seed, stream) >> 33)
     try:
         # trackers end last, so that one that hangs cannot prevent saving a finished adapter
         with contextlib.ExitStack() as trackers:
 
-            def follow(first_step: int) -> Tell:
-                return trackers.enter_context(followed(job, model, devices, first_step))
+            def start_tracking(first_step: int) -> ReportStep:
+                return trackers.enter_context(track_steps(job, model, devices, first_step))
 
-            with told(base.needed, job.arm.name, devices.device):
+            with explain_out_of_memory(base.estimated_memory, job.arm.name, devices.device):
                 log = run_steps(
-                    job, settings, model.to(devices.device), planned.steps, planned.fitted,
-                    None if end is None else end.id, devices, checkpoint, follow, base.head_is_last,
+                    job, settings, model.to(devices.device), arm_plan.steps, arm_plan.sequences,
+                    None if end is None else end.id, devices, checkpoint, start_tracking, base.is_head_last,
                 )  # fmt: skip
-            ends = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
-            named = {
+            losses = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
+            base_facts = {
                 "base_model": job.model_args["pretrained"],
-                "base_revision": hub_commit(job.model_args),
+                "base_revision": find_hub_commit(job.model_args),
             }
-            told_after = {**named, **ends}
-            facts = {**identity, **told_after, "attention": attention_of(base.model)}
-            if devices.first:
+            result_facts = {**base_facts, **losses}
+            facts = {**identity, **result_facts, "attention": describe_attention(base.model)}
+            if devices.is_first:
                 lines = "".join(json.dumps(entry) + "\n" for entry in log)
-                files = {"training_log.jsonl": lines, "README.md": model_card(facts)}
+                files = {"training_log.jsonl": lines, "README.md": format_model_card(facts)}
                 facts = save_adapter(job.output, model, facts, files)
                 checkpoint.remove()
             devices.wait()
     finally:
-        take_off(model, settings)
+        remove_lora(model, settings)
     return facts
 
 
-def _libraries(settings: Training) -> tuple[str, ...]:
+def _list_libraries(settings: Training) -> tuple[str, ...]:
     quantizer = ("bitsandbytes",) if settings.quantize else ()
     fused = ("liger-kernel",) if settings.kernels == "fused" else ()
     return ("torch", "transformers", "peft", "accelerate", *quantizer, *fused)

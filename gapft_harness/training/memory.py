@@ -19,12 +19,12 @@ import torch
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import is_dense
-from gapft_harness.training.objective import FLOAT32_AT_ONCE, logits_at_once
+from gapft_harness.training.objective import MAX_FLOAT32_LOGITS, find_max_logits
 from gapft_harness.training.passes import Member
 
 _GB = 1e9
 _CPU = torch.device("cpu")
-_NEED_LESS = (
+_REMEDY = (
     "To reduce it: activations: lower training.micro_batch (with padding_free: "
     "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
     "bfloat16, training.quantize: 8bit or 4bit, or on several GPUs executor.fsdp: true"
@@ -34,15 +34,15 @@ _MARGIN = 1.25
 #: Additional peak memory of a CPU process, as a share of the tensors that its passes save: heap
 #: fragmentation and temporary gradients. Measured with SmolLM2 and a model of 0.5 billion
 #: parameters: 0.4 to 0.9.
-_HEAP = 0.75
+_HEAP_SHARE = 0.75
 #: Bytes of a process that has imported torch, transformers and PEFT; on a GPU, with its context.
-_LIBRARIES = {"cpu": 0.4e9, "cuda": 1e9}
+_LIBRARY_BYTES = {"cpu": 0.4e9, "cuda": 1e9}
 #: Bytes per weight of a quantized linear layer, with the scales of its blocks.
-_QUANTIZED = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
+_BYTES_PER_QUANTIZED_WEIGHT = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes that one process of a training needs.
 
     Attributes:
@@ -60,7 +60,7 @@ class Estimate:
     heap: int = 0
 
     @property
-    def counted(self) -> int:
+    def certain(self) -> int:
         """Bytes that follow from shapes alone, without a forward pass."""
         return self.base + self.adapters
 
@@ -76,14 +76,14 @@ class Estimate:
         return f"about {self.total / _GB:.3g} GB ({parts})"
 
 
-def estimate(
+def estimate_memory(
     model: Any,
     settings: Training,
     passes: Iterable[Sequence[Member]],
     shards: int = 1,
-    head_is_last: bool = True,
+    is_head_last: bool = True,
     device: torch.device = _CPU,
-) -> Estimate:
+) -> MemoryEstimate:
     """Estimate the memory that one process needs.
 
     Args:
@@ -95,42 +95,42 @@ def estimate(
         device: the training device; a CPU saves other tensors than a GPU.
     """
     width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
-    layers = _layers(model)
-    active = _active(model.config.get_text_config())
-    per_layer = [_kept_by(layer, settings, width, active, device) for layer in layers]
-    whole, kept_layers = sum(per_layer), len(layers)
+    layers = _find_layers(model)
+    active = _find_active_share(model.config.get_text_config())
+    per_layer = [_count_layer_bytes(layer, settings, width, active, device) for layer in layers]
+    bytes_per_token, kept_layers = sum(per_layer), len(layers)
     if settings.gradient_checkpointing:  # each layer's input, and one layer during recomputation
-        whole = len(layers) * _hidden(model) * width + max(per_layer, default=0)
+        bytes_per_token = len(layers) * _find_hidden_size(model) * width + max(per_layer, default=0)
         kept_layers = 1
     vocabulary = model.get_output_embeddings().weight.shape[0]
     largest_pass = (0, 0)
     for members in passes:
-        tokens, supervised = _size(members, settings)
+        tokens, supervised = _count_tokens(members, settings)
         count = supervised * vocabulary
         # Logits, their gradient and their float32 rows (if all exist at once, also what an
         # architecture derives from them); the inputs of the output layer, and their gradient.
-        made = min(count, logits_at_once(device)) if head_is_last else 2 * count
-        float32 = 2 * 4 * min(count, FLOAT32_AT_ONCE)
-        gathered = supervised * _hidden(model)
-        shares = kept_layers * _attention_shares(model, members, settings, device) * width
-        needed = (tokens * whole + shares, 2 * (made + gathered) * width + float32)
-        largest_pass = max(largest_pass, needed, key=sum)
+        logit_count = min(count, find_max_logits(device)) if is_head_last else 2 * count
+        float32 = 2 * 4 * min(count, MAX_FLOAT32_LOGITS)
+        gathered = supervised * _find_hidden_size(model)
+        attention_bytes = kept_layers * _count_attention_weights(model, members, settings, device) * width
+        pass_bytes = (tokens * bytes_per_token + attention_bytes, 2 * (logit_count + gathered) * width + float32)
+        largest_pass = max(largest_pass, pass_bytes, key=sum)
     activations, logits = largest_pass
-    base = _weights(model, model, settings, width)
+    base = _count_weight_bytes(model, model, settings, width)
     if shards > 1:
-        largest = max((_weights(layer, model, settings, width) for layer in layers), default=base)
-        rest = base - sum(_weights(layer, model, settings, width) for layer in layers)
+        largest = max((_count_weight_bytes(layer, model, settings, width) for layer in layers), default=base)
+        rest = base - sum(_count_weight_bytes(layer, model, settings, width) for layer in layers)
         base = base // shards + max(largest, rest)
     adapters = settings.rank * sum(
         linear.in_features + linear.out_features
-        for path, linear in _linears(model)
+        for path, linear in _find_linears(model)
         if path.rpartition(".")[2] in settings.target_modules
     )
-    heap = int(_HEAP * (activations + logits)) if device.type == "cpu" else 0
-    return Estimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits, heap)
+    heap = int(_HEAP_SHARE * (activations + logits)) if device.type == "cpu" else 0
+    return MemoryEstimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits, heap)
 
 
-def give_back() -> None:
+def free_gpu_memory() -> None:
     """Release unused GPU memory to other processes, as this process may go on.
 
     A model's modules refer to each other, so the garbage collector must run first.
@@ -139,8 +139,8 @@ def give_back() -> None:
     torch.cuda.empty_cache()  # no effect if CUDA is not in use
 
 
-def fit_at_once(
-    estimated: Estimate, free: int, device: torch.device, processes: int, shared_base: bool
+def count_fitting(
+    estimated: MemoryEstimate, free: int, device: torch.device, processes: int, shared_base: bool
 ) -> int:
     """Count the trainings that fit into a memory together; 0 if not even one does.
 
@@ -151,12 +151,12 @@ def fit_at_once(
         processes: processes of one training that use this memory.
         shared_base: whether processes map the base's files into memory, so that it counts once.
     """
-    once = estimated.base if shared_base and device.type == "cpu" else 0
-    each = processes * (estimated.total - once + int(_LIBRARIES[device.type]))
-    return max(0, free - once) // each
+    shared_bytes = estimated.base if shared_base and device.type == "cpu" else 0
+    per_training = processes * (estimated.total - shared_bytes + int(_LIBRARY_BYTES[device.type]))
+    return max(0, free - shared_bytes) // per_training
 
 
-def enforce(estimated: Estimate, free: int, device: torch.device, processes: int) -> None:
+def check_memory(estimated: MemoryEstimate, free: int, device: torch.device, processes: int) -> None:
     """Reject a training that cannot fit. One that might fit goes on; see ``explain_out_of_memory``.
 
     Args:
@@ -169,16 +169,16 @@ def enforce(estimated: Estimate, free: int, device: torch.device, processes: int
         UserError: the counted part exceeds the free memory, or the complete estimate exceeds it by
             more than a quarter. The message names both and the settings to change.
     """
-    if estimated.counted * processes <= free and estimated.total * processes <= _MARGIN * free:
+    if estimated.certain * processes <= free and estimated.total * processes <= _MARGIN * free:
         return
-    each = f" for each of {processes} processes" if processes > 1 else ""
+    per_process = f" for each of {processes} processes" if processes > 1 else ""
     raise UserError(
-        f"training needs {estimated}{each} (estimated from the base's config), but {device} "
-        f"has {free / _GB:.3g} GB free. {_NEED_LESS}"
+        f"training needs {estimated}{per_process} (estimated from the base's config), but {device} "
+        f"has {free / _GB:.3g} GB free. {_REMEDY}"
     )
 
 
-def enforce_loading(model: Any, settings: Training, free: int, processes: int) -> None:
+def check_loading_memory(model: Any, settings: Training, free: int, processes: int) -> None:
     """Reject processes that each load a complete base before they shard it, if it cannot fit.
 
     Args:
@@ -189,18 +189,18 @@ def enforce_loading(model: Any, settings: Training, free: int, processes: int) -
     Raises:
         UserError: the copies do not fit.
     """
-    whole = _weights(model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8)
-    if whole * processes > free:
+    base_bytes = _count_weight_bytes(model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8)
+    if base_bytes * processes > free:
         raise UserError(
             f"executor.fsdp: during loading, each of {processes} processes needs the complete base "
-            f"in {settings.dtype}, {whole / _GB:.3g} GB, but this machine has {free / _GB:.3g} GB "
+            f"in {settings.dtype}, {base_bytes / _GB:.3g} GB, but this machine has {free / _GB:.3g} GB "
             f"free. Lower executor.processes, or store the base in {settings.dtype}: files in the "
             "training dtype are mapped into memory once for all processes"
         )
 
 
 @contextlib.contextmanager
-def told(estimated: Estimate, arm: str, device: torch.device) -> Iterator[None]:
+def explain_out_of_memory(estimated: MemoryEstimate, arm: str, device: torch.device) -> Iterator[None]:
     """Within the context, convert a device's out-of-memory error to one with the estimate.
 
     Raises:
@@ -210,28 +210,28 @@ def told(estimated: Estimate, arm: str, device: torch.device) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise GapftError(
-            f"{arm}: {device} ran out of memory; the estimate was {estimated}. {_NEED_LESS}"
+            f"{arm}: {device} ran out of memory; the estimate was {estimated}. {_REMEDY}"
         ) from error
 
 
-def _layers(model: Any) -> list[torch.nn.Module]:
+def _find_layers(model: Any) -> list[torch.nn.Module]:
     """Find the decoder's layers, by the class names that transformers declares for placement."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
-def _linears(module: Any) -> list[tuple[str, torch.nn.Linear]]:
+def _find_linears(module: Any) -> list[tuple[str, torch.nn.Linear]]:
     return [
         (name, part) for name, part in module.named_modules() if isinstance(part, torch.nn.Linear)
     ]
 
 
-def _hidden(model: Any) -> int:
+def _find_hidden_size(model: Any) -> int:
     size: int = model.get_input_embeddings().weight.shape[1]
     return size
 
 
-def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
+def _count_weight_bytes(module: Any, model: Any, settings: Training, width: int) -> int:
     """Count the bytes of a module's weights; tied weights once, the output layer never quantized.
 
     For a base whose files are already quantized, the minimum is counted, so that it is never
@@ -240,18 +240,18 @@ def _weights(module: Any, model: Any, settings: Training, width: int) -> int:
     stored = getattr(model.config, "quantization_config", None)
     quantize = settings.quantize or ("4bit" if stored else None)
     head = model.get_output_embeddings().weight
-    few = {
+    quantized_ids = {
         id(linear.weight)
-        for _, linear in _linears(module)
+        for _, linear in _find_linears(module)
         if quantize is not None and linear.weight is not head
     }
     return sum(
-        int(p.numel() * (_QUANTIZED[quantize or "8bit"] if id(p) in few else width))
+        int(p.numel() * (_BYTES_PER_QUANTIZED_WEIGHT[quantize or "8bit"] if id(p) in quantized_ids else width))
         for p in module.parameters()
     )
 
 
-def _kept_by(
+def _count_layer_bytes(
     layer: torch.nn.Module, settings: Training, width: int, active: float, device: torch.device
 ) -> int:
     """Count the bytes per token that a layer saves for the backward pass.
@@ -261,23 +261,23 @@ def _kept_by(
     it was computed from. For an adapter see ``_count_adapter_bytes``. A norm saves its input in
     float32 and its output. Experts that are separate linear layers count with the share ``active``.
     """
-    kept = 0.0
-    linears = _linears(layer)
-    last = {path.rpartition(".")[0]: path for path, _ in linears}.values()
+    kept_bytes = 0.0
+    linears = _find_linears(layer)
+    last_linears = {path.rpartition(".")[0]: path for path, _ in linears}.values()
     for path, linear in linears:
         name = path.rpartition(".")[2]
-        own = (2 * linear.in_features if path in last else linear.out_features) * width
+        linear_bytes = (2 * linear.in_features if path in last_linears else linear.out_features) * width
         if name in settings.target_modules:
-            own += linear.in_features * _kept_by_adapter(settings, width, device)
-            own += settings.rank * 4
-        kept += own * (active if "experts" in path.split(".") else 1)
+            linear_bytes += linear.in_features * _count_adapter_bytes(settings, width, device)
+            linear_bytes += settings.rank * 4
+        kept_bytes += linear_bytes * (active if "experts" in path.split(".") else 1)
     for part in layer.modules():
         if "Norm" in type(part).__name__:
-            kept += sum(p.numel() for p in part.parameters()) * (4 + width)
-    return int(kept)
+            kept_bytes += sum(p.numel() for p in part.parameters()) * (4 + width)
+    return int(kept_bytes)
 
 
-def _kept_by_adapter(settings: Training, width: int, device: torch.device) -> int:
+def _count_adapter_bytes(settings: Training, width: int, device: torch.device) -> int:
     """Count the bytes per input entry that an adapter saves: a float32 copy, and dropout's mask.
 
     Layers that cast the adapter's factors (``model.fuse_lora_layers``) save the input itself,
@@ -291,7 +291,7 @@ def _kept_by_adapter(settings: Training, width: int, device: torch.device) -> in
     return 4 if width != 4 else 0
 
 
-def _attention_shares(
+def _count_attention_weights(
     model: Any, members: Sequence[Member], settings: Training, device: torch.device
 ) -> int:
     """Count the attention weights that one layer saves if they are computed by plain products."""
@@ -301,14 +301,14 @@ def _attention_shares(
     return sum(heads * length**2 for length in lengths if is_dense(length, dtype, device))
 
 
-def _active(config: Any) -> float:
+def _find_active_share(config: Any) -> float:
     """Return the share of a layer's experts that a token uses, if the config declares it."""
     experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
-    chosen = getattr(config, "num_experts_per_tok", None)
-    return chosen / experts if experts and chosen else 1.0
+    active_count = getattr(config, "num_experts_per_tok", None)
+    return active_count / experts if experts and active_count else 1.0
 
 
-def _size(members: Sequence[Member], settings: Training) -> tuple[int, int]:
+def _count_tokens(members: Sequence[Member], settings: Training) -> tuple[int, int]:
     """Count the tokens, with padding, and the supervised tokens of a forward pass."""
     lengths = [member.sequence.tokens for member in members]
     tokens = sum(lengths) if settings.padding_free else len(lengths) * max(lengths)

@@ -17,7 +17,7 @@ from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
 
-_PASSED_ON = ("revision", "trust_remote_code", "subfolder")
+_HUB_OPTIONS = ("revision", "trust_remote_code", "subfolder")
 
 
 class ModelNotLoaded(UserError):
@@ -35,13 +35,13 @@ def load_base(
     """
     from transformers import AutoModelForCausalLM
 
-    options = _options(model_args)
+    options = _select_options(model_args)
     if settings.padding_free:
         register_segments()
         options["attn_implementation"] = SEGMENTS
     if settings.quantize is not None:
-        options |= _quantized(settings, device)
-    with _loading(model_args), _no_progress_bars():
+        options |= _build_quantization_options(settings, device)
+    with _convert_load_errors(model_args), _hide_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(
             model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
         )
@@ -50,7 +50,7 @@ def load_base(
     return model
 
 
-def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
+def build_meta_model(model_args: Mapping[str, Any], settings: Training) -> Any:
     """Build the base model from its config on torch's meta device: shapes without memory.
 
     Raises:
@@ -60,13 +60,13 @@ def without_weights(model_args: Mapping[str, Any], settings: Training) -> Any:
 
     config = read_config(model_args)
     trust = {"trust_remote_code": model_args.get("trust_remote_code", False)}
-    with _loading(model_args), torch.device("meta"):
+    with _convert_load_errors(model_args), torch.device("meta"):
         return AutoModelForCausalLM.from_config(
             config, dtype=getattr(torch, settings.dtype), **trust
         )
 
 
-def is_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
+def is_dtype_converted(model_args: Mapping[str, Any], settings: Training) -> bool:
     """Return whether loading converts the files' weights to another dtype, by the base's config.
 
     Weights of the same dtype are memory-mapped pages of the files, which processes share.
@@ -84,16 +84,16 @@ def read_config(model_args: Mapping[str, Any]) -> Any:
     """
     from transformers import AutoConfig
 
-    with _loading(model_args):
-        return AutoConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
+    with _convert_load_errors(model_args):
+        return AutoConfig.from_pretrained(model_args["pretrained"], **_select_options(model_args))
 
 
-def _options(model_args: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: model_args[key] for key in _PASSED_ON if key in model_args}
+def _select_options(model_args: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: model_args[key] for key in _HUB_OPTIONS if key in model_args}
 
 
 @contextlib.contextmanager
-def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
+def _convert_load_errors(model_args: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError):  # faults of the machine
@@ -105,7 +105,7 @@ def _loading(model_args: Mapping[str, Any]) -> Iterator[None]:
         ) from error
 
 
-def _quantized(settings: Training, device: torch.device | None) -> dict[str, Any]:
+def _build_quantization_options(settings: Training, device: torch.device | None) -> dict[str, Any]:
     """Build the options of ``from_pretrained`` that quantize linear layers but the output layer."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise UserError(
@@ -146,7 +146,7 @@ def load_end_token(model_args: Mapping[str, Any], chat_template: bool) -> EndTok
             outside the model's vocabulary.
     """
     tokenizer = load_tokenizer(model_args)
-    ends = _own_ends(model_args)
+    ends = _read_end_ids(model_args)
     id = find_end_token(tokenizer, ends, chat_template, model_args.get("chat_template_args") or {})
     size = read_config(model_args).get_text_config().vocab_size
     check_vocabulary(tokenizer, size, [id])
@@ -165,16 +165,16 @@ def load_tokenizer(model_args: Mapping[str, Any], **options: Any) -> Any:
     from transformers import AutoTokenizer
 
     name = model_args.get("tokenizer") or model_args["pretrained"]
-    with _loading(model_args):
-        return AutoTokenizer.from_pretrained(name, **_options(model_args), **options)
+    with _convert_load_errors(model_args):
+        return AutoTokenizer.from_pretrained(name, **_select_options(model_args), **options)
 
 
-def _own_ends(model_args: Mapping[str, Any]) -> list[int]:
+def _read_end_ids(model_args: Mapping[str, Any]) -> list[int]:
     """Read the end ids of a model's generation_config, or of its config if that is missing."""
     from transformers import GenerationConfig
 
     try:
-        config = GenerationConfig.from_pretrained(model_args["pretrained"], **_options(model_args))
+        config = GenerationConfig.from_pretrained(model_args["pretrained"], **_select_options(model_args))
     except OSError:
         config = GenerationConfig.from_model_config(read_config(model_args))
     ends = config.eos_token_id
@@ -193,7 +193,7 @@ def check_trainable(
         ModelNotLoaded: the model or tokenizer is missing or cannot be loaded.
         UserError: target modules are missing or cannot be adapted, or see ``load_end_token``.
     """
-    check_targets(without_weights(model_args, settings), settings)
+    check_targets(build_meta_model(model_args, settings), settings)
     return load_end_token(model_args, chat_template) if settings.supervise_eos else None
 
 
@@ -215,7 +215,7 @@ def check_ids(model: Any, ids: Iterable[int], problem_id: str) -> None:
         )
 
 
-def lora_config(settings: Training) -> Any:
+def build_lora_config(settings: Training) -> Any:
     """Build the adapter's PEFT configuration: the recipe's settings, and PEFT's defaults."""
     from peft import LoraConfig
 
@@ -246,32 +246,32 @@ def check_targets(model: Any, settings: Training) -> None:
     nn = torch.nn
     kinds = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention)
     embeddings = (model.get_input_embeddings(), model.get_output_embeddings())
-    tied = embeddings if len({id(getattr(of, "weight", of)) for of in embeddings}) == 1 else ()
+    tied = embeddings if len({id(getattr(layer, "weight", layer)) for layer in embeddings}) == 1 else ()
     adaptable: dict[str, bool] = {}
-    of_tied: set[str] = set()
+    tied_names: set[str] = set()
     for path, module in model.named_modules():
         name = path.rpartition(".")[2]
         adaptable[name] = adaptable.get(name, True) and isinstance(module, (*kinds, Conv1D))
         if any(module is embedding for embedding in tied):
-            of_tied.add(name)
-    known = sorted(name for name, able in adaptable.items() if able and name not in of_tied)
+            tied_names.add(name)
+    adaptable_names = sorted(name for name, is_adaptable in adaptable.items() if is_adaptable and name not in tied_names)
     for target in settings.target_modules:
         if target not in adaptable:
             raise UserError(
                 f"training.target_modules: the model has no {target!r}; "
-                f"{did_you_mean(target, known)}"
+                f"{did_you_mean(target, adaptable_names)}"
             )
-        if target in of_tied:
+        if target in tied_names:
             raise UserError(
                 f"training.target_modules: {target!r} shares its weight with the other embedding "
                 "of this model (tie_word_embeddings), so an adapter on it gives a different model "
                 f"when it is merged into the weight; remove it. Modules that can be adapted: "
-                f"{', '.join(known)}"
+                f"{', '.join(adaptable_names)}"
             )
         if not adaptable[target]:
             raise UserError(
                 f"training.target_modules: LoRA cannot adapt {target!r}, which is not a linear, "
-                f"embedding or convolution layer; modules that can be adapted: {', '.join(known)}"
+                f"embedding or convolution layer; modules that can be adapted: {', '.join(adaptable_names)}"
             )
 
 
@@ -284,8 +284,8 @@ def add_lora(model: Any, settings: Training, seed: int) -> Any:
         # PEFT calls these names, the only ones of transformers 4; transformers 5 deprecates them
         for name in ("is_gradient_checkpointing", "gradient_checkpointing_enable"):
             warnings.filterwarnings("ignore", f"`{name}` is deprecated", FutureWarning)
-        adapted = get_peft_model(model, lora_config(settings))
-        if settings.kernels == "fused" and not fuse(adapted):
+        adapted = get_peft_model(model, build_lora_config(settings))
+        if settings.kernels == "fused" and not fuse_lora_layers(adapted):
             raise UserError(
                 "training.kernels: fused: no LoRA layer of this model is on a 16-bit linear layer; "
                 "set training.kernels: plain"
@@ -296,7 +296,7 @@ def add_lora(model: Any, settings: Training, seed: int) -> Any:
     return adapted
 
 
-def take_off(adapted: Any, settings: Training) -> None:
+def remove_lora(adapted: Any, settings: Training) -> None:
     """Remove an adapter; the base is unchanged and ready for the next one."""
     if settings.gradient_checkpointing:
         adapted.disable_input_require_grads()
@@ -305,19 +305,19 @@ def take_off(adapted: Any, settings: Training) -> None:
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def _hide_progress_bars() -> Iterator[None]:
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             logging.enable_progress_bar()
 
 
-def fuse(adapted: Any) -> int:
+def fuse_lora_layers(adapted: Any) -> int:
     """Replace the forward pass of plain LoRA layers on 16-bit linear layers; return their number.
 
     PEFT keeps the adapter in float32 and casts the layer's complete input to float32, and its
@@ -331,19 +331,19 @@ def fuse(adapted: Any) -> int:
     """
     from peft.tuners.lora import Linear
 
-    fused = 0
+    count = 0
     for module in adapted.modules():
         base = module.base_layer if type(module) is Linear else None
         if type(base) is not torch.nn.Linear or type(base.weight) is not torch.nn.Parameter:
             continue
         if base.weight.dtype.itemsize == 2:
             (name,) = module.active_adapters
-            module.forward = partial(_forward, module, name)
-            fused += 1
-    return fused
+            module.forward = partial(_fused_forward, module, name)
+            count += 1
+    return count
 
 
-def _forward(layer: Any, name: str, x: torch.Tensor) -> torch.Tensor:
+def _fused_forward(layer: Any, name: str, x: torch.Tensor) -> torch.Tensor:
     base, dropout = layer.base_layer, layer.lora_dropout[name]
     return LoraLinear.apply(  # type: ignore[no-any-return, no-untyped-call]
         x,
@@ -376,8 +376,8 @@ class LoraLinear(torch.autograd.Function):
     ) -> torch.Tensor:
         """Compute the output. ``x``: (..., in); ``a``: (rank, in), ``b``: (out, rank), float32."""
         rows = x.reshape(-1, x.shape[-1])
-        kept, mask = _drop(rows, dropout) if dropout else (rows, None)
-        low = kept @ a.to(x.dtype).T
+        dropped, mask = _apply_dropout(rows, dropout) if dropout else (rows, None)
+        low = dropped @ a.to(x.dtype).T
         out = torch.nn.functional.linear(rows, weight, bias)
         out.addmm_(low, (b * scaling).to(x.dtype).T)
         ctx.save_for_backward(rows, mask, low, weight, a, b)
@@ -389,23 +389,23 @@ class LoraLinear(torch.autograd.Function):
         """Compute the gradients of ``x``, ``a`` and ``b``, the latter two in float32."""
         rows, mask, low, weight, a, b = ctx.saved_tensors
         shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
-        kept = rows if mask is None else _drop_again(rows, mask, ctx.dropout)
-        by_low = grad @ (b * ctx.scaling).to(grad.dtype)
-        of_a, of_b = _float32(by_low.T, kept), _float32(grad.T, low) * ctx.scaling
-        of_x = None
+        dropped = rows if mask is None else _apply_dropout_mask(rows, mask, ctx.dropout)
+        grad_low = grad @ (b * ctx.scaling).to(grad.dtype)
+        grad_a, grad_b = _multiply_in_float32(grad_low.T, dropped), _multiply_in_float32(grad.T, low) * ctx.scaling
+        grad_x = None
         if ctx.needs_input_grad[0]:
-            of_x, thin = grad @ weight, a.to(grad.dtype)
+            grad_x, a_low = grad @ weight, a.to(grad.dtype)
             if mask is None:
-                of_x.addmm_(by_low, thin)
+                grad_x.addmm_(grad_low, a_low)
             elif mask.dtype == torch.bool:
-                of_x.addcmul_(by_low @ thin, mask, value=1 / (1 - ctx.dropout))
+                grad_x.addcmul_(grad_low @ a_low, mask, value=1 / (1 - ctx.dropout))
             else:
-                of_x += _drop_again(by_low @ thin, mask, ctx.dropout)
-            of_x = of_x.view(*shape[:-1], -1)
-        return of_x, None, None, of_a, of_b, None, None
+                grad_x += _apply_dropout_mask(grad_low @ a_low, mask, ctx.dropout)
+            grad_x = grad_x.view(*shape[:-1], -1)
+        return grad_x, None, None, grad_a, grad_b, None, None
 
 
-def _drop(x: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _apply_dropout(x: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Set a random share of a matrix's entries to zero and scale the others.
 
     On a CPU, torch draws one 64-bit number per entry, which takes as long as the layer's own matrix
@@ -415,15 +415,15 @@ def _drop(x: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
         The new matrix, and a mask for ``_apply_dropout_mask``: bool, or all 16 bits of an entry.
     """
     if x.is_cuda or x.dtype.itemsize != 2:
-        kept, mask = torch.ops.aten.native_dropout(x, share, True)
-        return kept, mask
+        dropped, mask = torch.ops.aten.native_dropout(x, share, True)
+        return dropped, mask
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
     mask = bits.lt_(int(share * 2**16) - 2**15).sub_(1)  # -1 (all bits) if an entry is kept
-    return _drop_again(x, mask, share), mask
+    return _apply_dropout_mask(x, mask, share), mask
 
 
-def _drop_again(x: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tensor:
+def _apply_dropout_mask(x: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tensor:
     """Apply the mask and scale of ``_apply_dropout`` to another matrix."""
     if mask.dtype == torch.bool:
         dropped: torch.Tensor = torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - share))
@@ -431,8 +431,8 @@ def _drop_again(x: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tens
     return x.view(torch.int16).bitwise_and(mask).view(x.dtype).mul_(1 / (1 - share))
 
 
-def _float32(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _multiply_in_float32(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Multiply two 16-bit matrices in float32."""
-    if one.is_cuda:
-        return torch.mm(one, other, out_dtype=torch.float32)
-    return one.float() @ other.float()
+    if left.is_cuda:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()

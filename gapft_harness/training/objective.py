@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from gapft_harness.training.output_layer import kept_from, only_at
+from gapft_harness.training.output_layer import capture_inputs, limit_to_positions
 from gapft_harness.training.passes import Member
-from gapft_harness.training.plan import Fitted
+from gapft_harness.training.plan import TrainingSequence
 
 #: Maximum number of logits at one time, by kind of device: 64 MB and 256 MB in bfloat16. On a CPU
 #: small enough to save memory, with enough rows for fast matrix products.
-LOGITS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 27}
+MAX_LOGITS = {"cpu": 1 << 25, "cuda": 1 << 27}
 #: Maximum number of them that have a float32 copy at one time.
-FLOAT32_AT_ONCE = 1 << 21
+MAX_FLOAT32_LOGITS = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +64,17 @@ def collate(members: Sequence[Member], end_id: int | None) -> Batch:
         members: the members of one forward pass.
         end_id: the end-of-sequence id; needed only if a member supervises it.
     """
-    rows = [_ids(member.sequence, end_id) for member in members]
+    rows = [_build_ids(member.sequence, end_id) for member in members]
     length = max(map(len, rows))
     padded = [[*row, *[row[0]] * (length - len(row))] for row in rows]
-    return _batch(members, rows, padded, list(enumerate([0] * len(rows))))
+    return _build_batch(members, rows, padded, list(enumerate([0] * len(rows))))
 
 
 def flatten(members: Sequence[Member], end_id: int | None) -> Batch:
     """Concatenate members in one row and mark the supervised tokens. See ``collate``."""
-    rows = [_ids(member.sequence, end_id) for member in members]
+    rows = [_build_ids(member.sequence, end_id) for member in members]
     ends = (0, *accumulate(map(len, rows)))
-    batch = _batch(
+    batch = _build_batch(
         members, rows, [list(chain.from_iterable(rows))], [(0, start) for start in ends[:-1]]
     )
     places = torch.cat([torch.arange(len(row)) for row in rows])
@@ -83,7 +83,7 @@ def flatten(members: Sequence[Member], end_id: int | None) -> Batch:
     )
 
 
-def _batch(
+def _build_batch(
     members: Sequence[Member],
     rows: Sequence[list[int]],
     input_ids: list[list[int]],
@@ -106,7 +106,7 @@ def _batch(
     )
 
 
-def weighted_loss(model: Any, batch: Batch, head_is_last: bool = False) -> torch.Tensor:
+def compute_loss(model: Any, batch: Batch, is_head_last: bool = False) -> torch.Tensor:
     """Compute the forward pass's part of the step's loss, a scalar in float32.
 
     The output layer gets only supervised positions. With ``is_head_last``, it gets a chunk of them,
@@ -121,13 +121,13 @@ def weighted_loss(model: Any, batch: Batch, head_is_last: bool = False) -> torch
             the logits of all supervised positions at once, in the model's dtype.
     """
     head = model.get_output_embeddings()
-    rows = max(1, logits_at_once(batch.input_ids.device) // head.weight.shape[0])
-    if head_is_last:
-        with kept_from(model, batch.positions) as kept:
-            _forward(model, batch)
-        (inputs,), layer = kept, head
+    rows = max(1, find_max_logits(batch.input_ids.device) // head.weight.shape[0])
+    if is_head_last:
+        with capture_inputs(model, batch.positions) as captured:
+            _run_forward(model, batch)
+        (inputs,), layer = captured, head
     else:
-        inputs, layer = forward_logits(model, batch), torch.nn.Identity()
+        inputs, layer = compute_logits(model, batch), torch.nn.Identity()
     trained = [p for p in layer.parameters() if p.requires_grad]
     loss: torch.Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
         inputs, layer, batch.targets, batch.weights, rows, *trained
@@ -135,18 +135,18 @@ def weighted_loss(model: Any, batch: Batch, head_is_last: bool = False) -> torch
     return loss
 
 
-def logits_at_once(device: torch.device) -> int:
+def find_max_logits(device: torch.device) -> int:
     """Return the maximum number of logits that exist at one time on a device."""
-    return LOGITS_AT_ONCE["cuda" if device.type == "cuda" else "cpu"]
+    return MAX_LOGITS["cuda" if device.type == "cuda" else "cpu"]
 
 
-def forward_logits(model: Any, batch: Batch) -> torch.Tensor:
+def compute_logits(model: Any, batch: Batch) -> torch.Tensor:
     """Compute the logits at the batch's positions alone, (m, vocabulary)."""
-    with only_at(model, batch.positions):
-        return _forward(model, batch)[0]
+    with limit_to_positions(model, batch.positions):
+        return _run_forward(model, batch)[0]
 
 
-def _forward(model: Any, batch: Batch) -> torch.Tensor:
+def _run_forward(model: Any, batch: Batch) -> torch.Tensor:
     """Run the model and return its logits.
 
     The model gets no attention mask. Padding is on the right, so that no position that is read
@@ -173,31 +173,31 @@ class _HeadLoss(torch.autograd.Function):
         *trained: torch.nn.Parameter,
     ) -> torch.Tensor:
         """Compute the loss, and the gradients of ``inputs`` (m, width) and ``trained``."""
-        of_inputs = torch.empty_like(inputs)
-        of_trained = [torch.zeros_like(parameter) for parameter in trained]
+        input_gradients = torch.empty_like(inputs)
+        parameter_gradients = [torch.zeros_like(parameter) for parameter in trained]
         losses = []
-        parts = (torch.split(t, rows) for t in (inputs, targets, weights, of_inputs))
-        for part, target, weight, of_part in zip(*parts, strict=True):
+        parts = (torch.split(t, rows) for t in (inputs, targets, weights, input_gradients))
+        for part, target, weight, part_gradients in zip(*parts, strict=True):
             with torch.enable_grad():
                 leaf = part.detach().requires_grad_()
                 logits = layer(leaf.unsqueeze(0))[0]
-            loss, gradient = _cross_entropy(logits.detach(), target, weight)
+            loss, gradient = _compute_cross_entropy(logits.detach(), target, weight)
             losses.append(loss)
-            found = torch.autograd.grad(logits, (leaf, *trained), gradient)
-            of_part.copy_(found[0])
-            for total, more in zip(of_trained, found[1:], strict=True):
+            gradients = torch.autograd.grad(logits, (leaf, *trained), gradient)
+            part_gradients.copy_(gradients[0])
+            for total, more in zip(parameter_gradients, gradients[1:], strict=True):
                 total += more
-        ctx.save_for_backward(of_inputs, *of_trained)
+        ctx.save_for_backward(input_gradients, *parameter_gradients)
         return torch.stack(losses).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Multiply the gradients that ``forward`` computed."""
-        of_inputs, *of_trained = (gradient * grad for gradient in ctx.saved_tensors)
-        return of_inputs, None, None, None, None, *of_trained
+        input_gradients, *parameter_gradients = (gradient * grad for gradient in ctx.saved_tensors)
+        return input_gradients, None, None, None, None, *parameter_gradients
 
 
-def _cross_entropy(
+def _compute_cross_entropy(
     logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the weighted cross-entropy in float32, and its gradient in the logits' dtype.
@@ -208,18 +208,18 @@ def _cross_entropy(
         weights: (m,)
     """
     gradient = torch.empty_like(logits)
-    rows = max(1, FLOAT32_AT_ONCE // logits.shape[1])
+    rows = max(1, MAX_FLOAT32_LOGITS // logits.shape[1])
     losses = []
     parts = (torch.split(t, rows) for t in (logits, targets.unsqueeze(1), weights, gradient))
-    for part, target, weight, of_part in zip(*parts, strict=True):
-        log_shares = part.float().log_softmax(dim=1)
-        losses.append((-log_shares.gather(1, target).squeeze(1) * weight).sum())
-        weighted_shares = log_shares.exp_().mul_(weight.unsqueeze(1))
-        of_part.copy_(weighted_shares.scatter_add_(1, target, -weight.unsqueeze(1)))
+    for part, target, weight, part_gradients in zip(*parts, strict=True):
+        log_probabilities = part.float().log_softmax(dim=1)
+        losses.append((-log_probabilities.gather(1, target).squeeze(1) * weight).sum())
+        weighted_probabilities = log_probabilities.exp_().mul_(weight.unsqueeze(1))
+        part_gradients.copy_(weighted_probabilities.scatter_add_(1, target, -weight.unsqueeze(1)))
     return torch.stack(losses).sum(), gradient
 
 
-def _ids(member: Fitted, end_id: int | None) -> list[int]:
+def _build_ids(member: TrainingSequence, end_id: int | None) -> list[int]:
     ids = [*member.prompt_ids, *member.target_ids]
     if member.eos:
         if end_id is None:

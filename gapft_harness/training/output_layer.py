@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 #: An attention that only returns the right shape; for models without weights.
-_SHAPES = "gapft_shapes"
+_SHAPE_ATTENTION = "gapft_shapes"
 
 
 @contextlib.contextmanager
-def only_at(model: Any, positions: torch.Tensor) -> Iterator[None]:
+def limit_to_positions(model: Any, positions: torch.Tensor) -> Iterator[None]:
     """Within the context, pass only the given positions to the model's output layer.
 
     The layer's input is gathered before the layer, so that an architecture's own treatment of
@@ -36,7 +36,7 @@ def only_at(model: Any, positions: torch.Tensor) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def kept_from(model: Any, positions: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+def capture_inputs(model: Any, positions: torch.Tensor) -> Iterator[list[torch.Tensor]]:
     """Within the context, pass no position to the output layer, and capture its inputs.
 
     Args:
@@ -47,20 +47,20 @@ def kept_from(model: Any, positions: torch.Tensor) -> Iterator[list[torch.Tensor
         pass.
     """
     rows, places = positions
-    kept: list[torch.Tensor] = []
+    captured: list[torch.Tensor] = []
 
-    def keep(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        kept.append(inputs[0][rows, places])
-        return (kept[-1][:0].unsqueeze(0), *inputs[1:])
+    def capture(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        captured.append(inputs[0][rows, places])
+        return (captured[-1][:0].unsqueeze(0), *inputs[1:])
 
-    hook = model.get_output_embeddings().register_forward_pre_hook(keep)
+    hook = model.get_output_embeddings().register_forward_pre_hook(capture)
     try:
-        yield kept
+        yield captured
     finally:
         hook.remove()
 
 
-def is_last(weightless: Any) -> bool:
+def is_output_layer_last(meta_model: Any) -> bool:
     """Return whether a model's logits are exactly the output of its output layer.
 
     Determined by a forward pass of the model without weights: the logits must be the layer's output
@@ -73,21 +73,21 @@ def is_last(weightless: Any) -> bool:
     """
     from transformers import AttentionInterface
 
-    AttentionInterface.register(_SHAPES, _attend_shapes)
-    given: list[tuple[torch.Tensor, int]] = []
-    hook = weightless.get_output_embeddings().register_forward_hook(
-        lambda _, __, output: given.append((output, output._version))
+    AttentionInterface.register(_SHAPE_ATTENTION, _attend_shapes)
+    outputs: list[tuple[torch.Tensor, int]] = []
+    hook = meta_model.get_output_embeddings().register_forward_hook(
+        lambda _, __, output: outputs.append((output, output._version))
     )
     try:
-        weightless.set_attn_implementation(_SHAPES)
+        meta_model.set_attn_implementation(_SHAPE_ATTENTION)
         ids = torch.zeros(1, 2, dtype=torch.long, device="meta")
         with torch.no_grad():
-            logits = weightless.eval()(input_ids=ids, use_cache=False).logits
+            logits = meta_model.eval()(input_ids=ids, use_cache=False).logits
     except Exception:  # a model may run any code; an exception here is not an error
         return False
     finally:
         hook.remove()
-    output, version = given[-1]
+    output, version = outputs[-1]
     return logits is output and logits._version == version
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.plan import Fitted
+from gapft_harness.training.plan import TrainingSequence
 
 #: Default maximum of tokens in a pass without padding, by kind of device. On a CPU, larger passes
 #: are not faster, and each token saves megabytes for the backward pass.
@@ -17,16 +17,16 @@ MAX_TOKENS = {"cpu": 1024, "cuda": 16384}
 class Member:
     """A sequence of a step with the weight of each of its supervised tokens."""
 
-    sequence: Fitted
+    sequence: TrainingSequence
     weight: float
 
 
-def cut(
-    sequences: Sequence[Fitted],
+def cut_step(
+    sequences: Sequence[TrainingSequence],
     weights: Sequence[float],
     settings: Training,
-    share: int = 0,
-    shares: int = 1,
+    rank: int = 0,
+    process_count: int = 1,
     device: str = "cpu",
 ) -> list[list[Member]]:
     """Divide one process's share of one optimizer step into forward passes.
@@ -45,19 +45,19 @@ def cut(
     members = [Member(s, w) for s, w in zip(sequences, weights, strict=True)]
     members.sort(key=lambda m: (m.sequence.tokens, m.sequence.slot))
     if settings.padding_free:
-        mine = _deal([[member] for member in members], share, shares)
+        own_members = _select_share([[member] for member in members], rank, process_count)
         ceiling = settings.max_tokens or MAX_TOKENS[device]
-        return list(_fill([member for (member,) in mine], ceiling))
+        return list(_fill_passes([member for (member,) in own_members], ceiling))
     size = settings.micro_batch
-    return _deal([members[i : i + size] for i in range(0, len(members), size)], share, shares)
+    return _select_share([members[i : i + size] for i in range(0, len(members), size)], rank, process_count)
 
 
-def cut_alike(
-    sequences: Sequence[Fitted],
+def cut_step_evenly(
+    sequences: Sequence[TrainingSequence],
     weights: Sequence[float],
     settings: Training,
-    share: int,
-    shares: int,
+    rank: int,
+    process_count: int,
     device: str = "cpu",
 ) -> list[list[Member]]:
     """Divide a step as ``cut_step``, but with equally many forward passes on every process.
@@ -65,35 +65,35 @@ def cut_alike(
     Processes that shard the base's weights must compute each layer together. A process with fewer
     passes repeats the step's shortest sequence with weight 0, which adds nothing to the loss.
     """
-    every = [cut(sequences, weights, settings, one, shares, device) for one in range(shares)]
+    passes_by_rank = [cut_step(sequences, weights, settings, other_rank, process_count, device) for other_rank in range(process_count)]
     shortest = min(sequences, key=lambda s: (s.tokens, s.slot))
-    missing = max(map(len, every)) - len(every[share])
-    return every[share] + [[Member(shortest, 0.0)]] * missing
+    missing = max(map(len, passes_by_rank)) - len(passes_by_rank[rank])
+    return passes_by_rank[rank] + [[Member(shortest, 0.0)]] * missing
 
 
-def _deal(parts: list[list[Member]], share: int, shares: int) -> list[list[Member]]:
+def _select_share(parts: list[list[Member]], rank: int, process_count: int) -> list[list[Member]]:
     """Select the parts of one process: longest first, each to the least loaded process."""
-    if shares == 1:
+    if process_count == 1:
         return parts
-    loads, mine = [0] * shares, []
+    loads, own_parts = [0] * process_count, []
     for part in reversed(parts):
         lightest = loads.index(min(loads))
         loads[lightest] += len(part) * part[-1].sequence.tokens
-        if lightest == share:
-            mine.append(part)
-    return mine[::-1]
+        if lightest == rank:
+            own_parts.append(part)
+    return own_parts[::-1]
 
 
-def _fill(members: Sequence[Member], ceiling: int) -> Iterator[list[Member]]:
+def _fill_passes(members: Sequence[Member], ceiling: int) -> Iterator[list[Member]]:
     """Divide sorted members into passes of about equal size, as many as the token limit needs."""
     total = sum(member.sequence.tokens for member in members)
     bins: list[list[Member]] = [[] for _ in range(-(-total // ceiling))]
-    while members and not _fits(members, bins, ceiling):
+    while members and not _try_fill(members, bins, ceiling):
         bins = [[] for _ in range(len(bins) + 1)]
     yield from (sorted(b, key=lambda m: (m.sequence.tokens, m.sequence.slot)) for b in bins if b)
 
 
-def _fits(members: Sequence[Member], bins: list[list[Member]], ceiling: int) -> bool:
+def _try_fill(members: Sequence[Member], bins: list[list[Member]], ceiling: int) -> bool:
     """Put the longest members into the emptiest bin; return False if this exceeds the limit."""
     loads = [0] * len(bins)
     for member in reversed(members):

@@ -20,7 +20,7 @@ from gapft_harness.recipe.sections import Training
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class TrainingSequence:
     """An example as it is trained on: token ids after truncation.
 
     Attributes:
@@ -48,7 +48,7 @@ class Fitted:
         return len(self.prompt_ids) + self.supervised
 
 
-def sequences(examples: Sequence[Example], settings: Training) -> list[Fitted]:
+def build_sequences(examples: Sequence[Example], settings: Training) -> list[TrainingSequence]:
     """Convert examples to training sequences, in order, with the training prompt and length policy.
 
     Raises:
@@ -56,12 +56,12 @@ def sequences(examples: Sequence[Example], settings: Training) -> list[Fitted]:
             learn. The message names the problem, its length and the limit.
     """
     return [
-        _fit(example, slot, settings)
-        for example, slot in zip(examples, _slots(examples), strict=True)
+        _fit_example(example, slot, settings)
+        for example, slot in zip(examples, _name_slots(examples), strict=True)
     ]
 
 
-def training_prompt(ids: Sequence[int], settings: Training) -> tuple[int, ...]:
+def build_training_prompt(ids: Sequence[int], settings: Training) -> tuple[int, ...]:
     """Return the training prompt: the prompt's ids, with another number of start tokens if set.
 
     In the paper's older protocol, training has one start token but the generator saw two (Appendix
@@ -81,7 +81,7 @@ def training_prompt(ids: Sequence[int], settings: Training) -> tuple[int, ...]:
     return (*[start] * settings.start_tokens, *dropwhile(start.__eq__, ids))
 
 
-def plan(slots: Iterable[str], settings: Training, seed: int) -> list[list[str]]:
+def plan_steps(slots: Iterable[str], settings: Training, seed: int) -> list[list[str]]:
     """Build the (step → slots) table of one arm.
 
     The R repetitions are one list of R·n exposures, shuffled once, so batches may span repetitions:
@@ -122,7 +122,7 @@ def count_steps(exposures: int, settings: Training) -> int:
     return groups
 
 
-def table_hash(table: Sequence[Sequence[str]]) -> str:
+def hash_table(table: Sequence[Sequence[str]]) -> str:
     """Hash a (step → slots) table with SHA-256."""
     return hashlib.sha256(json.dumps(table, separators=(",", ":")).encode()).hexdigest()
 
@@ -137,20 +137,20 @@ def budget(examples: Sequence[Example], settings: Training) -> Budget:
     Raises:
         UserError: see ``sequences`` and ``count_steps``.
     """
-    fitted = sequences(examples, settings)
+    training_sequences = build_sequences(examples, settings)
     repetitions = settings.repetitions
-    exposures = repetitions * len(fitted)
+    exposures = repetitions * len(training_sequences)
     return Budget(
-        n=len(fitted),
+        n=len(training_sequences),
         repetitions=repetitions,
         exposures=exposures,
-        tokens=repetitions * sum(sequence.tokens for sequence in fitted),
-        supervised_tokens=repetitions * sum(sequence.supervised for sequence in fitted),
+        tokens=repetitions * sum(sequence.tokens for sequence in training_sequences),
+        supervised_tokens=repetitions * sum(sequence.supervised for sequence in training_sequences),
         steps=count_steps(exposures, settings),
     )
 
 
-def _slots(examples: Sequence[Example]) -> list[str]:
+def _name_slots(examples: Sequence[Example]) -> list[str]:
     """Name each example: its problem's id, with ``~2``, ``~3``, … if it was chosen again.
 
     A ``~`` in the id is doubled, so that names are unique. Examples of one problem are numbered by
@@ -172,7 +172,7 @@ def _slots(examples: Sequence[Example]) -> list[str]:
     return slots
 
 
-def _fit(example: Example, slot: str, settings: Training) -> Fitted:
+def _fit_example(example: Example, slot: str, settings: Training) -> TrainingSequence:
     if not example.response_ids:
         raise UserError(f"problem {example.problem_id}: the response is empty; nothing to learn")
     if not example.prompt_ids:
@@ -180,21 +180,21 @@ def _fit(example: Example, slot: str, settings: Training) -> Fitted:
             f"problem {example.problem_id}: the prompt is empty, but a response's first token is "
             "learned from the token before it; give the task a prompt, or the model a start token"
         )
-    prompt = training_prompt(example.prompt_ids, settings)
+    prompt = build_training_prompt(example.prompt_ids, settings)
     eos = settings.supervise_eos and example.ended
-    room = settings.max_length - len(prompt)
-    needed = len(example.response_ids) + eos
-    if needed <= room:
-        return Fitted(slot, prompt, example.response_ids, eos, False)
-    if settings.too_long == "refuse" or room < 1:
+    max_response = settings.max_length - len(prompt)
+    response_length = len(example.response_ids) + eos
+    if response_length <= max_response:
+        return TrainingSequence(slot, prompt, example.response_ids, eos, False)
+    if settings.too_long == "refuse" or max_response < 1:
         remedy = (
             "raise training.max_length"
-            if room < 1
+            if max_response < 1
             else "raise training.max_length, or set training.too_long: truncate"
         )
         raise UserError(
             f"problem {example.problem_id}: prompt and response have "
-            f"{len(prompt) + needed} tokens, but training.max_length is "
+            f"{len(prompt) + response_length} tokens, but training.max_length is "
             f"{settings.max_length}; {remedy}"
         )
-    return Fitted(slot, prompt, example.response_ids[:room], False, True)
+    return TrainingSequence(slot, prompt, example.response_ids[:max_response], False, True)

@@ -19,10 +19,10 @@ from gapft_harness.verification.pool import WorkerPool
 
 #: Rewards by a verdict's status: 0 for anything that the audit counts as not passed; no reward
 #: without a verdict.
-REWARDS: Mapping[str, float] = {"pass": 1.0, "fail": 0.0, "timeout": 0.0}
+REWARD_BY_STATUS: Mapping[str, float] = {"pass": 1.0, "fail": 0.0, "timeout": 0.0}
 
 
-def reward_verifier(task: TaskVerifier, settings: Grpo) -> TaskVerifier:
+def select_reward_verifier(task: TaskVerifier, settings: Grpo) -> TaskVerifier:
     """Return the verifier that decides the rewards.
 
     Raises:
@@ -55,20 +55,20 @@ class Rewards(Closing):
             setup_arguments=[list(verifier.files), verifier.name, dict(verifier.params)],
         )
 
-    def of(self, groups: Sequence[tuple[Sequence[str], Gold]]) -> list[list[float | None]]:
+    def judge_groups(self, groups: Sequence[tuple[Sequence[str], Gold]]) -> list[list[float | None]]:
         """Return the rewards of each group's responses; None without a verdict."""
-        found: list[list[float | None]] = []
+        rewards_by_group: list[list[float | None]] = []
         items = [[list(texts), gold] for texts, gold in groups]
-        for (texts, gold), whole in zip(items, self._pool.map(items), strict=True):
-            each = [whole]
-            if whole.status != "done":
-                each = self._pool.map([[[text], gold] for text in texts])
+        for (texts, gold), group_outcome in zip(items, self._pool.map(items), strict=True):
+            outcomes = [group_outcome]
+            if group_outcome.status != "done":
+                outcomes = self._pool.map([[[text], gold] for text in texts])
             rewards: list[float | None] = []
-            for outcome in each:
-                said = outcome.value if outcome.status == "done" else [""]
-                rewards += [REWARDS.get(status) for status in said]
-            found.append(rewards)
-        return found
+            for outcome in outcomes:
+                statuses = outcome.value if outcome.status == "done" else [""]
+                rewards += [REWARD_BY_STATUS.get(status) for status in statuses]
+            rewards_by_group.append(rewards)
+        return rewards_by_group
 
     def close(self) -> None:
         """Stop the worker."""
@@ -80,7 +80,7 @@ _verifier: list[Verifier] = []
 
 def load(files: Sequence[str], name: str, params: Mapping[str, Any]) -> None:
     """Create the verifier. Runs in the worker."""
-    _verifier[:] = [load_plugins(files).verifier(name, params)]
+    _verifier[:] = [load_plugins(files).create_verifier(name, params)]
 
 
 def judge(item: tuple[Sequence[str], Gold]) -> list[str]:

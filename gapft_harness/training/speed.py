@@ -18,21 +18,21 @@ from gapft_harness.training.devices import Devices
 
 #: Model FLOPs per base parameter and token, by convention: 2 forward and 2 backward through the
 #: activations. LoRA needs no gradient of the base's weights; recomputation is not counted.
-FLOPS = 4
+FLOPS_PER_PARAMETER = 4
 
 #: Seconds of a matrix product that is large enough to measure the peak; no larger one is tried.
-_SECONDS = 0.02
-_LARGEST = 8192
+_MIN_PRODUCT_SECONDS = 0.02
+_MAX_SIZE = 8192
 
-Tell = Callable[[Mapping[str, Any], int, float], None]
+ReportStep = Callable[[Mapping[str, Any], int, float], None]
 
 
-def untold(line: Mapping[str, Any], tokens: int, seconds: float) -> None:
+def ignore_step(line: Mapping[str, Any], tokens: int, seconds: float) -> None:
     """Ignore a step, for a training without trackers."""
 
 
 @contextlib.contextmanager
-def followed(job: TrainingJob, model: Any, devices: Devices, first_step: int) -> Iterator[Tell]:
+def track_steps(job: TrainingJob, model: Any, devices: Devices, first_step: int) -> Iterator[ReportStep]:
     """Open the job's trackers in the first process; yield the function that reports a step.
 
     The function takes the step's line of the log, its tokens and its duration in s. Without
@@ -43,36 +43,36 @@ def followed(job: TrainingJob, model: Any, devices: Devices, first_step: int) ->
         devices: the processes that share every step.
         first_step: number of the first step.
     """
-    if not (job.tracking and devices.first):
-        yield untold
+    if not (job.tracking and devices.is_first):
+        yield ignore_step
         return
-    parameters = base_parameters(model)
+    parameters = count_base_parameters(model)
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
-    peak = devices.shares * matrix_peak(devices.device, dtype)
+    peak = devices.process_count * measure_matrix_peak(devices.device, dtype)
 
-    def tell(line: Mapping[str, Any], tokens: int, seconds: float) -> None:
+    def report_step(line: Mapping[str, Any], tokens: int, seconds: float) -> None:
         values = {
             "loss": line["loss"],
             "grad_norm": line["grad_norm"],
             "learning_rate": line["learning_rate"],
             "supervised_tokens_per_second": line["supervised_tokens"] / seconds,
             "tokens_per_second": tokens / seconds,
-            "share_of_peak": FLOPS * parameters * tokens / seconds / peak,
+            "share_of_peak": FLOPS_PER_PARAMETER * parameters * tokens / seconds / peak,
         }
         job.tracking.log(line["step"], values)
 
-    with job.tracking.opened(first_step):
-        yield tell
+    with job.tracking.open_all(first_step):
+        yield report_step
 
 
-def base_parameters(model: Any) -> int:
+def count_base_parameters(model: Any) -> int:
     """Count the frozen base's parameters, with input embedding and head, without the adapter."""
     trainable, total = model.get_nb_trainable_parameters()
     return int(total - trainable)
 
 
 @lru_cache(maxsize=8)
-def matrix_peak(device: torch.device, dtype: torch.dtype) -> float:
+def measure_matrix_peak(device: torch.device, dtype: torch.dtype) -> float:
     """Measure the FLOP/s of the fastest square matrix product, once per process.
 
     Sizes double until a product takes 20 ms or has 8,192 rows; each is timed five times. The
@@ -84,14 +84,14 @@ def matrix_peak(device: torch.device, dtype: torch.dtype) -> float:
         a, b = (
             torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2)
         )
-        seconds = min(_product_seconds(a, b) for _ in range(5))
+        seconds = min(_time_product(a, b) for _ in range(5))
         best = max(best, 2 * size**3 / seconds)
-        if seconds > _SECONDS or size >= _LARGEST:
+        if seconds > _MIN_PRODUCT_SECONDS or size >= _MAX_SIZE:
             return best
         size *= 2
 
 
-def _product_seconds(a: torch.Tensor, b: torch.Tensor) -> float:
+def _time_product(a: torch.Tensor, b: torch.Tensor) -> float:
     synchronize(a.device)
     start = time.perf_counter()
     torch.matmul(a, b)

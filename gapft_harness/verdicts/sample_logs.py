@@ -37,33 +37,33 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.core.errors import UserError, did_you_mean, plain
-from gapft_harness.core.json_values import as_object, parse, parse_object
+from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
+from gapft_harness.core.json_values import require_object, parse_json, parse_object
 from gapft_harness.core.records import STATUSES
-from gapft_harness.core.text import UNREADABLE, decoded, opened, unreadable
-from gapft_harness.verdicts.places import Log
+from gapft_harness.core.text import READ_ERRORS, decode_lines, open_unpacked, describe_read_error
+from gapft_harness.verdicts.log_files import Log
 
 #: The metric over all responses of a row.
-OF_ALL = "pass@1"
+PASS_AT_1 = "pass@1"
 #: Bytes of a hash to store: among ten billion hashes, two are equal with probability 1e-19.
-KEPT = 16
+DIGEST_BYTES = 16
 #: The metric of ``lm_eval --predict_only``, which grades nothing.
 UNGRADED = "bypass"
 #: Fields of lm_eval's rows that are not metrics.
-_OWN = frozenset(
+_LM_EVAL_FIELDS = frozenset(
     (
         "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics",
         "doc_hash", "prompt_hash", "target_hash", "verdicts",
     )
 )  # fmt: skip
 #: Texts that loggers write for a missing number.
-_NO_NUMBER = frozenset(("", "nan", "null", "none", "n/a"))
+_MISSING_NUMBER_TEXTS = frozenset(("", "nan", "null", "none", "n/a"))
 #: Largest accepted number, so that sums are finite.
-_LARGEST = 1e200
+_MAX_NUMBER = 1e200
 #: Tolerance of K times a logged pass@1 from an integer.
-_ROUNDING = 1e-6
+_COUNT_TOLERANCE = 1e-6
 
-canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+encode_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +112,18 @@ class LogRow:
             fields: other fields by lm_eval's names: ``target``, ``arguments``, ``doc_id``;
                 ``error``: the reason for missing responses.
         """
-        told = dict(metrics or {})
+        numbers = dict(metrics or {})
         if isinstance(passed, Mapping):
-            told |= {name: sum(of) / len(of) for name, of in passed.items()}
-            each = zip(*passed.values(), strict=True)
-            by = [dict(zip(passed, map(_status, of), strict=True)) for of in each]
-            fields["verdicts"] = [{"status": next(iter(of.values())), "by": of} for of in by]
+            numbers |= {name: sum(values) / len(values) for name, values in passed.items()}
+            outcomes = zip(*passed.values(), strict=True)
+            statuses = [dict(zip(passed, map(_name_status, values), strict=True)) for values in outcomes]
+            fields["verdicts"] = [{"status": next(iter(values.values())), "by": values} for values in statuses]
         elif passed:
-            told = {OF_ALL: sum(passed) / len(passed), **told}
-            fields["verdicts"] = [{"status": _status(one)} for one in passed]
+            numbers = {PASS_AT_1: sum(passed) / len(passed), **numbers}
+            fields["verdicts"] = [{"status": _name_status(has_passed)} for has_passed in passed]
         texts = [list(responses)]
-        own = {"doc": dict(document), "resps": texts, "filter": filter, "metrics": [*told]}
-        return cls(log, line, -1, {"doc_id": line - 1, **fields, **told, **own})
+        row_fields = {"doc": dict(document), "resps": texts, "filter": filter, "metrics": [*numbers]}
+        return cls(log, line, -1, {"doc_id": line - 1, **fields, **numbers, **row_fields})
 
     @property
     def place(self) -> str:
@@ -156,14 +156,14 @@ class LogRow:
             raise UserError(
                 f"{self.place}: has no doc; expected the document, by which rows are joined"
             )
-        return as_object(self.fields["doc"], f"{self.place}: doc")
+        return require_object(self.fields["doc"], f"{self.place}: doc")
 
     @property
     def identity(self) -> bytes:
         """Hash shared by rows of the same document in all logs; without a document, unique."""
-        return digest({"doc": self.fields.get("doc", self.place)})
+        return hash_value({"doc": self.fields.get("doc", self.place)})
 
-    def content(self, on: Sequence[str], side: int = 0) -> bytes:
+    def hash_fields(self, names: Sequence[str], side: int = 0) -> bytes:
         """Hash all fields of the document, or some, to find equal documents.
 
         Args:
@@ -173,12 +173,12 @@ class LogRow:
         Raises:
             UserError: a field is missing.
         """
-        if not on:
-            return digest(self.document)
-        pairs = [(name.split("=", 1) * 2)[:2] for name in on]
-        return digest({pair[0]: self.value_at(pair[side]) for pair in pairs})
+        if not names:
+            return hash_value(self.document)
+        pairs = [(name.split("=", 1) * 2)[:2] for name in names]
+        return hash_value({pair[0]: self.find_value(pair[side]) for pair in pairs})
 
-    def value_at(self, name: str) -> Any:
+    def find_value(self, name: str) -> Any:
         """Return a field of the document; dots select nested fields.
 
         Raises:
@@ -186,20 +186,20 @@ class LogRow:
         """
         return value_at(self.document, name, self.place)
 
-    def hash_of(self, name: str) -> str:
+    def find_hash(self, name: str) -> str:
         """Return lm_eval's hash of the ``prompt`` or the ``target``; "" if it has none."""
-        return str(self.fields.get(f"{name}_hash", ""))[:KEPT]
+        return str(self.fields.get(f"{name}_hash", ""))[:DIGEST_BYTES]
 
     @property
-    def named(self) -> list[str]:
+    def named_metrics(self) -> list[str]:
         """The metrics that the row names; only those with a number per document, if any."""
         names = self.fields.get("metrics")
         if names is None and self.log.reader is None:
-            names = [name for name in self.fields if name not in _OWN]
+            names = [name for name in self.fields if name not in _LM_EVAL_FIELDS]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             return []
-        alone = [name for name in names if not isinstance(self.fields.get(name), list | dict)]
-        return alone or names
+        scalar_names = [name for name in names if not isinstance(self.fields.get(name), list | dict)]
+        return scalar_names or names
 
     @property
     def metrics(self) -> list[str]:
@@ -208,7 +208,7 @@ class LogRow:
         Raises:
             UserError: it names no metric.
         """
-        if not (names := self.named):
+        if not (names := self.named_metrics):
             expected = (
                 "a log of lm_eval --log_samples, with doc, filter and metrics in each row"
                 if self.log.reader is None
@@ -223,7 +223,7 @@ class LogRow:
     @property
     def is_graded(self) -> bool:
         """Whether the responses are graded: by a metric, or by verdicts."""
-        return bool({*self.named} - {UNGRADED}) or self.statuses is not None
+        return bool({*self.named_metrics} - {UNGRADED}) or self.statuses is not None
 
     def read_number(self, metric: str) -> float | None:
         """Return a metric as a number; None if the document has none: null, NaN, or not measured.
@@ -234,17 +234,17 @@ class LogRow:
         value = self.fields.get(metric)
         if value is None or value != value:
             return None
-        if isinstance(value, str) and value.strip().lower() in _NO_NUMBER:
+        if isinstance(value, str) and value.strip().lower() in _MISSING_NUMBER_TEXTS:
             return None
-        if not isinstance(value, bool | int | float) or not abs(value) <= _LARGEST:
+        if not isinstance(value, bool | int | float) or not abs(value) <= _MAX_NUMBER:
             raise self.number_error(
                 metric,
-                f"expected a number, up to {_LARGEST:g}, for each document (corpus-level metrics "
+                f"expected a number, up to {_MAX_NUMBER:g}, for each document (corpus-level metrics "
                 "cannot be compared by document)",
             )
         return float(value)
 
-    def value(self, metric: str) -> float:
+    def require_number(self, metric: str) -> float:
         """Return a metric as a number.
 
         Raises:
@@ -261,8 +261,8 @@ class LogRow:
 
     def number_error(self, metric: str, expected: str) -> UserError:
         """Build the error for a metric that is not a number."""
-        shown = json.dumps(self.fields.get(metric), default=str)[:60]
-        return UserError(f"{self.place}: metric {metric!r} is {shown}; {expected}")
+        text = json.dumps(self.fields.get(metric), default=str)[:60]
+        return UserError(f"{self.place}: metric {metric!r} is {text}; {expected}")
 
     @property
     def texts(self) -> list[str]:
@@ -273,8 +273,8 @@ class LogRow:
                 likelihood.
         """
         responses = self.fields.get("resps")
-        if (ended := self.fields.get("error")) is not None and self.log.reader is not None:
-            raise UserError(f"{self.place}: {ended}")
+        if (error := self.fields.get("error")) is not None and self.log.reader is not None:
+            raise UserError(f"{self.place}: {error}")
         if not isinstance(responses, list) or not responses:
             raise UserError(
                 f"{self.place}: has no resps (the model's responses); expected a log of "
@@ -301,12 +301,12 @@ class LogRow:
         return max(1, len(responses[0])) if isinstance(responses[0], list) else 1
 
     @property
-    def filtered(self) -> Sequence[str | None]:
+    def filtered_texts(self) -> Sequence[str | None]:
         """Filtered text of each response, if the log has one per response; else None for each."""
-        found = self.fields.get("filtered_resps")
-        while isinstance(found, list) and len(found) == 1 and isinstance(found[0], list):
-            found = found[0]
-        texts = found if isinstance(found, list) else [found]
+        value = self.fields.get("filtered_resps")
+        while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+            value = value[0]
+        texts = value if isinstance(value, list) else [value]
         if len(texts) == self.count and all(isinstance(text, str) for text in texts):
             return texts
         return [None] * self.count
@@ -314,9 +314,9 @@ class LogRow:
     @property
     def statuses(self) -> list[str] | None:
         """Status of the verdict on each response; None if the log has no verdicts."""
-        return self.statuses_by(None)
+        return self.find_statuses(None)
 
-    def statuses_by(self, metric: str | None) -> list[str] | None:
+    def find_statuses(self, metric: str | None) -> list[str] | None:
         """Return the statuses by a metric; None: by the first metric or any judge.
 
         Raises:
@@ -325,33 +325,33 @@ class LogRow:
         verdicts = self.fields.get("verdicts")
         if not isinstance(verdicts, list) or not verdicts:
             return None
-        each = [of if isinstance(of, dict) else {} for of in verdicts]
+        entries = [entry if isinstance(entry, dict) else {} for entry in verdicts]
         if metric is not None:
-            each = [{"status": as_object(of.get("by", {}), self.place).get(metric)} for of in each]
-        told = [str(of.get("status")) for of in each]
-        if not all(status in STATUSES for status in told):
+            entries = [{"status": require_object(entry.get("by", {}), self.place).get(metric)} for entry in entries]
+        statuses = [str(entry.get("status")) for entry in entries]
+        if not all(status in STATUSES for status in statuses):
             return None
-        if len(told) != self.count:
+        if len(statuses) != self.count:
             raise UserError(
-                f"{self.place}: {len(told)} verdicts on {self.count} responses; expected one per "
+                f"{self.place}: {len(statuses)} verdicts on {self.count} responses; expected one per "
                 "response (a damaged log?)"
             )
-        return told
+        return statuses
 
     @property
     def prompt(self) -> str:
         """The model's input: the text of the first request."""
-        asked = self._request(0).get("arg_0")
-        if isinstance(asked, str):
-            return asked
+        prompt = self._find_request(0).get("arg_0")
+        if isinstance(prompt, str):
+            return prompt
         return json.dumps(self.fields["doc"], ensure_ascii=False)
 
     @property
     def response(self) -> str:
         """The model's answer: the first text, or the most likely option."""
         scores = self._scores
-        if scores and (named := self._option(int(np.argmax(scores)))) is not None:
-            return named
+        if scores and (option := self._name_option(int(np.argmax(scores)))) is not None:
+            return option
         responses = self.fields.get("resps")
         while isinstance(responses, list) and responses:
             responses = responses[0]
@@ -363,30 +363,30 @@ class LogRow:
         text = str(self.fields.get("target", ""))
         # lm_eval counts options from 0
         if text.isdecimal() and int(text) < len(self._scores):
-            return self._option(int(text)) or text
+            return self._name_option(int(text)) or text
         return text
 
     @property
     def _scores(self) -> list[float]:
         """Log-likelihoods of several options; empty if the row has responses."""
         options = self.fields.get("filtered_resps")
-        scores = [_score(option) for option in options] if isinstance(options, list) else []
-        known = [score for score in scores if score is not None]
-        return known if len(known) == len(scores) > 1 else []
+        scores = [_parse_score(option) for option in options] if isinstance(options, list) else []
+        valid_scores = [score for score in scores if score is not None]
+        return valid_scores if len(valid_scores) == len(scores) > 1 else []
 
-    def _option(self, number: int) -> str | None:
+    def _name_option(self, number: int) -> str | None:
         """Name an option by its number from 0 (shown from 1); None if the log lacks it."""
-        request = self._request(number)
+        request = self._find_request(number)
         return f"option {number + 1}: {str(request.get('arg_1')).strip()}" if request else None
 
-    def _request(self, number: int) -> dict[str, Any]:
+    def _find_request(self, number: int) -> dict[str, Any]:
         arguments = self.fields.get("arguments")
         if isinstance(arguments, list):  # before November 2024: a list for each request
-            asked = arguments[number] if number < len(arguments) else None
-            if isinstance(asked, list):
-                return {f"arg_{position}": value for position, value in enumerate(asked)}
-        asked = arguments.get(f"gen_args_{number}") if isinstance(arguments, dict) else None
-        return asked if isinstance(asked, dict) else {}
+            request = arguments[number] if number < len(arguments) else None
+            if isinstance(request, list):
+                return {f"arg_{position}": value for position, value in enumerate(request)}
+        request = arguments.get(f"gen_args_{number}") if isinstance(arguments, dict) else None
+        return request if isinstance(request, dict) else {}
 
 
 @dataclass(slots=True)
@@ -409,16 +409,16 @@ class SampleLog:
         Raises:
             UserError: a line is not a JSON object, or there is no row under the filter.
         """
-        found = False
-        for row in log_rows(self.log):
+        has_rows = False
+        for row in read_rows(self.log):
             self.filters[row.filter] = None
             self.filter = row.filter if self.filter is None else self.filter
             if row.filter == self.filter:
-                found = True
+                has_rows = True
                 yield row
         if self.filter is None:
             raise UserError(f"{self.log.path}: is empty; expected one JSON object per line")
-        if not found:
+        if not has_rows:
             raise UserError(
                 f"{self.log.path}: no row under filter {self.filter!r}; "
                 f"{did_you_mean(self.filter, self.filters)}"
@@ -447,10 +447,10 @@ class Criterion:
     """
 
     metric: str
-    by_verdicts: bool
-    chosen: bool
+    uses_verdicts: bool
+    is_chosen: bool
     remedy: str
-    by: str | None = None
+    verdict_metric: str | None = None
 
     @classmethod
     def of(
@@ -467,75 +467,75 @@ class Criterion:
         Raises:
             UserError: the row names no metrics, or the metric is better when lower.
         """
-        named = chosen or leading
-        if named is not None and first.statuses_by(named) is not None:
-            return cls(named, True, chosen is not None, remedy, named)
+        metric_name = chosen or leading
+        if metric_name is not None and first.find_statuses(metric_name) is not None:
+            return cls(metric_name, True, chosen is not None, remedy, metric_name)
         if chosen is None and first.statuses is not None:
-            return cls(leading or OF_ALL, True, False, remedy)
-        own = OF_ALL if first.count > 1 and OF_ALL in first.fields else None
-        metric = chosen or own or leading or first.metrics[0]
+            return cls(leading or PASS_AT_1, True, False, remedy)
+        row_metric = PASS_AT_1 if first.count > 1 and PASS_AT_1 in first.fields else None
+        metric = chosen or row_metric or leading or first.metrics[0]
         if metric == UNGRADED:
             raise ungraded_error(first.log, remedy)
         if first.log.higher_is_better(metric) is False:
             raise UserError(
-                f"{first.log.path}: {plain(metric)} is better when lower (lm_eval's results "
+                f"{first.log.path}: {quote_unprintable(metric)} is better when lower (lm_eval's results "
                 "file), so it cannot show what passed; choose another metric: --metric"
             )
         return cls(metric, False, chosen is not None, remedy)
 
-    def metric_of(self, row: LogRow) -> str:
+    def find_metric(self, row: LogRow) -> str:
         """Return the metric that decides a row."""
-        return self.metric if row.count == 1 or self.chosen else OF_ALL
+        return self.metric if row.count == 1 or self.is_chosen else PASS_AT_1
 
-    def passing(self, row: LogRow) -> tuple[int, int]:
+    def count_passing(self, row: LogRow) -> tuple[int, int]:
         """Count how many responses of a row passed, and how many there are.
 
         Raises:
             UserError: the row does not decide it.
         """
         samples = row.count
-        if self.by_verdicts:
-            if (statuses := row.statuses_by(self.by)) is None:
+        if self.uses_verdicts:
+            if (statuses := row.find_statuses(self.verdict_metric)) is None:
                 raise UserError(
                     f"{row.place}: lacks a verdict on each response, unlike the log's first row; "
                     f"{self.remedy}"
                 )
             return statuses.count("pass"), samples
-        metric = self.metric_of(row)
-        if samples > 1 and (metric != OF_ALL or metric not in row.fields):
-            raise UserError(self._of_several(row, f"{self.metric} does not say how many"))
-        value = row.value(metric)
+        metric = self.find_metric(row)
+        if samples > 1 and (metric != PASS_AT_1 or metric not in row.fields):
+            raise UserError(self._format_several(row, f"{self.metric} does not say how many"))
+        value = row.require_number(metric)
         if samples == 1:
             if value not in (0, 1):
                 raise UserError(
-                    f"{row.place}: {plain(metric)} is {value:g}, expected 0 or 1; {self.remedy}"
+                    f"{row.place}: {quote_unprintable(metric)} is {value:g}, expected 0 or 1; {self.remedy}"
                 )
             return int(value), 1
         passing = round(value * samples)
-        if abs(value * samples - passing) > _ROUNDING or not 0 <= passing <= samples:
+        if abs(value * samples - passing) > _COUNT_TOLERANCE or not 0 <= passing <= samples:
             raise UserError(
-                f"{row.place}: {OF_ALL} is {row.fields[OF_ALL]} over {samples} responses, which "
+                f"{row.place}: {PASS_AT_1} is {row.fields[PASS_AT_1]} over {samples} responses, which "
                 "is not an integer number of them; expected the unbiased pass@1 over all samples"
             )
         return passing, samples
 
-    def passed(self, row: LogRow) -> list[bool]:
+    def find_passed(self, row: LogRow) -> list[bool]:
         """Return for each response of a row whether it passed.
 
         Raises:
             UserError: the row does not decide it.
         """
-        passing, samples = self.passing(row)
-        if self.by_verdicts:
-            return [status == "pass" for status in row.statuses_by(self.by) or ()]
+        passing, samples = self.count_passing(row)
+        if self.uses_verdicts:
+            return [status == "pass" for status in row.find_statuses(self.verdict_metric) or ()]
         if 0 < passing < samples:
-            rate = f"{OF_ALL} of {row.value(OF_ALL):.3g} does not say which"
-            raise UserError(self._of_several(row, rate))
+            rate = f"{PASS_AT_1} of {row.require_number(PASS_AT_1):.3g} does not say which"
+            raise UserError(self._format_several(row, rate))
         return [passing == samples] * samples
 
-    def _of_several(self, row: LogRow, told: str) -> str:
+    def _format_several(self, row: LogRow, problem: str) -> str:
         return (
-            f"{row.place}: {row.count} responses, and {plain(told)} of them passed; {self.remedy}"
+            f"{row.place}: {row.count} responses, and {quote_unprintable(problem)} of them passed; {self.remedy}"
         )
 
 
@@ -547,23 +547,23 @@ def ungraded_error(log: Log, remedy: str) -> UserError:
     )
 
 
-def lm_eval_rows(log: Log) -> Iterator[LogRow]:
+def read_lm_eval_rows(log: Log) -> Iterator[LogRow]:
     """Yield all rows of lm_eval's log, under all filters.
 
     Raises:
         UserError: the file cannot be read, a line is not a JSON object, or the first line is not of
             a known log.
     """
-    for line, start, fields, place in records(log.path):
+    for line, start, fields, place in read_records(log.path):
         if start == 0 and not fields.keys() & {"doc", "resps", "metrics", "filter"}:
-            raise unknown_kind(place, fields)
+            raise unknown_log_error(place, fields)
         yield LogRow(log, line, start, fields)
 
 
-def unknown_kind(place: str, record: Mapping[str, Any]) -> UserError:
+def unknown_log_error(place: str, record: Mapping[str, Any]) -> UserError:
     """Build the error for a log that no reader recognises."""
     return UserError(
-        f"{place}: unknown kind of log (its keys: {', '.join(map(plain, record)) or 'none'}). "
+        f"{place}: unknown kind of log (its keys: {', '.join(map(quote_unprintable, record)) or 'none'}). "
         "Recognised by a key of the first line: lm_eval's samples (resps), NeMo-Skills' output "
         "(generation), plain JSON lines (text), Every Eval Ever's instance records "
         "(evaluation_id); by name: Inspect's logs (FILE.eval, FILE.json); by the columns doc, "
@@ -572,7 +572,7 @@ def unknown_kind(place: str, record: Mapping[str, Any]) -> UserError:
     )
 
 
-def log_rows(log: Log) -> Iterator[LogRow]:
+def read_rows(log: Log) -> Iterator[LogRow]:
     """Yield all rows of a log, as its reader returns them.
 
     Raises:
@@ -580,48 +580,48 @@ def log_rows(log: Log) -> Iterator[LogRow]:
         PluginError: its reader failed, or yielded another type.
     """
     if log.reader is None:
-        yield from lm_eval_rows(log)
+        yield from read_lm_eval_rows(log)
         return
-    with log.reader.blamed():
+    with log.reader.attribute_errors():
         for number, row in enumerate(log.reader.value(log)):
             if not isinstance(row, LogRow):
-                raise log.reader.broke(f"yielded {short(row)}; expected api.LogRow")
+                raise log.reader.contract_error(f"yielded {short(row)}; expected api.LogRow")
             yield replace(row, offset=number)
 
 
 @contextmanager
-def seekable(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
+def open_row_access(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
     """Open access to rows by line and offset; copy a packed log, or another reader's, once."""
     with ExitStack() as stack:
         starts: array[int] | None = None
         if log.reader is not None:
             file: Any = stack.enter_context(tempfile.TemporaryFile())
             starts = array("q")
-            for row in log_rows(log):
+            for row in read_rows(log):
                 starts.append(file.tell())
                 file.write(json.dumps(dict(row.fields), default=str).encode() + b"\n")
         else:
-            file = stack.enter_context(_unpacked(log.path))
+            file = stack.enter_context(_open_seekable(log.path))
 
         def row_at(line: int, offset: int) -> LogRow:
             file.seek(offset if starts is None else starts[offset])
             place = f"{log.path}, line {line}"
             text = file.readline().decode("utf-8-sig", "replace")
-            return LogRow(log, line, offset, as_object(parse(text, place), place))
+            return LogRow(log, line, offset, require_object(parse_json(text, place), place))
 
         yield row_at
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[Any]:
+def _open_seekable(path: Path) -> Iterator[Any]:
     """Open a file in which lines can be sought."""
-    with opened(path) as source, tempfile.TemporaryFile() as copy:
+    with open_unpacked(path) as source, tempfile.TemporaryFile() as copy:
         if isinstance(source, gzip.GzipFile):
             shutil.copyfileobj(source, copy)
         yield copy if isinstance(source, gzip.GzipFile) else source
 
 
-def grouped(
+def group_records(
     path: Path, key: Callable[[dict[str, Any], str], Hashable]
 ) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
     """Yield (line, object, place) of JSON lines, grouped by key, in the order of first lines.
@@ -630,20 +630,20 @@ def grouped(
         UserError: see ``read_records``.
     """
     lines: dict[Hashable, array[int]] = {}
-    for line, start, record, place in records(path):
+    for line, start, record, place in read_records(path):
         lines.setdefault(key(record, place), array("q")).extend((line, start))
-    with _unpacked(path) as file:
+    with _open_seekable(path) as file:
 
         def record_at(line: int, start: int) -> tuple[int, dict[str, Any], str]:
             file.seek(start)
             place = f"{path}, line {line}"
             return line, parse_object(file.readline().decode("utf-8-sig"), place), place
 
-        for of in lines.values():
-            yield [record_at(*of[at : at + 2]) for at in range(0, len(of), 2)]
+        for positions in lines.values():
+            yield [record_at(*positions[position : position + 2]) for position in range(0, len(positions), 2)]
 
 
-def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
+def read_records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
     """Yield (line from 1, byte offset of its start, object, place) of JSON lines.
 
     Raises:
@@ -651,21 +651,21 @@ def records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
     """
     starts = [0]
 
-    def counted(file: Iterable[bytes]) -> Iterator[bytes]:
+    def count_bytes(file: Iterable[bytes]) -> Iterator[bytes]:
         for line in file:
             starts[0] += len(line)
             yield line
 
     try:
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             start = 0
-            for number, text in decoded(counted(file), str(path)):
+            for number, text in decode_lines(count_bytes(file), str(path)):
                 if text.strip():
                     place = f"{path}, line {number}"
                     yield number, start, parse_object(text, place), place
                 start = starts[0]
-    except UNREADABLE as error:
-        raise UserError(unreadable(path, error)) from error
+    except READ_ERRORS as error:
+        raise UserError(describe_read_error(path, error)) from error
 
 
 def value_at(document: Mapping[str, Any], name: str, place: str) -> Any:
@@ -674,28 +674,28 @@ def value_at(document: Mapping[str, Any], name: str, place: str) -> Any:
     Raises:
         UserError: the field is missing or null.
     """
-    found: Any = document.get(name)
-    if found is None and "." in name:
-        found = document
+    value: Any = document.get(name)
+    if value is None and "." in name:
+        value = document
         for part in name.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+            value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
         raise UserError(
             f"{place}: doc has no field {name!r}, or it is null; {did_you_mean(name, document)}"
         )
-    return found
+    return value
 
 
-def _status(passed: bool) -> str:
+def _name_status(passed: bool) -> str:
     return "pass" if passed else "fail"
 
 
-def digest(value: Any) -> bytes:
+def hash_value(value: Any) -> bytes:
     """Hash a JSON value, independent of the order of keys."""
-    return hashlib.sha256(canonical(value).encode()).digest()[:KEPT]
+    return hashlib.sha256(encode_canonical(value).encode()).digest()[:DIGEST_BYTES]
 
 
-def _score(option: Any) -> float | None:
+def _parse_score(option: Any) -> float | None:
     """Parse the log-likelihood of an option as lm_eval logs it: ``["-1.25", "False"]``."""
     try:
         return float(option[0]) if isinstance(option, list) and len(option) == 2 else None

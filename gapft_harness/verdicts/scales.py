@@ -22,13 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.errors import UserError, plain
-from gapft_harness.verdicts.places import Log
+from gapft_harness.core.errors import UserError, quote_unprintable
+from gapft_harness.verdicts.log_files import Log
 
 #: Tolerance between a mean and the reported number, for floating-point rounding.
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 #: Minimum number of decimals of a reported number that may be rounded.
-_ROUNDED = 4
+_MIN_ROUNDED_DIGITS = 4
 #: The metric that lm_eval reports as exp(-mean) of its rows.
 _PERPLEXITY = "perplexity"
 
@@ -47,8 +47,8 @@ class Scale:
 
     def apply(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the values to compare; NaN if a document has none."""
-        kept = values if self.mark is None else np.where(values == self.mark, math.nan, values)
-        return -kept if self.negative_log else kept
+        measured = values if self.mark is None else np.where(values == self.mark, math.nan, values)
+        return -measured if self.negative_log else measured
 
 
 def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) -> Scale:
@@ -64,48 +64,48 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
         UserError: the reported number is not the mean of the rows; or a single negative value may
             be a mark, of all documents, or of some if no number is reported.
     """
-    known = values[~np.isnan(values)]
-    if not known.size:
+    measured = values[~np.isnan(values)]
+    if not measured.size:
         return Scale()
     reported = log.find_reported(metric, filter)
-    low, high = float(known.min()), float(known.max())
+    low, high = float(measured.min()), float(measured.max())
     if low == high < 0 and reported in (None, low) and metric != _PERPLEXITY:
         raise UserError(
-            f"{log.path}: {plain(metric)} is {low:g} for all {len(known):,} documents, which marks "
+            f"{log.path}: {quote_unprintable(metric)} is {low:g} for all {len(measured):,} documents, which marks "
             "documents that it does not apply to; choose another metric: --metric"
         )
     if reported is None:
         if metric == _PERPLEXITY and low < 1:  # a perplexity is at least 1
             return Scale(negative_log=True)
-        others = known[known != low]
+        others = measured[measured != low]
         if low < 0 and others.size and others.min() >= 0 and others.max() <= 1:
-            count = int((known == low).sum())
+            count = int((measured == low).sum())
             raise UserError(
-                f"{log.path}: {plain(metric)} is {low:g} for {count:,} of {len(known):,} documents "
+                f"{log.path}: {quote_unprintable(metric)} is {low:g} for {count:,} of {len(measured):,} documents "
                 "and 0 to 1 for the others. This may mark documents that are not measured, but "
                 "lm_eval's results file, which decides it, is missing beside the log or lacks the "
                 "metric; add it (results_DATE.json), or choose another metric (--metric)"
             )
         return Scale()
-    mean = float(known.mean())
+    mean = float(measured.mean())
     if is_close(mean, reported) or is_close(100 * mean, reported):
         return Scale()
     for mark in (low, high):
-        others = known[known != mark]
+        others = measured[measured != mark]
         if not 0 <= mark <= 1 and others.size and is_close(float(others.mean()), reported):
             return Scale(mark=mark)
     if -mean < math.log(1e300) and is_close(math.exp(-mean), reported):
         return Scale(negative_log=True)
-    raise contradiction_error(log, metric, filter, mean, reported, len(known))
+    raise contradiction_error(log, metric, filter, mean, reported, len(measured))
 
 
 def contradiction_error(
     log: Log, metric: str, filter: str, mean: float, reported: float, count: int
 ) -> UserError:
     """Build the error for rows that do not make the reported aggregate."""
-    under = "" if filter == "none" else f" under filter {plain(filter)}"
+    filter_text = "" if filter == "none" else f" under filter {quote_unprintable(filter)}"
     return UserError(
-        f"{log.path}: the mean of {plain(metric)} over {count:,} rows{under} is {mean:.6g}, but "
+        f"{log.path}: the mean of {quote_unprintable(metric)} over {count:,} rows{filter_text} is {mean:.6g}, but "
         f"{log.results} reports {reported:.6g}. Either the metric is not a mean over documents "
         "(a corpus-level score, a median, a weighted mean): choose another with --metric; or the "
         "files belong to two evaluations, or rows are missing: evaluate again, or move the "
@@ -132,4 +132,4 @@ def is_close(mean: float, reported: float) -> bool:
     if math.isclose(mean, reported, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE):
         return True
     digits = len(repr(reported).partition(".")[2])
-    return digits >= _ROUNDED and "e" not in repr(reported) and round(mean, digits) == reported
+    return digits >= _MIN_ROUNDED_DIGITS and "e" not in repr(reported) and round(mean, digits) == reported

@@ -45,10 +45,10 @@ class Verdicts:
         states = self.states.tolist()
         return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}
 
-    def pass_at(self, k: int) -> Fraction:
+    def compute_pass_at(self, k: int) -> Fraction:
         """Compute unbiased Pass@k (Chen et al. 2021, Equation 1), the exact mean over problems."""
         return mean_pass_at_k(self.passing, self.k, k)
 
-    def window(self, first: int, k: int) -> Verdicts:
+    def select_samples(self, first: int, k: int) -> Verdicts:
         """Select k samples from number ``first`` on: for nested budgets, or independent sets."""
         return Verdicts.of(self.greedy, self.passed[:, first : first + k])

@@ -15,7 +15,7 @@ from pathlib import Path
 from gapft_harness.sandbox import Test, TestResult
 
 #: Maximum characters of each part (input, expected value, output or error) in the feedback.
-SHOWN = 400
+MAX_CHARACTERS = 400
 
 #: The end of every feedback: the request for the next attempt.
 REQUEST = "Write the whole corrected program in one fenced Python block."
@@ -39,7 +39,7 @@ _LABELS = {
 
 
 def failure_feedback(
-    kind: str, number: int, public: int, test: Test, result: TestResult, shown: int = SHOWN
+    kind: str, number: int, public: int, test: Test, result: TestResult, limit: int = MAX_CHARACTERS
 ) -> str:
     """Format the feedback on a program that failed a public test.
 
@@ -51,23 +51,23 @@ def failure_feedback(
         result: its result.
         limit: maximum characters of each part; a cut is marked.
     """
-    given, expected, got = _LABELS[kind]
+    input_label, expected_label, output_label = _LABELS[kind]
     verdict = result.verdict.replace("_", " ")
     if result.verdict == "wrong_answer":
-        outcome = f"{got}:\n{_start(result.output, shown)}"
+        outcome = f"{output_label}:\n{_cut_end(result.output, limit)}"
     elif result.verdict in ("runtime_error", "compile_error"):
-        outcome = f"Error:\n{_end(own_error(result.error) or without_paths(result.reason), shown)}"
+        outcome = f"Error:\n{_cut_start(strip_foreign_frames(result.error) or without_paths(result.reason), limit)}"
     else:
-        outcome = f"Stopped:\n{_start(without_paths(result.reason), shown)}"
+        outcome = f"Stopped:\n{_cut_end(without_paths(result.reason), limit)}"
     return (
         f"Your program failed public test {number} of {public}: {verdict}.\n"
-        f"{given}:\n{_start(test.input, shown)}\n"
-        f"{expected}:\n{_start(test.expected, shown)}\n"
+        f"{input_label}:\n{_cut_end(test.input, limit)}\n"
+        f"{expected_label}:\n{_cut_end(test.expected, limit)}\n"
         f"{outcome}\n{REQUEST}"
     )
 
 
-def own_error(text: str) -> str:
+def strip_foreign_frames(text: str) -> str:
     """Remove the frames of the harness, the interpreter and packages from an error text.
 
     Args:
@@ -91,26 +91,26 @@ def without_paths(text: str) -> str:
     >>> without_paths(f"cannot import name 'x' from 'json' ({json.__file__})")
     "cannot import name 'x' from 'json' (json/__init__.py)"
     """
-    return _installation().sub("", text)
+    return _installation_pattern().sub("", text)
 
 
 @lru_cache(maxsize=1)
-def _installation() -> re.Pattern[str]:
+def _installation_pattern() -> re.Pattern[str]:
     """Return a pattern of the folders of Python and packages, and their descriptors in landlock."""
-    found = {*sys.path, *sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
-    found.add(str(Path(__file__).parents[2]))
-    found |= {str(Path(folder).resolve()) for folder in found if folder}
-    folders = {folder.rstrip("/") for folder in found if folder.count("/") > 1} - _SHARED
-    named = "|".join(map(re.escape, sorted(folders, key=len, reverse=True)))
-    return re.compile(rf"(?<![\w/.-])(?:{named}|/proc/self/fd/[0-9]+)/")
+    folders = {*sys.path, *sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}
+    folders.add(str(Path(__file__).parents[2]))
+    folders |= {str(Path(folder).resolve()) for folder in folders if folder}
+    removable = {folder.rstrip("/") for folder in folders if folder.count("/") > 1} - _SHARED
+    alternatives = "|".join(map(re.escape, sorted(removable, key=len, reverse=True)))
+    return re.compile(rf"(?<![\w/.-])(?:{alternatives}|/proc/self/fd/[0-9]+)/")
 
 
-def _start(text: str, shown: int) -> str:
+def _cut_end(text: str, limit: int) -> str:
     text = text.strip("\n")
-    return text if len(text) <= shown else f"{text[:shown]} … (cut)"
+    return text if len(text) <= limit else f"{text[:limit]} … (cut)"
 
 
-def _end(text: str, shown: int) -> str:
+def _cut_start(text: str, limit: int) -> str:
     """Cut the start of a text: the end of a traceback is the most informative part."""
     text = text.strip("\n")
-    return text if len(text) <= shown else f"(cut) … {text[-shown:]}"
+    return text if len(text) <= limit else f"(cut) … {text[-limit:]}"

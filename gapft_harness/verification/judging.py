@@ -9,13 +9,13 @@ from dataclasses import replace
 from reprlib import repr as short
 from typing import TypeVar
 
-from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, describe
-from gapft_harness.core.json_values import json_fault
+from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, describe_error
+from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
-from gapft_harness.core.text import whole_text
-from gapft_harness.hooks.checked import AT_ONCE, CheckedAnswers, checked_answer, require_methods
+from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.hooks.checked import COMBINED_METHOD, AnswerReader, check_answer, require_methods
 from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.hooks.registered import Registered, own_line, owner_of
+from gapft_harness.hooks.registration import Registration, describe_plugin_line, find_owner
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 VerdictAndAnswer = tuple[Verdict, str | None]
 
 #: The verdict on a response that was not generated: V = 0, without a call of the verifier.
-_BEYOND_CONTEXT = Verdict("fail", "prompt does not fit the context")
+_NOT_GENERATED = Verdict("fail", "prompt does not fit the context")
 
 
 def verify_responses(
@@ -35,10 +35,10 @@ def verify_responses(
 
 def judge_and_answer(
     verifier: Verifier,
-    answers: CheckedAnswers | None,
+    answers: AnswerReader | None,
     responses: Sequence[Response],
     golds: Sequence[Gold],
-    known: Sequence[Verdict | None] = (),
+    verdicts: Sequence[Verdict | None] = (),
 ) -> list[VerdictAndAnswer]:
     """Judge responses and read their answers, in one pass if the verifier supports it.
 
@@ -52,20 +52,20 @@ def judge_and_answer(
     Returns:
         The verdict and the answer of each response.
     """
-    pairs = list(zip(responses, golds, known or [None] * len(responses), strict=True))
+    pairs = list(zip(responses, golds, verdicts or [None] * len(responses), strict=True))
     new = [(response, gold) for response, gold, verdict in pairs if verdict is None]
-    judged = iter(_judge_responses(verifier, *_columns(new)))
-    at_once = answers is not None and answers.at_once
-    rest = [(r, gold) for r, gold, verdict in pairs if verdict is not None or not at_once]
-    read = iter(answer_responses(answers, *_columns(rest)))
-    found = []
+    judged = iter(_judge_responses(verifier, *_split_pairs(new)))
+    at_once = answers is not None and answers.has_combined_method
+    unread = [(r, gold) for r, gold, verdict in pairs if verdict is not None or not at_once]
+    read_answers = iter(answer_responses(answers, *_split_pairs(unread)))
+    results = []
     for _, _, verdict in pairs:
-        now, answer = (verdict, None) if verdict else next(judged)
-        found.append((now, answer if at_once and verdict is None else next(read)))
-    return found
+        current, answer = (verdict, None) if verdict else next(judged)
+        results.append((current, answer if at_once and verdict is None else next(read_answers)))
+    return results
 
 
-def _columns(pairs: Sequence[tuple[Response, Gold]]) -> tuple[list[Response], list[Gold]]:
+def _split_pairs(pairs: Sequence[tuple[Response, Gold]]) -> tuple[list[Response], list[Gold]]:
     return [response for response, _ in pairs], [gold for _, gold in pairs]
 
 
@@ -75,12 +75,12 @@ def _judge_responses(
     pairs = list(zip(responses, golds, strict=True))
     written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
     judged = iter(judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
-    skipped = (_BEYOND_CONTEXT, None)
+    skipped = (_NOT_GENERATED, None)
     return [skipped if r.finish_reason == CONTEXT else next(judged) for r in responses]
 
 
 def answer_responses(
-    answers: CheckedAnswers | None, responses: Sequence[Response], golds: Sequence[Gold]
+    answers: AnswerReader | None, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[str | None]:
     """Read the answer of each response; equal texts are read once (per gold if the reader uses it).
 
@@ -95,15 +95,15 @@ def answer_responses(
     """
     if answers is None:
         return [None] * len(responses)
-    seen = answers.sees_gold
+    sees_gold = answers.sees_gold
     keys = [
-        None if r.finish_reason == CONTEXT else (r.text, id(gold) if seen else 0)
+        None if r.finish_reason == CONTEXT else (r.text, id(gold) if sees_gold else 0)
         for r, gold in zip(responses, golds, strict=True)
     ]
     distinct = {key: gold for key, gold in zip(keys, golds, strict=True) if key is not None}
-    read = answers.read([text for text, _ in distinct], list(distinct.values()))
-    found = dict(zip(distinct, read, strict=True))
-    return [None if key is None else found[key] for key in keys]
+    read_answers = answers.read([text for text, _ in distinct], list(distinct.values()))
+    answer_by_key = dict(zip(distinct, read_answers, strict=True))
+    return [None if key is None else answer_by_key[key] for key in keys]
 
 
 def verify_unique(
@@ -131,42 +131,42 @@ def judge_unique(
             ``Verdict``, or raised on every pair.
         ValueError: the numbers of responses and golds differ.
     """
-    owner = owner_of("verifier", verifier)
-    both = getattr(verifier, AT_ONCE, None)
-    if both is not None:
-        require_methods(owner, verifier, AT_ONCE, "answer")
+    owner = find_owner("verifier", verifier)
+    method = getattr(verifier, COMBINED_METHOD, None)
+    if method is not None:
+        require_methods(owner, verifier, COMBINED_METHOD, "answer")
 
-    def ask(texts: Sequence[str], wanted: Sequence[Gold]) -> list[VerdictAndAnswer]:
-        if both is None:
-            found = verifier.verify(list(texts), list(wanted))
-            return [(v, None) for v in _checked(owner, found, len(texts), verifier.verify)]
-        return _checked_pairs(owner, both(list(texts), list(wanted)), len(texts), both)
+    def call_verifier(texts: Sequence[str], expected: Sequence[Gold]) -> list[VerdictAndAnswer]:
+        if method is None:
+            verdicts = verifier.verify(list(texts), list(expected))
+            return [(v, None) for v in _check_verdicts(owner, verdicts, len(texts), verifier.verify)]
+        return _check_pairs(owner, method(list(texts), list(expected)), len(texts), method)
 
-    def judge(texts: Sequence[str], wanted: Sequence[Gold]) -> list[VerdictAndAnswer]:
+    def judge_pairs(texts: Sequence[str], expected: Sequence[Gold]) -> list[VerdictAndAnswer]:
         try:
-            return ask(texts, wanted)
+            return call_verifier(texts, expected)
         except GapftError:
             raise
         except FAULTS as error:
             first = error
-        judged, raised = [], 0
-        for text, gold in zip(texts, wanted, strict=True):
+        judged, failures = [], 0
+        for text, gold in zip(texts, expected, strict=True):
             try:
-                judged += ask([text], [gold])
+                judged += call_verifier([text], [gold])
             except GapftError:
                 raise
             except FAULTS as error:
-                raised += 1
-                verdict = Verdict("error", f"the verifier raised {describe(error)}")
+                failures += 1
+                verdict = Verdict("error", f"the verifier raised {describe_error(error)}")
                 judged.append((verdict, None))
-        if raised == len(texts):
+        if failures == len(texts):
             raise PluginError(
-                f"{owner.who} raised on all {raised} pairs: {describe(first)}"
-                f"{own_line(first, owner.home)}"
+                f"{owner.label} raised on all {failures} pairs: {describe_error(first)}"
+                f"{describe_plugin_line(first, owner.source_root)}"
             ) from first
         return judged
 
-    return once_each(judge, responses, golds)
+    return judge_once_each(judge_pairs, responses, golds)
 
 
 def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
@@ -182,10 +182,10 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
         PluginError: ``check_gold`` raised, or returned a value that is not text.
     """
     check = getattr(verifier, "check_gold", None)
-    owner = owner_of("verifier", verifier)
+    owner = find_owner("verifier", verifier)
     for gold, place in golds:
         # A mapping may be a complete document, in which an unused field may be missing (NaN).
-        if fault := json_fault(gold, finite=not isinstance(gold, Mapping)):
+        if fault := find_json_fault(gold, finite=not isinstance(gold, Mapping)):
             raise UserError(f"{place}: the gold answer {fault}; expected a JSON value")
         if check is None:
             continue
@@ -194,9 +194,9 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
         except GapftError:
             raise
         except FAULTS as error:
-            raise PluginError(f"{place}: in check_gold, {owner.raised(error)}") from error
+            raise PluginError(f"{place}: in check_gold, {owner.call_error(error)}") from error
         if not isinstance(fault, str):
-            raise owner.broke(
+            raise owner.contract_error(
                 f'returned {short(fault)} from check_gold; expected text, "" for a valid gold',
                 check,
             )
@@ -204,7 +204,7 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
             raise UserError(f"{place}: {fault}")
 
 
-def once_each(
+def judge_once_each(
     judge: Callable[[Sequence[str], Sequence[Gold]], list[T]],
     responses: Sequence[str],
     golds: Sequence[Gold],
@@ -230,7 +230,7 @@ def once_each(
     # A gold may be megabytes of packed tests, and all responses to a problem share one object, so
     # each object is serialized once, and only its digest is kept.
     objects = {id(gold): gold for gold in golds}
-    digests = {key: _digest(gold) for key, gold in objects.items()}
+    digests = {key: _hash_gold(gold) for key, gold in objects.items()}
     keys = [(text, digests[id(gold)]) for text, gold in zip(responses, golds, strict=True)]
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     distinct = sorted(first.values())
@@ -241,46 +241,46 @@ def once_each(
     return [by_key[key] for key in keys]
 
 
-def _digest(gold: Gold) -> bytes:
-    spelled = json.dumps(gold, sort_keys=True, default=repr)
-    return hashlib.sha256(spelled.encode()).digest()
+def _hash_gold(gold: Gold) -> bytes:
+    text = json.dumps(gold, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).digest()
 
 
-def _checked_pairs(
-    owner: Registered, answered: object, count: int, by: object
+def _check_pairs(
+    owner: Registration, answered: object, count: int, by: object
 ) -> list[VerdictAndAnswer]:
     if not isinstance(answered, list | tuple) or not all(
         isinstance(pair, tuple) and len(pair) == 2 for pair in answered
     ):
-        raise owner.broke(
-            f"returned {short(answered)} from {AT_ONCE}; expected a list of pairs "
+        raise owner.contract_error(
+            f"returned {short(answered)} from {COMBINED_METHOD}; expected a list of pairs "
             "(verdict, answer)",
             by,
         )
-    verdicts = _checked(owner, [verdict for verdict, _ in answered], count, by)
+    verdicts = _check_verdicts(owner, [verdict for verdict, _ in answered], count, by)
     return [
-        (verdict, checked_answer(owner, answer, AT_ONCE, by))
+        (verdict, check_answer(owner, answer, COMBINED_METHOD, by))
         for verdict, (_, answer) in zip(verdicts, answered, strict=True)
     ]
 
 
-def _checked(owner: Registered, verdicts: object, count: int, by: object) -> list[Verdict]:
+def _check_verdicts(owner: Registration, verdicts: object, count: int, by: object) -> list[Verdict]:
     if not isinstance(verdicts, list | tuple) or not all(isinstance(v, Verdict) for v in verdicts):
-        raise owner.broke(
+        raise owner.contract_error(
             f"returned {type(verdicts).__name__} {short(verdicts)}; expected a list of "
             "gapft_harness.api.Verdict",
             by,
         )
     if len(verdicts) != count:
-        raise owner.broke(f"returned {len(verdicts)} verdicts for {count} pairs", by)
+        raise owner.contract_error(f"returned {len(verdicts)} verdicts for {count} pairs", by)
     for verdict in verdicts:
         if not isinstance(verdict.status, str) or verdict.status not in STATUSES:
-            raise owner.broke(
+            raise owner.contract_error(
                 f"returned a verdict with the status {short(verdict.status)}; expected one of "
                 f"{', '.join(STATUSES)}",
                 by,
             )
         if not isinstance(verdict.reason, str):
-            raise owner.broke(f"returned the reason {short(verdict.reason)}; expected text", by)
+            raise owner.contract_error(f"returned the reason {short(verdict.reason)}; expected text", by)
     # A reason may quote a response with lone surrogates, which tables cannot store.
-    return [v if v.reason.isascii() else replace(v, reason=whole_text(v.reason)) for v in verdicts]
+    return [v if v.reason.isascii() else replace(v, reason=replace_text_surrogates(v.reason)) for v in verdicts]

@@ -50,15 +50,15 @@ def compare(pair: list[str]) -> AnswersCompared:
         return AnswersCompared(status="fail", reason="")
     gold, answer = pair_of_latex
     try:
-        wanted, given = _parse(gold), _parse(answer)
-        if not wanted:
+        gold_candidates, answer_candidates = _parse_latex(gold), _parse_latex(answer)
+        if not gold_candidates:
             return AnswersCompared(status="error", reason="the gold answer cannot be parsed")
-        if not given:
+        if not answer_candidates:
             return AnswersCompared(status="fail", reason="the answer in the box cannot be parsed")
-        if in_other_bases(gold, answer):
+        if have_different_bases(gold, answer):
             return AnswersCompared(status="fail", reason="")
-        for g, t in itertools.product(wanted, given):
-            if _equal(g, t):
+        for g, t in itertools.product(gold_candidates, answer_candidates):
+            if _are_equal(g, t):
                 return AnswersCompared(status="pass", reason="")
     except TimeoutException:
         return AnswersCompared(status="timeout", reason="a time-out inside math-verify")
@@ -68,10 +68,10 @@ def compare(pair: list[str]) -> AnswersCompared:
 def _compare_whole(gold: str, response: str) -> AnswersCompared:
     text = clean_response(response)
     try:
-        found = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
+        candidates = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
     except TimeoutException:
         return AnswersCompared(status="timeout", reason="a time-out inside math-verify")
-    answer = complete_number(text, found[-1]) if found and isinstance(found[-1], str) else ""
+    answer = complete_number(text, candidates[-1]) if candidates and isinstance(candidates[-1], str) else ""
     if not answer:
         return AnswersCompared(status="fail", reason="no answer found")
     if not gold:
@@ -79,22 +79,22 @@ def _compare_whole(gold: str, response: str) -> AnswersCompared:
     return AnswersCompared(**compare([gold, answer]), answer=answer)
 
 
-def _parse(latex: str) -> list[Any]:
+def _parse_latex(latex: str) -> list[Any]:
     """Parse LaTeX to candidates: sympy objects and, last, the text itself.
 
     It is parsed as inline mathematics with LaTeX extraction only: math-verify's plain-expression
     extraction would take a number from a text that does not parse. Line breaks would end inline
     mathematics, so they become spaces.
     """
-    found: list[Any] = parse(
-        f"${spelled_out(' '.join(latex.split()))}$",
+    candidates: list[Any] = parse(
+        f"${spell_out(' '.join(latex.split()))}$",
         [LatexExtractionConfig()],
         parsing_timeout=0,
     )
-    return found
+    return candidates
 
 
-def _equal(gold: Any, answer: Any) -> bool:
+def _are_equal(gold: Any, answer: Any) -> bool:
     try:
         return bool(verify(gold, answer, timeout_seconds=0, raise_on_error=True))
     except MemoryError:
@@ -126,7 +126,7 @@ _BASED = re.compile(r"[-+]?[0-9A-Z.,\s]+_\{?\s*(\d{1,18})\s*\}?")
 _MARK = "777"
 
 
-def spelled_out(latex: str) -> str:
+def spell_out(latex: str) -> str:
     r"""Rewrite primes as an index of their letter, and mixed numbers as one fraction.
 
     ``E'``, ``E′`` and ``E^{\prime}`` become equal, and different from ``E``. A prime after a number
@@ -135,29 +135,29 @@ def spelled_out(latex: str) -> str:
     """
     text = latex.translate(_PRIME_MARKS)
     text = _RAISED.sub(lambda m: "'" * (m[1] or m[2]).replace("\\prime", "'").count("'"), text)
-    text = _PRIMED.sub(_indexed, text)
+    text = _PRIMED.sub(_index_primes, text)
     text = _GROUP_PRIMED.sub(lambda m: f" q_{{{_MARK}{len(m[1])}}} ", text)
-    return _MIXED.sub(_improper, text)
+    return _MIXED.sub(_convert_mixed_number, text)
 
 
-def in_other_bases(gold: str, answer: str) -> bool:
+def have_different_bases(gold: str, answer: str) -> bool:
     """Check whether both are numbers with a base, and the bases differ: ``1_6`` and ``1_7``."""
     bases = [_BASED.fullmatch(latex.strip("$ ")) for latex in (gold, answer)]
-    return all(bases) and len({int(found[1]) for found in bases if found}) == 2
+    return all(bases) and len({int(match[1]) for match in bases if match}) == 2
 
 
-def _indexed(match: re.Match[str]) -> str:
-    before = match.string[match.start() - 1 : match.start()]
-    after = match.string[match.end() : match.end() + 1]
-    if before.islower() and after.islower():
+def _index_primes(match: re.Match[str]) -> str:
+    previous = match.string[match.start() - 1 : match.start()]
+    following = match.string[match.end() : match.end() + 1]
+    if previous.islower() and following.islower():
         return match[0]  # as in "Tom's"
     parts = [part.strip("{}") for part in (match[2], match[4]) if part]
     return f"{match[1]}_{{{','.join([*parts, f'{_MARK}{len(match[3])}'])}}}"
 
 
-def _improper(match: re.Match[str]) -> str:
+def _convert_mixed_number(match: re.Match[str]) -> str:
     whole, *parts = (int(part) for part in match.groups() if part)
-    over, under = parts
-    if not over < under:
+    numerator, denominator = parts
+    if not numerator < denominator:
         return match[0]
-    return f"\\frac{{{whole * under + over}}}{{{under}}}"
+    return f"\\frac{{{whole * denominator + numerator}}}{{{denominator}}}"

@@ -34,9 +34,9 @@ _FIELDS = ("input", "output", "testtype")
 
 _STRINGS = frozenset({"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"})
 #: The other instructions of a pickled string, which create no objects.
-_HARMLESS = frozenset({"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "STOP"})
+_NEUTRAL = frozenset({"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "STOP"})
 #: A pickled string has at most PROTO, FRAME, the string, FRAME, MEMOIZE and STOP.
-_MOST_INSTRUCTIONS = 6
+_MAX_INSTRUCTIONS = 6
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _JSON = json.JSONDecoder()
@@ -69,10 +69,10 @@ def decode_tests(
         UserError: the text is corrupted, truncated or too large, or contains other data than tests.
     """
     try:
-        plain = text if text.lstrip()[:1] == "[" else _unpickled(_inflated(text, max_bytes))
+        plain = text if text.lstrip()[:1] == "[" else _read_pickled_string(_inflate(text, max_bytes))
         if len(plain) > max_bytes:
-            raise ValueError(_too_large(max_bytes))
-        return _parsed(plain)
+            raise ValueError(_size_message(max_bytes))
+        return _parse_tests(plain)
     except ValueError as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
@@ -82,11 +82,11 @@ def decode_tests(
         ) from error
 
 
-def _too_large(max_bytes: int) -> str:
+def _size_message(max_bytes: int) -> str:
     return f"they decode to more than {max_bytes} bytes (max_decoded_bytes)"
 
 
-def _inflated(text: str, max_bytes: int) -> bytes:
+def _inflate(text: str, max_bytes: int) -> bytes:
     try:
         packed = base64.b64decode(text.strip(), validate=True)
     except ValueError as error:
@@ -97,7 +97,7 @@ def _inflated(text: str, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise ValueError(f"the zlib stream is corrupted ({error})") from error
     if len(data) > max_bytes:
-        raise ValueError(_too_large(max_bytes))
+        raise ValueError(_size_message(max_bytes))
     if not inflater.eof:
         raise ValueError("the zlib stream is truncated")
     if inflater.unused_data:
@@ -105,7 +105,7 @@ def _inflated(text: str, max_bytes: int) -> bytes:
     return data
 
 
-def _unpickled(data: bytes) -> str:
+def _read_pickled_string(data: bytes) -> str:
     """Return the string in a pickle by parsing its instructions, without executing them."""
     stream = io.BytesIO(data)
     strings: list[str] = []
@@ -113,7 +113,7 @@ def _unpickled(data: bytes) -> str:
         name = instruction.name
         if name in _STRINGS and not strings:
             strings.append(str(argument))
-        elif name not in _HARMLESS or number > _MOST_INSTRUCTIONS:
+        elif name not in _NEUTRAL or number > _MAX_INSTRUCTIONS:
             raise ValueError(
                 f"the pickle contains the instruction {name} at byte {position}, which is not part "
                 "of a pickled string; it was not executed"
@@ -125,7 +125,7 @@ def _unpickled(data: bytes) -> str:
     return strings[0]
 
 
-def _parsed(text: str) -> tuple[CodedTest, ...]:
+def _parse_tests(text: str) -> tuple[CodedTest, ...]:
     reader = _Reader(text)
     tests: list[CodedTest] = []
     reader.expect("[")
@@ -133,27 +133,27 @@ def _parsed(text: str) -> tuple[CodedTest, ...]:
         while True:
             if len(tests) == MAX_TESTS:
                 raise ValueError(f"there are more than {MAX_TESTS} tests")
-            tests.append(_test(reader, len(tests) + 1))
+            tests.append(_parse_test(reader, len(tests) + 1))
             if not reader.take(","):
                 break
         reader.expect("]")
-    if reader.at < len(text):
-        raise ValueError(f"text follows the list of tests at character {reader.at}")
+    if reader.position < len(text):
+        raise ValueError(f"text follows the list of tests at character {reader.position}")
     return tuple(tests)
 
 
-def _test(reader: _Reader, number: int) -> CodedTest:
+def _parse_test(reader: _Reader, number: int) -> CodedTest:
     """Parse one flat object with exactly the three fields."""
     fields: dict[str, str] = {}
     reader.expect("{")
     for position in range(len(_FIELDS)):
         if position:
             reader.expect(",")
-        name = reader.string()
+        name = reader.read_string()
         if name not in _FIELDS or name in fields:
             raise ValueError(f"test {number} has an unknown or repeated field {name!r:.40}")
         reader.expect(":")
-        fields[name] = reader.string()
+        fields[name] = reader.read_string()
     reader.expect("}")
     test = CodedTest(**fields)
     if test.testtype not in _KINDS:
@@ -171,32 +171,32 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self.at = 0
-        self._skip()
+        self.position = 0
+        self._skip_space()
 
     def take(self, sign: str) -> bool:
         """Skip the sign if it is next; return whether it was."""
-        found = self._text.startswith(sign, self.at)
-        if found:
-            self.at += 1
-            self._skip()
-        return found
+        is_next = self._text.startswith(sign, self.position)
+        if is_next:
+            self.position += 1
+            self._skip_space()
+        return is_next
 
     def expect(self, sign: str) -> None:
         if not self.take(sign):
-            raise ValueError(f"{self._found()}, expected {sign}")
+            raise ValueError(f"{self._describe_position()}, expected {sign}")
 
-    def string(self) -> str:
-        if not self._text.startswith('"', self.at):
-            raise ValueError(f"{self._found()}, expected a string")
-        value, self.at = _JSON.raw_decode(self._text, self.at)
-        self._skip()
+    def read_string(self) -> str:
+        if not self._text.startswith('"', self.position):
+            raise ValueError(f"{self._describe_position()}, expected a string")
+        value, self.position = _JSON.raw_decode(self._text, self.position)
+        self._skip_space()
         return str(value)
 
-    def _skip(self) -> None:
-        match = _SPACE.match(self._text, self.at)
-        self.at = match.end() if match else self.at
+    def _skip_space(self) -> None:
+        match = _SPACE.match(self._text, self.position)
+        self.position = match.end() if match else self.position
 
-    def _found(self) -> str:
-        found = self._text[self.at : self.at + 1]
-        return f"character {self.at}: found {found!r}" if found else "the JSON text is truncated"
+    def _describe_position(self) -> str:
+        character = self._text[self.position : self.position + 1]
+        return f"character {self.position}: found {character!r}" if character else "the JSON text is truncated"

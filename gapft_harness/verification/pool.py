@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import Closing, WorkerProcess, end_all, thread_limits
+from gapft_harness.core.processes import Closing, WorkerProcess, end_all, build_thread_environment
 
 #: Maximum items sent to a worker at once: large enough to hide the round trip, small enough that
 #: the items after one that hangs soon move to other workers.
@@ -148,26 +148,26 @@ class _Call:
     def run(self) -> list[Outcome]:
         while len(self.outcomes) < len(self.items):
             self._start_missing()
-            self._hand_out()
+            self._send_batches()
             with selectors.DefaultSelector() as selector:
                 for worker in self.workers:
                     selector.register(worker.reports, selectors.EVENT_READ, worker)
-                events = selector.select(self._patience())
-            heard = [key.data for key, _ in events]
-            for worker in heard:
-                self._hear(worker)
-            self._kill_late(heard)
+                events = selector.select(self._compute_wait())
+            reporting = [key.data for key, _ in events]
+            for worker in reporting:
+                self._read_reports(worker)
+            self._kill_late(reporting)
         return [self.outcomes[i] for i in range(len(self.items))]
 
     def _start_missing(self) -> None:
         busy = sum(bool(worker.batch) for worker in self.workers)
-        wanted = min(self.pool._count, busy + len(self.queue) + len(self.suspects))
-        while len(self.workers) < wanted:
+        target = min(self.pool._count, busy + len(self.queue) + len(self.suspects))
+        while len(self.workers) < target:
             # A fixed hash seed makes the order of sets, and so sympy's results, reproducible.
-            environment = {**thread_limits(1), "PYTHONHASHSEED": "0"}
+            environment = {**build_thread_environment(1), "PYTHONHASHSEED": "0"}
             self.workers.append(_ItemWorker.start(_SERVE, self.pool._arguments, environment))
 
-    def _hand_out(self) -> None:
+    def _send_batches(self) -> None:
         share = max(1, min(BATCH, len(self.queue) // (2 * self.pool._count)))
         for worker in self.workers:
             if worker.batch or not worker.ready:
@@ -182,18 +182,18 @@ class _Call:
             worker.clock = time.monotonic()
             worker.send([self.items[i] for i in worker.batch])
 
-    def _deadline(self, worker: _ItemWorker) -> float:
+    def _compute_deadline(self, worker: _ItemWorker) -> float:
         limit = self.pool._timeout_s if worker.ready else self.pool._start_timeout_s
         return worker.clock + limit if worker.batch or not worker.ready else float("inf")
 
-    def _patience(self) -> float | None:
-        first = min(self._deadline(worker) for worker in self.workers)
+    def _compute_wait(self) -> float | None:
+        first = min(self._compute_deadline(worker) for worker in self.workers)
         return None if first == float("inf") else max(0.0, first - time.monotonic())
 
-    def _hear(self, worker: _ItemWorker) -> None:
+    def _read_reports(self, worker: _ItemWorker) -> None:
         reports = worker.receive()
         if reports is None:
-            self._bury(worker)
+            self._handle_death(worker)
             return
         if reports:
             worker.clock = time.monotonic()
@@ -208,28 +208,28 @@ class _Call:
                     kind, fields[0] if done else None, "" if done else fields[0]
                 )
 
-    def _bury(self, worker: _ItemWorker) -> None:
-        how = self._remove(worker)
+    def _handle_death(self, worker: _ItemWorker) -> None:
+        cause = self._remove_worker(worker)
         if not worker.ready:
-            raise GapftError(f"a worker for {self.pool._function} died while starting ({how})")
+            raise GapftError(f"a worker for {self.pool._function} died while starting ({cause})")
         if not worker.batch:
             return
         culprit = worker.batch.popleft()
         self.queue.extendleft(reversed(worker.batch))
         if culprit in self.deaths:
-            self.outcomes[culprit] = Outcome("died", reason=f"its worker died twice ({how})")
+            self.outcomes[culprit] = Outcome("died", reason=f"its worker died twice ({cause})")
         else:
             self.deaths.add(culprit)
             self.suspects.append(culprit)
 
-    def _kill_late(self, heard: Sequence[_ItemWorker]) -> None:
-        now = time.monotonic()
-        for worker in [w for w in self.workers if w not in heard and self._deadline(w) <= now]:
-            how = self._remove(worker)
+    def _kill_late(self, reporting: Sequence[_ItemWorker]) -> None:
+        current_time = time.monotonic()
+        for worker in [w for w in self.workers if w not in reporting and self._compute_deadline(w) <= current_time]:
+            cause = self._remove_worker(worker)
             if not worker.ready:
                 raise GapftError(
                     f"a worker for {self.pool._function} was not ready within "
-                    f"{self.pool._start_timeout_s:g} s ({how})"
+                    f"{self.pool._start_timeout_s:g} s ({cause})"
                 )
             late = worker.batch.popleft()
             self.outcomes[late] = Outcome(
@@ -237,9 +237,9 @@ class _Call:
             )
             self.queue.extendleft(reversed(worker.batch))
 
-    def _remove(self, worker: _ItemWorker) -> str:
+    def _remove_worker(self, worker: _ItemWorker) -> str:
         self.workers[:] = [other for other in self.workers if other is not worker]
         worker.kill()
-        how, last = worker.autopsy(), worker.tail().rpartition("\n")[2]
+        cause, last = worker.describe_death(), worker.read_tail().rpartition("\n")[2]
         worker.end()
-        return f"{how}: {last[:300]}" if last else how
+        return f"{cause}: {last[:300]}" if last else cause

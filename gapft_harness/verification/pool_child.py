@@ -11,8 +11,8 @@ import json
 import resource
 from typing import Any
 
-from gapft_harness.core.errors import describe
-from gapft_harness.core.processes import Parent, resolve
+from gapft_harness.core.errors import describe_error
+from gapft_harness.core.processes import Parent, import_function
 
 #: CPU seconds an item may use beyond ten times its limit. The parent kills much earlier; this limit
 #: ends a busy worker whose parent was killed.
@@ -30,30 +30,30 @@ def serve(
     """Process batches until the parent closes the pipe; see ``WorkerPool`` for the arguments."""
 
     def report(*fields: Any) -> None:
-        parent.tell(json.dumps(fields).encode())
+        parent.send(json.dumps(fields).encode())
 
     if memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        call = resolve(function)
+        call = import_function(function)
         if setup is not None:
-            resolve(setup)(*setup_arguments)
+            import_function(setup)(*setup_arguments)
     except BaseException as error:
-        report("failed", describe(error))
+        report("failed", describe_error(error))
         return
     report("ready")
-    for batch in parent.messages():
+    for batch in parent.read_messages():
         for item in json.loads(batch):
             _limit_cpu(timeout_s)
             try:
-                done = json.dumps(["done", call(item)])
+                reply = json.dumps(["done", call(item)])
             except BaseException as error:
                 # BaseException, because a library's time-out class may derive from it, and an item
                 # that raises SystemExit must not end the worker.
-                report("raised", describe(error))
+                report("raised", describe_error(error))
             else:
-                parent.tell(done.encode())
+                parent.send(reply.encode())
 
 
 def _limit_cpu(timeout_s: float) -> None:

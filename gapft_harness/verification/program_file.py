@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, Literal
 
 from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import decoded
+from gapft_harness.core.text import decode_lines
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
 from gapft_harness.sandbox.records import Compat, Isolation, Prelude, Tier
-from gapft_harness.verification.programs import check_call, importable, read_test
+from gapft_harness.verification.programs import check_call, check_preload, read_test
 
 _KEYS = ("id", "source", "kind", "function", "tests")
 
@@ -67,44 +67,44 @@ def judge_file(
             records before it are judged first. Or no sandbox tier works on this machine.
         InfrastructureError: the sandbox failed repeatedly.
     """
-    names = importable(preload)
-    report = progress or (lambda done, total: None)
-    with _opened(path) as (file, name):
-        total = _check(file, name)
+    names = check_preload(preload)
+    report_progress = progress or (lambda done, total: None)
+    with _open_file(path) as (file, name):
+        total = _count_records(file, name)
         # Ids are stored during this second reading: the file may have changed since the check.
         ids: dict[int, str] = {}
         problem: UserError | None = None
 
-        def items() -> Iterator[tuple[Program, Sequence[Test]]]:
+        def yield_items() -> Iterator[tuple[Program, Sequence[Test]]]:
             nonlocal problem
             try:
-                for number, record in enumerate(_read(file, name)):
+                for number, record in enumerate(_read_records(file, name)):
                     ids[number] = record.id
                     yield record.program, record.tests
             except UserError as error:
                 problem = error  # raised after the records before it are judged
 
-        following = finished = 0
+        next_number = finished = 0
         with (
             Sandbox(tier, workers, names, limits, prelude) as sandbox,
-            _Notes() as notes,
+            _Database() as notes,
         ):
-            stream = sandbox.stream(items(), isolate=isolate, compat=compat, run_all=run_all)
+            stream = sandbox.stream(yield_items(), isolate=isolate, compat=compat, run_all=run_all)
             for number, result in stream:
-                notes.keep(number, _line(ids.pop(number), result))
+                notes.keep(number, _format_line(ids.pop(number), result))
                 finished += 1
-                report(finished, total)
-                while (line := notes.take(following)) is not None:
+                report_progress(finished, total)
+                while (line := notes.take(next_number)) is not None:
                     yield line
-                    following += 1
+                    next_number += 1
         if problem is not None:
             raise problem
         if total is None:
-            report(finished, finished)
+            report_progress(finished, finished)
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, str]]:
+def _open_file(path: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     """Open the file; yield it with its name for messages."""
     name = "standard input" if str(path) == STDIN else str(path)
     with contextlib.ExitStack() as stack:
@@ -115,17 +115,17 @@ def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, str]]:
         yield stack.enter_context(file), name
 
 
-def _check(file: BinaryIO, name: str) -> int | None:
+def _count_records(file: BinaryIO, name: str) -> int | None:
     """Check all records of a seekable file and count them; return None for a pipe."""
     if not file.seekable():
         return None
     start = file.tell()
-    count = sum(1 for _ in _read(file, name))
+    count = sum(1 for _ in _read_records(file, name))
     file.seek(start)
     return count
 
 
-class _Notes:
+class _Database:
     """A database of ids, and of finished lines that wait for earlier ones; on disk if large."""
 
     def __init__(self) -> None:
@@ -138,8 +138,8 @@ class _Notes:
         """Return the number of the first line with this id: ``line``, or an earlier one."""
         key = name.encode("utf-8", "surrogatepass")
         self._database.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (key, line))
-        found = self._database.execute("SELECT line FROM ids WHERE id = ?", (key,)).fetchone()
-        return int(found[0])
+        row = self._database.execute("SELECT line FROM ids WHERE id = ?", (key,)).fetchone()
+        return int(row[0])
 
     def keep(self, number: int, line: str) -> None:
         """Store the line of a record until ``take`` removes it."""
@@ -148,18 +148,18 @@ class _Notes:
     def take(self, number: int) -> str | None:
         """Remove and return the line of a record; None if it is not stored."""
         query = "SELECT line FROM lines WHERE number = ?"
-        found = self._database.execute(query, (number,)).fetchone()
+        row = self._database.execute(query, (number,)).fetchone()
         self._database.execute("DELETE FROM lines WHERE number = ?", (number,))
-        return None if found is None else str(found[0])
+        return None if row is None else str(row[0])
 
-    def __enter__(self) -> _Notes:
+    def __enter__(self) -> _Database:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._database.close()
 
 
-def _line(name: str, result: Result) -> str:
+def _format_line(name: str, result: Result) -> str:
     tests = [
         {
             "verdict": test.verdict,
@@ -174,15 +174,15 @@ def _line(name: str, result: Result) -> str:
     return json.dumps(record)
 
 
-def _read(file: BinaryIO, name: str) -> Iterator[_Record]:
+def _read_records(file: BinaryIO, name: str) -> Iterator[_Record]:
     """Read the records one by one."""
     record = None
-    with _Notes() as notes:
-        for number, line in _lines(file, name):
-            record = _parse(line, f"{name}, line {number}")
-            if (first := notes.first_line(record.id, number)) != number:
+    with _Database() as notes:
+        for number, line in _read_lines(file, name):
+            record = _parse_record(line, f"{name}, line {number}")
+            if (first_line := notes.first_line(record.id, number)) != number:
                 raise UserError(
-                    f"{name}, line {number}: id {record.id!r} also occurs on line {first}; "
+                    f"{name}, line {number}: id {record.id!r} also occurs on line {first_line}; "
                     "expected unique ids"
                 )
             yield record
@@ -190,15 +190,15 @@ def _read(file: BinaryIO, name: str) -> Iterator[_Record]:
         raise UserError(f"{name}: found no record, expected one JSON object per line")
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+def _read_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, with their numbers."""
     try:
-        yield from ((number, line) for number, line in decoded(file, name) if line.strip())
+        yield from ((number, line) for number, line in decode_lines(file, name) if line.strip())
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror})") from error
 
 
-def _parse(line: str, where: str) -> _Record:
+def _parse_record(line: str, where: str) -> _Record:
     record = parse_object(line, where)
     refuse_unknown(record, _KEYS, where)
     for key in ("id", "source", "tests"):
@@ -207,25 +207,25 @@ def _parse(line: str, where: str) -> _Record:
     name = record["id"]
     if not isinstance(name, str | int) or isinstance(name, bool):
         raise UserError(f"{where}: id: found {reprlib.repr(name)}, expected text or an integer")
-    found = record["tests"]
-    if not isinstance(found, list) or not found:
+    raw_tests = record["tests"]
+    if not isinstance(raw_tests, list) or not raw_tests:
         raise UserError(
-            f"{where}: tests: found {'none' if found == [] else type(found).__name__}, expected a "
+            f"{where}: tests: found {'none' if raw_tests == [] else type(raw_tests).__name__}, expected a "
             "list of at least one (a program without tests is never accepted)"
         )
-    source = _text(record, "source", where)
+    source = _require_text(record, "source", where)
     try:
         program = Program(source, record.get("kind", "stdin"), record.get("function"))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{where}: {error}") from error
-    tests = [read_test(test, f"{where}: test {number}") for number, test in enumerate(found, 1)]
+    tests = [read_test(test, f"{where}: test {number}") for number, test in enumerate(raw_tests, 1)]
     if program.kind == "function":
         for number, test in enumerate(tests, 1):
             check_call(test, f"{where}: test {number}")
     return _Record(str(name), program, tuple(tests))
 
 
-def _text(record: dict[str, Any], key: str, where: str) -> str:
+def _require_text(record: dict[str, Any], key: str, where: str) -> str:
     value = record[key]
     if not isinstance(value, str):
         raise UserError(f"{where}: {key}: found {type(value).__name__}, expected text")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import json_fault
+from gapft_harness.core.json_values import find_json_fault
 from gapft_harness.core.records import Gold
 from gapft_harness.sandbox import Program, Test
-from gapft_harness.sandbox.comparison import check_arguments, expected_value
-from gapft_harness.sandbox.values import DEEPEST, parse_arguments
+from gapft_harness.sandbox.comparison import check_arguments, parse_expected_value
+from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, parse_arguments
 from gapft_harness.verification.packed_tests import (
     MAX_DECODED_BYTES,
     decode_tests,
@@ -52,10 +52,10 @@ def last_program(text: str) -> str | None:
         The program; empty if its block is not closed, as in a response that was cut at its length
         limit (an earlier block is not the answer then); None if there is no such block.
     """
-    blocks = _blocks(text)
+    blocks = _find_blocks(text)
     labelled = [block for block in blocks if _PYTHON.fullmatch(block.label)]
-    bare = [b for b in blocks if not b.label and (b.closed or b.text.strip())]
-    last = next(reversed(labelled or bare), None)
+    unlabelled = [b for b in blocks if not b.label and (b.closed or b.text.strip())]
+    last = next(reversed(labelled or unlabelled), None)
     if last is None:
         return None
     return last.text if last.closed else ""
@@ -76,7 +76,7 @@ def last_program_lcb(text: str) -> str | None:
     return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if len(fences) > 1 else None
 
 
-def _blocks(text: str) -> list[_Block]:
+def _find_blocks(text: str) -> list[_Block]:
     blocks: list[_Block] = []
     indent, marks, label = "", "", ""  # of the open fence, if there is one
     lines: list[str] = []
@@ -88,16 +88,16 @@ def _blocks(text: str) -> list[_Block]:
                 indent, marks, label = fence.groups()
                 lines = []
         elif fence is not None and fence["marks"].startswith(marks) and not fence["label"].strip():
-            blocks.append(_block(label, lines, closed=True))
+            blocks.append(_create_block(label, lines, closed=True))
             marks = ""
         else:
             lines.append(line.removeprefix(indent))
     if marks:
-        blocks.append(_block(label, lines, closed=False))
+        blocks.append(_create_block(label, lines, closed=False))
     return blocks
 
 
-def _block(label: str, lines: list[str], closed: bool) -> _Block:
+def _create_block(label: str, lines: list[str], closed: bool) -> _Block:
     # "python title=x", "{.python}" and "python:main.py" have the label python
     word = re.split(r"[\s:,;]", label.strip().strip("{}."), maxsplit=1)[0]
     return _Block(word, "".join(f"{line}\n" for line in lines), closed)
@@ -124,12 +124,12 @@ class Suite:
         """The tests that may be shown to a model."""
         return self.tests[: self.public]
 
-    def program(self, source: str) -> Program:
+    def build_program(self, source: str) -> Program:
         """Build a program for the sandbox from its source."""
         return Program(source, "stdin" if self.kind == "stdin" else "function", self.function)
 
 
-def importable(names: Sequence[str]) -> tuple[str, ...]:
+def check_preload(names: Sequence[str]) -> tuple[str, ...]:
     """Check the modules that programs may import in addition to the standard library.
 
     Args:
@@ -145,10 +145,10 @@ def importable(names: Sequence[str]) -> tuple[str, ...]:
         raise UserError(f"preload: found {names!r:.60}, expected a list of module names")
     for name in names:
         try:
-            found = importlib.util.find_spec(name)
+            spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):
-            found = None
-        if found is None:
+            spec = None
+        if spec is None:
             raise UserError(
                 f"preload: the module {name!r} is not installed; install it, or remove it from "
                 "the list"
@@ -182,16 +182,16 @@ def read_suite(
     kind, function = gold.get("kind"), gold.get("function")
     if kind not in ("stdin", "function"):
         raise UserError(f"{where}: kind is {kind!r:.40}, expected stdin or function")
-    named = isinstance(function, str) and function.isidentifier()
-    if named != (kind == "function") or not (named or function is None):
+    has_name = isinstance(function, str) and function.isidentifier()
+    if has_name != (kind == "function") or not (has_name or function is None):
         raise UserError(
             f"{where}: function is {function!r:.40} with kind {kind}; expected a name with kind "
             "function, and null with kind stdin"
         )
-    plain = gold.get("tests")
-    if not isinstance(plain, list | tuple):
-        raise UserError(f"{where}: tests is {type(plain).__name__}, expected a list")
-    tests = [read_test(test, f"{where}: test {n}") for n, test in enumerate(plain, start=1)]
+    plain_tests = gold.get("tests")
+    if not isinstance(plain_tests, list | tuple):
+        raise UserError(f"{where}: tests is {type(plain_tests).__name__}, expected a list")
+    tests = [read_test(test, f"{where}: test {n}") for n, test in enumerate(plain_tests, start=1)]
     public = gold.get("public", len(tests))
     if isinstance(public, bool) or not isinstance(public, int) or not 0 <= public <= len(tests):
         raise UserError(f"{where}: public is {public!r:.40}, expected 0 to {len(tests)}")
@@ -223,9 +223,9 @@ def read_test(test: Any, where: str) -> Test:
     fields = test if isinstance(test, Mapping) else {}
     for word in ("expected", "output"):
         if fields.keys() == {"input", word}:
-            given, expected = fields["input"], fields[word]
-            if isinstance(given, str) and isinstance(expected, str):
-                return Test(given, expected)
+            test_input, expected = fields["input"], fields[word]
+            if isinstance(test_input, str) and isinstance(expected, str):
+                return Test(test_input, expected)
     raise UserError(
         f"{where} is {reprlib.repr(test):.60}; expected an object with the texts input and "
         "expected (and nothing else)"
@@ -241,11 +241,11 @@ def check_call(test: Test, where: str) -> None:
     """
     try:
         check_arguments(test.input)
-        values = (*parse_arguments(test.input), expected_value(test.expected))
+        values = (*parse_arguments(test.input), parse_expected_value(test.expected))
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     for value in values:
-        if fault := json_fault(value, deepest=DEEPEST):
+        if fault := find_json_fault(value, max_depth=MAX_VALUE_DEPTH):
             raise UserError(f"{where}: its JSON {fault}")
 
 

@@ -35,14 +35,14 @@ _WRAPPED = re.compile(
 )
 
 #: Longer texts are neither a number with a unit nor an emphasized answer.
-LONGEST = 200
+MAX_LENGTH = 200
 #: Words after a number that change its value or make it a part of an expression.
-_CHANGING = (
+_CHANGING_WORDS = (
     "or and not no more less fewer greater than least most over under above below if plus minus "
     "divided squared cubed factorial choose mod base root tenth hundredth thousandth half third "
     "quarter fifth to through point remainder sin cos tan log exp pi i e x y z"
 )
-_NOT_UNITS = frozenset(_CHANGING.split())
+_NOT_UNITS = frozenset(_CHANGING_WORDS.split())
 FACTORS = {
     "dozen": 12, "hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6,
     "crore": 10**7, "billion": 10**9, "trillion": 10**12,
@@ -98,7 +98,7 @@ def read_quantity(latex: str) -> Quantity | None:
     >>> read_quantity("(1,234)")
     """
     text = latex.translate(MINUS_SIGNS).strip()
-    if len(text) > LONGEST:
+    if len(text) > MAX_LENGTH:
         return None
     if wrapped := _WRAPPED.fullmatch(text):
         text = wrapped[1].strip()
@@ -107,18 +107,18 @@ def read_quantity(latex: str) -> Quantity | None:
         return None
     digits = match["number"].replace(match["sep"] or "\0", "")
     sign = "-" if "-" in (match["sign"], match["second"]) else ""
-    before, after = _strip_latex(match["before"] or ""), _strip_latex(match["after"] or "")
+    currency, after = _strip_latex(match["before"] or ""), _strip_latex(match["after"] or "")
     words, factor = after.split(), 1
     while words and (word_factor := FACTORS.get(to_singular(words[0]))):
         factor *= word_factor
         del words[0]
-    if words[:1] == ["per"] and before:
-        before, words = "", [before, *words]
-    unit = find_unit(before) or find_unit(" ".join(words)) or before or " ".join(words)
+    if words[:1] == ["per"] and currency:
+        currency, words = "", [currency, *words]
+    unit = find_unit(currency) or find_unit(" ".join(words)) or currency or " ".join(words)
     droppable = not (match["bare"] and len(after) == 1)
     if not find_unit(unit):
-        apart = match.start("after") > match.end("number")
-        if match["bare"] and factor == 1 and (len(after) < 3 or not apart):
+        is_separated = match.start("after") > match.end("number")
+        if match["bare"] and factor == 1 and (len(after) < 3 or not is_separated):
             return None  # a product of variables, such as 2xy
         droppable = _NOT_UNITS.isdisjoint(map(to_singular, words))
     return Quantity(f"{sign}{digits}", unit, factor, droppable)
@@ -143,8 +143,8 @@ def find_unit(words: str) -> str:
     base, caret, power = lowered.partition("^")
     if caret:
         return f"{known}^{power}" if (known := find_unit(base)) else ""
-    over, slash, under = lowered.replace(" per ", "/").partition("/")
-    if slash and (first := find_unit(over)) and (second := find_unit(under)):
+    numerator, slash, denominator = lowered.replace(" per ", "/").partition("/")
+    if slash and (first := find_unit(numerator)) and (second := find_unit(denominator)):
         return _UNITS.get(f"{first}/{second}", f"{first}/{second}")
     return ""
 
@@ -172,22 +172,22 @@ def make_comparable(gold: str, answer: str) -> tuple[str, str] | None:
     ratios = [text for text in (gold, answer) if _RATIO.search(text)]
     if len(ratios) == 1 and not _FRACTION.search(gold + answer):
         return None
-    wanted, given = read_quantity(gold), read_quantity(answer)
-    if wanted is None or given is None or _match_product(gold):
-        return _spell_alone(wanted, gold), _spell_alone(given, answer)
-    units = {wanted.unit, given.unit}
-    droppable = wanted.droppable and given.droppable
-    if len(units) > 1 and not droppable and not (find_unit(wanted.unit) or find_unit(given.unit)):
+    gold_quantity, answer_quantity = read_quantity(gold), read_quantity(answer)
+    if gold_quantity is None or answer_quantity is None or _match_product(gold):
+        return _spell_alone(gold_quantity, gold), _spell_alone(answer_quantity, answer)
+    units = {gold_quantity.unit, answer_quantity.unit}
+    droppable = gold_quantity.droppable and answer_quantity.droppable
+    if len(units) > 1 and not droppable and not (find_unit(gold_quantity.unit) or find_unit(answer_quantity.unit)):
         return None
     if len(units) > 1 and "" not in units and (_PERCENT in units or all(map(find_unit, units))):
         return None
     if not droppable:
         return gold, answer
-    if wanted.unit == _PERCENT != given.unit:
-        return rf"{wanted.latex}\%", given.latex
-    if given.unit == _PERCENT != wanted.unit and abs(float(wanted.number)) <= 1:
-        return wanted.latex, rf"\frac{{{given.latex}}}{{100}}"
-    return wanted.latex, given.latex
+    if gold_quantity.unit == _PERCENT != answer_quantity.unit:
+        return rf"{gold_quantity.latex}\%", answer_quantity.latex
+    if answer_quantity.unit == _PERCENT != gold_quantity.unit and abs(float(gold_quantity.number)) <= 1:
+        return gold_quantity.latex, rf"\frac{{{answer_quantity.latex}}}{{100}}"
+    return gold_quantity.latex, answer_quantity.latex
 
 
 def _spell_alone(quantity: Quantity | None, text: str) -> str:

@@ -11,13 +11,13 @@ from functools import lru_cache
 from gapft_harness.core.records import Verdict
 
 #: Maximum number of kinds; responses of further kinds are counted together.
-_KINDS = 1000
+_MAX_KINDS = 1000
 
 #: Maximum characters of a kind.
-_LONGEST = 120
+_MAX_LENGTH = 120
 
 #: The parts of a reason that differ within a kind: text after "said", quotations, numbers.
-_SAID = re.compile(r"\bsaid .*|'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
+_VARIABLE_PART = re.compile(r"\bsaid .*|'[^']*'|\"[^\"]*\"|\d+(?:[.,]\d+)*")
 
 OTHER = "other reasons"
 
@@ -26,19 +26,19 @@ Kind = tuple[str, str]
 
 
 @lru_cache(maxsize=1024)
-def kind_of(verdict: Verdict) -> Kind:
+def classify_reason(verdict: Verdict) -> Kind:
     """Return a verdict's status, and its reason without the parts that vary between responses.
 
     >>> kind_of(Verdict("fail", "wrong answer on hidden test 3 of 12"))
     ('fail', 'wrong answer on hidden test … of …')
     """
-    said = _SAID.sub(
-        lambda found: "said …" if found[0].startswith("said ") else "…",
+    text = _VARIABLE_PART.sub(
+        lambda match: "said …" if match[0].startswith("said ") else "…",
         " ".join(verdict.reason.split()),
     )
-    said = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in said)
-    shown = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
-    return verdict.status, shown or "no reason given"
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    kind = text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
+    return verdict.status, kind or "no reason given"
 
 
 @dataclass(slots=True)
@@ -48,15 +48,15 @@ class Reasons:
     statuses: Counter[str] = field(default_factory=Counter)
     kinds: Counter[Kind] = field(default_factory=Counter)
 
-    def see(self, verdict: Verdict) -> None:
+    def add(self, verdict: Verdict) -> None:
         """Count a verdict."""
         self.statuses[verdict.status] += 1
         if not verdict.passed:
-            kind = kind_of(verdict)
-            known = kind in self.kinds or len(self.kinds) < _KINDS
-            self.kinds[kind if known else (verdict.status, OTHER)] += 1
+            kind = classify_reason(verdict)
+            is_counted = kind in self.kinds or len(self.kinds) < _MAX_KINDS
+            self.kinds[kind if is_counted else (verdict.status, OTHER)] += 1
 
-    def warning(self, hint: str = "; see the column reason") -> str:
+    def describe_failures(self, hint: str = "; see the column reason") -> str:
         """Describe the failures if nothing passed or at least a tenth could not be judged.
 
         Args:
@@ -68,29 +68,29 @@ class Reasons:
         """
         total, passed = self.statuses.total(), self.statuses["pass"]
         errors, timeouts = self.statuses["error"], self.statuses["timeout"]
-        told = []
+        parts = []
         if total and not passed:
-            told.append(f"none of {total} responses passed")
+            parts.append(f"none of {total} responses passed")
         if errors + timeouts and (errors + timeouts) * 10 >= total:
-            told.append(
+            parts.append(
                 f"{errors + timeouts} of {total} responses could not be judged ({errors} errors, "
                 f"{timeouts} time-outs) and count as not passed{hint}"
             )
-        if not told:
+        if not parts:
             return ""
-        return "; ".join([*told, f"most common: {self.commonest()}"])
+        return "; ".join([*parts, f"most common: {self.describe_commonest()}"])
 
-    def commonest(self, count: int = 3) -> str:
+    def describe_commonest(self, count: int = 3) -> str:
         """Describe the most common kinds with their counts."""
-        return ", ".join(f"{kind} ({seen})" for (_, kind), seen in ranked(self.kinds)[:count])
+        return ", ".join(f"{kind} ({seen})" for (_, kind), seen in rank_kinds(self.kinds)[:count])
 
 
-def ranked(kinds: Mapping[Kind, int]) -> list[tuple[Kind, int]]:
+def rank_kinds(kinds: Mapping[Kind, int]) -> list[tuple[Kind, int]]:
     """Sort kinds with their counts, the most common first, ties alphabetically."""
     return sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
 
 
-def is_telling(statuses: Mapping[str, int]) -> bool:
+def needs_explanation(statuses: Mapping[str, int]) -> bool:
     """Check whether a report should explain: nothing passed, or half could not be judged."""
     total = sum(statuses.values())
     unjudged = statuses.get("error", 0) + statuses.get("timeout", 0)

@@ -11,7 +11,7 @@ import re
 from gapft_harness.verification.quantities import (
     FACTORS,
     GAP,
-    LONGEST,
+    MAX_LENGTH,
     MINUS_SIGNS,
     NUMBER,
     TEXT,
@@ -32,7 +32,7 @@ def tidy_answer(latex: str) -> str:
     """
     text = " ".join(latex.split()).rstrip(_STOPS)
     for _ in range(3):
-        match = _EMPHASIS.fullmatch(text) if len(text) <= LONGEST else None
+        match = _EMPHASIS.fullmatch(text) if len(text) <= MAX_LENGTH else None
         if match is None:
             break
         text = match["text"].strip().rstrip(_STOPS)
@@ -135,17 +135,17 @@ def _is_mathematics(inside: str, behind: str) -> bool:
 
 def _strip_emphasis(line: str) -> str:
     """Remove pairs of asterisks or underscores around words, but not those in ``2*3``, ``x_1``."""
-    opened: dict[str, re.Match[str]] = {}
+    open_runs: dict[str, re.Match[str]] = {}
     removed: list[re.Match[str]] = []
     for run in _RUN.finditer(line):
         start, end = run.span()
-        before, after = line[max(0, start - 1) : start], line[end : end + 1]
-        if before.strip() and not after.isalnum() and run[0] in opened:
-            removed += [opened.pop(run[0]), run]
-        elif after.strip() and not before.isalnum():
-            opened[run[0]] = run
+        previous, following = line[max(0, start - 1) : start], line[end : end + 1]
+        if previous.strip() and not following.isalnum() and run[0] in open_runs:
+            removed += [open_runs.pop(run[0]), run]
+        elif following.strip() and not previous.isalnum():
+            open_runs[run[0]] = run
     parts, position = [], 0
-    for run in sorted(removed, key=lambda each: each.start()):
+    for run in sorted(removed, key=lambda run_match: run_match.start()):
         parts.append(line[position : run.start()])
         position = run.end()
     return "".join([*parts, line[position:]])
@@ -215,8 +215,8 @@ def complete_number(text: str, number: str) -> str:
     if not places:
         return number
     start, end = places[-1].span()
-    if (before := text[start - 1 : start]) and before in "€£¥₹¢":
-        return f"{before}{number}"
+    if (prefix := text[start - 1 : start]) and prefix in "€£¥₹¢":
+        return f"{prefix}{number}"
     attached = _ATTACHED.match(text, end)
     if attached and not find_unit(attached[0].rstrip("23")):
         return f"{number}{attached[0]}"

@@ -16,13 +16,13 @@ from gapft_harness.api import (
 #: Operational arguments of servers: address and retries. ``model`` and ``pretrained`` decide which
 #: model answers, so they are fixed, and a server without that model is rejected. ``header`` is
 #: fixed because a gateway may choose a model by it.
-OF_SERVERS = (
+SERVER_ARGUMENTS = (
     "base_url", "num_concurrent", "max_retries", "timeout", "verify_certificate", "ca_cert_path",
 )  # fmt: skip
 
 #: Operational arguments of engines: with less memory, requests only wait longer for each other, as
 #: on a smaller GPU.
-MEMORY = ("gpu_memory_utilization", "kv_cache_memory_bytes")
+MEMORY_ARGUMENTS = ("gpu_memory_utilization", "kv_cache_memory_bytes")
 
 
 def hf(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
@@ -39,17 +39,17 @@ def check_hf(settings: SamplerSettings) -> None:
     check_hf_arguments(settings.model_args)
 
 
-def has_template(settings: SamplerSettings) -> bool:
+def has_chat_template_of_model(settings: SamplerSettings) -> bool:
     """Return whether the tokenizer of an engine's model has a chat template."""
     from gapft_harness.api import has_chat_template
 
     return has_chat_template(settings)
 
 
-def hf_has_template(settings: SamplerSettings) -> bool:
+def hf_has_chat_template(settings: SamplerSettings) -> bool:
     """Return the same for Transformers models, and check their arguments first."""
     check_hf(settings)
-    return has_template(settings)
+    return has_chat_template_of_model(settings)
 
 
 def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
@@ -84,7 +84,7 @@ def check_server(settings: SamplerSettings) -> None:
     find_model(settings)
 
 
-def server_has_template(settings: SamplerSettings) -> bool:
+def server_has_chat_template(settings: SamplerSettings) -> bool:
     """Return whether a server's prompts are chats if the recipe does not decide it."""
     from gapft_harness.api import renders_chats
 
@@ -98,42 +98,42 @@ def dummy(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     return dummy_sampler(settings, adapter)
 
 
-def lengths(settings: SamplerSettings, problems: Sequence[Problem]) -> Sequence[int]:
+def count_prompt_tokens(settings: SamplerSettings, problems: Sequence[Problem]) -> Sequence[int]:
     """Count the tokens of each problem's prompt with the model's tokenizer alone."""
     from gapft_harness.api import prompt_lengths
 
     return prompt_lengths(settings, problems)
 
 
-def lengths_of_server(
+def count_server_prompt_tokens(
     settings: SamplerSettings, problems: Sequence[Problem]
 ) -> Sequence[int] | None:
     """Count the same if the arguments name the tokenizer of a server's model."""
-    return lengths(settings, problems) if settings.model_args.get("tokenizer") else None
+    return count_prompt_tokens(settings, problems) if settings.model_args.get("tokenizer") else None
 
 
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Register each sampler under lm-eval's name of the model."""
     register(
-        "hf", hf, check=check_hf, start_tokens=True, prompt_lengths=lengths,
-        chat_template=hf_has_template,
+        "hf", hf, check=check_hf, start_tokens=True, prompt_lengths=count_prompt_tokens,
+        chat_template=hf_has_chat_template,
     )  # fmt: skip
     register(
-        "vllm", vllm, own_process=True, operational=MEMORY, start_tokens=True,
-        prompt_lengths=lengths, chat_template=has_template,
+        "vllm", vllm, own_process=True, operational=MEMORY_ARGUMENTS, start_tokens=True,
+        prompt_lengths=count_prompt_tokens, chat_template=has_chat_template_of_model,
     )  # fmt: skip
     for name, own_process, operational in (
         ("sglang", True, ("mem_fraction_static",)),
-        ("sglang-generate", False, OF_SERVERS),
+        ("sglang-generate", False, SERVER_ARGUMENTS),
     ):
         register(
             name, sglang, own_process=own_process, operational=operational,
-            prompt_lengths=lengths, chat_template=has_template,
+            prompt_lengths=count_prompt_tokens, chat_template=has_chat_template_of_model,
         )  # fmt: skip
-    for name, of_ids in (("local-completions", True), ("local-chat-completions", False)):
+    for name, sends_ids in (("local-completions", True), ("local-chat-completions", False)):
         register(
-            name, server, operational=OF_SERVERS, check=check_server, start_tokens=of_ids,
-            prompt_lengths=lengths_of_server, chat_template=server_has_template,
+            name, server, operational=SERVER_ARGUMENTS, check=check_server, start_tokens=sends_ids,
+            prompt_lengths=count_server_prompt_tokens, chat_template=server_has_chat_template,
         )  # fmt: skip
     register("dummy", dummy)

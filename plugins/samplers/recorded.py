@@ -35,7 +35,7 @@ from gapft_harness.api import (
     parse_object,
     read_lines,
     sha256,
-    whole,
+    replace_surrogates,
 )
 
 _KEYS = frozenset(
@@ -58,7 +58,7 @@ class Record:
     """
 
     arm: Arm | None
-    by: str
+    key_kind: str
     problem: str
     index: int
     attempt: int
@@ -81,17 +81,17 @@ class RecordedSampler:
         """
         from gapft_harness.api import Retokenizer
 
-        given = settings.model_args.get("responses")
-        if not isinstance(given, str):
+        responses_path = settings.model_args.get("responses")
+        if not isinstance(responses_path, str):
             raise UserError(
-                f"model.args: responses: found {given!r}; the backend 'recorded' needs the path "
+                f"model.args: responses: found {responses_path!r}; the backend 'recorded' needs the path "
                 "of a JSONL file of responses"
             )
-        self._path = Path(given)
+        self._path = Path(responses_path)
         self._arm = adapter.arm if adapter else None
-        self._kept = _of_arm(self._path, self._arm)
+        self._records = _read_arm_records(self._path, self._arm)
         self._retokenizer = Retokenizer(settings)
-        self._settings = settings
+        self._read_settings = settings
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
@@ -102,7 +102,7 @@ class RecordedSampler:
             UserError: a response is not in the file.
         """
         records = [
-            [self._find(request, index) for index in request.indices] for request in requests
+            [self._find_record(request, index) for index in request.indices] for request in requests
         ]
         prompts = self._retokenizer.prompt_ids(
             [self._retokenizer.render(request) for request in requests]
@@ -123,42 +123,42 @@ class RecordedSampler:
         """Return the file, its hash, and the tokenizer."""
         return {
             "backend": "recorded",
-            "pretrained": str(self._settings.model_args.get("pretrained")),
+            "pretrained": str(self._read_settings.model_args.get("pretrained")),
             "tokenizer": self._retokenizer.name,
             "start_ids": self._retokenizer.start_ids,
             "responses": str(self._path),
             "responses_sha256": sha256(self._path),
             "arm": self._arm.name if self._arm else None,
-            "records": len(self._kept),
+            "records": len(self._records),
         }
 
     def close(self) -> None:
         """Drop the responses."""
-        self._kept = {}
+        self._records = {}
 
-    def _find(self, request: Request, index: int) -> Record:
+    def _find_record(self, request: Request, index: int) -> Record:
         attempt = len(request.attempts) + 1
-        by_id = self._kept.get(("id", request.problem_id, index, attempt))
-        by_prompt = self._kept.get(("prompt", request.prompt, index, attempt))
+        by_id = self._records.get(("id", request.problem_id, index, attempt))
+        by_prompt = self._records.get(("prompt", request.prompt, index, attempt))
         if by_id and by_prompt:
             raise UserError(
-                f"{self._path}: two records for {self._what(request, index)}: one by its id "
+                f"{self._path}: two records for {self._describe_request(request, index)}: one by its id "
                 "and one by its prompt; expected one"
             )
-        found = by_id or by_prompt
-        if found is None:
+        record = by_id or by_prompt
+        if record is None:
             remedy = "add it, or lower search.k" if attempt == 1 else "add it"
             raise UserError(
-                f"{self._path}: no record for {self._what(request, index)}, neither by its id nor "
+                f"{self._path}: no record for {self._describe_request(request, index)}, neither by its id nor "
                 f"by its exact prompt; {remedy}"
             )
-        return found
+        return record
 
-    def _what(self, request: Request, index: int) -> str:
-        whose = f"the trained model {self._arm.name}" if self._arm else "the source model"
-        which = "greedy response" if index == GREEDY else f"sample {index}"
+    def _describe_request(self, request: Request, index: int) -> str:
+        model_name = f"the trained model {self._arm.name}" if self._arm else "the source model"
+        response_name = "greedy response" if index == GREEDY else f"sample {index}"
         attempt = f", attempt {len(request.attempts) + 1}" if request.attempts else ""
-        return f"problem {request.problem_id!r}: {which}{attempt} of {whose}"
+        return f"problem {request.problem_id!r}: {response_name}{attempt} of {model_name}"
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Record]]:
@@ -169,75 +169,75 @@ def read_records(path: Path) -> Iterator[tuple[int, Record]]:
     """
     for number, line in read_lines(path):
         if line.strip():
-            yield number, _parse(line, f"{path}:{number}")
+            yield number, _parse_record(line, f"{path}:{number}")
 
 
-def _of_arm(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, int], Record]:
+def _read_arm_records(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, int], Record]:
     """Read one model's records by (kind of key, problem, index, attempt), and check for repeats."""
-    seen: dict[tuple[Arm | None, str, str, int, int], int] = {}
-    kept: dict[tuple[str, str, int, int], Record] = {}
+    first_lines: dict[tuple[Arm | None, str, str, int, int], int] = {}
+    records: dict[tuple[str, str, int, int], Record] = {}
     for number, record in read_records(path):
-        key = (record.by, record.problem, record.index, record.attempt)
-        first = seen.setdefault((record.arm, *key), number)
+        key = (record.key_kind, record.problem, record.index, record.attempt)
+        first = first_lines.setdefault((record.arm, *key), number)
         if first != number:
             raise UserError(
-                f"{path}:{number}: repeats line {first} (same {record.by}, index and model); "
+                f"{path}:{number}: repeats line {first} (same {record.key_kind}, index and model); "
                 "expected every response once"
             )
         if record.arm == arm:
-            kept[key] = record
-    if not kept:
-        whose = f"condition {arm.condition!r} and seed {arm.seed}" if arm else "the source model"
-        raise UserError(f"{path}: no record for {whose} among {len(seen)} records")
-    return kept
+            records[key] = record
+    if not records:
+        model_name = f"condition {arm.condition!r} and seed {arm.seed}" if arm else "the source model"
+        raise UserError(f"{path}: no record for {model_name} among {len(first_lines)} records")
+    return records
 
 
-def _parse(line: str, where: str) -> Record:
+def _parse_record(line: str, place: str) -> Record:
     """Parse and check one line.
 
     Raises:
         UserError: the line is malformed; the message begins with ``place``.
     """
-    record = whole(parse_object(line, where))  # as a server's reply with the same text is read
+    record = replace_surrogates(parse_object(line, place))  # as a server's reply with the same text is read
     if unknown := sorted(record.keys() - _KEYS):
-        raise UserError(f"{where}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], _KEYS)}")
+        raise UserError(f"{place}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], _KEYS)}")
     if ("id" in record) == ("prompt" in record):
-        raise UserError(f"{where}: expected exactly one of the keys 'id' and 'prompt'")
+        raise UserError(f"{place}: expected exactly one of the keys 'id' and 'prompt'")
     if ("condition" in record) != ("seed" in record):
         raise UserError(
-            f"{where}: expected both 'condition' and 'seed' (a trained model's response) or "
+            f"{place}: expected both 'condition' and 'seed' (a trained model's response) or "
             "neither (the source's)"
         )
-    by = "id" if "id" in record else "prompt"
-    for key in (by, "text"):
-        _expect(isinstance(record.get(key), str), where, record, key, "a string")
+    key_kind = "id" if "id" in record else "prompt"
+    for key in (key_kind, "text"):
+        _expect(isinstance(record.get(key), str), place, record, key, "a string")
     index: Any = record.get("index")
     greedy = index == "greedy"
-    _expect(greedy or _is_count(index), where, record, "index", "'greedy' or a number from 0")
+    _expect(greedy or _is_count(index), place, record, "index", "'greedy' or a number from 0")
     attempt = record.get("attempt", 1)
-    _expect(_is_count(attempt) and attempt > 0, where, record, "attempt", "a number from 1")
+    _expect(_is_count(attempt) and attempt > 0, place, record, "attempt", "a number from 1")
     finish = record.get("finish_reason", "unknown")
-    _expect(finish in FINISH_REASONS, where, record, "finish_reason", " or ".join(FINISH_REASONS))
+    _expect(finish in FINISH_REASONS, place, record, "finish_reason", " or ".join(FINISH_REASONS))
     arm = None
     if "condition" in record:
-        _expect(isinstance(record["condition"], str), where, record, "condition", "a string")
-        _expect(_is_count(record["seed"]), where, record, "seed", "a number from 0")
+        _expect(isinstance(record["condition"], str), place, record, "condition", "a string")
+        _expect(_is_count(record["seed"]), place, record, "seed", "a number from 0")
         arm = Arm(record["condition"], record["seed"])
     number = GREEDY if greedy else index
-    return Record(arm, by, record[by], number, attempt, record["text"], finish)
+    return Record(arm, key_kind, record[key_kind], number, attempt, record["text"], finish)
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _expect(holds: bool, where: str, record: dict[str, Any], key: str, expected: str) -> None:
-    if not holds:
-        found = _short(record[key]) if key in record else "nothing"
-        raise UserError(f"{where}: key {key!r}: found {found}; expected {expected}")
+def _expect(is_valid: bool, place: str, record: dict[str, Any], key: str, expected: str) -> None:
+    if not is_valid:
+        value = _shorten(record[key]) if key in record else "nothing"
+        raise UserError(f"{place}: key {key!r}: found {value}; expected {expected}")
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -245,10 +245,10 @@ def _short(value: Any) -> str:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Register ``recorded``."""
-    register("recorded", recorded, generates=False, start_tokens=True, chat_template=has_template)
+    register("recorded", recorded, generates=False, start_tokens=True, chat_template=has_chat_template_of_model)
 
 
-def has_template(settings: SamplerSettings) -> bool:
+def has_chat_template_of_model(settings: SamplerSettings) -> bool:
     """Return whether the tokenizer that computes the ids has a chat template."""
     from gapft_harness.api import has_chat_template
 

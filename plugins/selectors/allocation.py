@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
-from gapft_harness.plugins.selectors.exchange import supervised_tokens
+from gapft_harness.plugins.selectors.exchange import count_supervised_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class DrawnHalves:
     new: tuple[Evidence, ...]
 
 
-def halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
+def draw_halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
     """Draw ``n`` recovered failures and split them into halves of nearly equal tokens.
 
     Neighbours in the order of response tokens form pairs, and each pair gives one member to each
@@ -54,36 +54,36 @@ def halves(pool: Pool, n: int, seed: int) -> DrawnHalves:
         )
     rng = Stream(seed, "select/allocation")
     drawn = pool.draw(pool.recovered, n, rng)
-    ordered = sorted(drawn, key=supervised_tokens)  # ties keep their random order
-    pairs = sorted(zip(ordered[::2], ordered[1::2], strict=True), key=_gap, reverse=True)
+    ordered = sorted(drawn, key=count_supervised_tokens)  # ties keep their random order
+    pairs = sorted(zip(ordered[::2], ordered[1::2], strict=True), key=_compute_gap, reverse=True)
     coin = rng.child("coin")
     shared, new, behind = [], [], 0  # by how many tokens A is behind B
     for shorter, longer in pairs:
-        gap = _gap((shorter, longer))
+        gap = _compute_gap((shorter, longer))
         heads = coin.key(shorter.problem_id) % 2 == 0
         to_shared = heads if behind == 0 else behind > 0
         shared.append(longer if to_shared else shorter)
         new.append(shorter if to_shared else longer)
         behind += -gap if to_shared else gap
-    return DrawnHalves(_by_id(shared), _by_id(new))
+    return DrawnHalves(_sort_by_id(shared), _sort_by_id(new))
 
 
 def diffuse(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Select for coverage: halves A and B of n recovered failures, once each."""
-    split = halves(pool, n, rng.seed)
+    split = draw_halves(pool, n, rng.seed)
     return split.shared + split.new
 
 
 def concentrated(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Select for repetition: half A of ``diffuse``, each problem twice."""
-    return halves(pool, n, rng.seed).shared * 2
+    return draw_halves(pool, n, rng.seed).shared * 2
 
 
-def _gap(pair: tuple[Evidence, Evidence]) -> int:
-    return supervised_tokens(pair[1]) - supervised_tokens(pair[0])
+def _compute_gap(pair: tuple[Evidence, Evidence]) -> int:
+    return count_supervised_tokens(pair[1]) - count_supervised_tokens(pair[0])
 
 
-def _by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
+def _sort_by_id(half: Sequence[Evidence]) -> tuple[Evidence, ...]:
     return tuple(sorted(half, key=lambda evidence: evidence.problem_id))
 
 

@@ -19,10 +19,10 @@ def uniform(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
 
 def uniform_with_replacement(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:
     """Select as Uniform RFT with replacement (G and S): problems may repeat (Appendix B)."""
-    return with_replacement(pool.verified, n, rng)
+    return draw_with_replacement(pool.verified, n, rng)
 
 
-def with_replacement(candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
+def draw_with_replacement(candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
     """Draw n times, each time uniformly from all candidates.
 
     A draw of n is a prefix of a draw of n + 1, for any order of the candidates.
@@ -33,8 +33,8 @@ def with_replacement(candidates: Sequence[Evidence], n: int, rng: Stream) -> lis
     if not candidates:
         return Pool.draw(candidates, n, rng)  # raises
     ordered = sorted(candidates, key=lambda e: e.problem_id)
-    again = rng.child("with replacement")  # with 64-bit keys the remainder is nearly uniform
-    return [ordered[again.key(str(slot)) % len(ordered)] for slot in range(n)]
+    slot_stream = rng.child("with replacement")  # with 64-bit keys the remainder is nearly uniform
+    return [ordered[slot_stream.key(str(slot)) % len(ordered)] for slot in range(n)]
 
 
 def replay(pool: Pool, n: int, rng: Stream) -> Sequence[Evidence]:

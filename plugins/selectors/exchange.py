@@ -11,21 +11,21 @@ from gapft_harness.api import Evidence, UserError
 Label = TypeVar("Label", bound=Hashable)
 
 
-def supervised_tokens(evidence: Evidence) -> int:
+def count_supervised_tokens(evidence: Evidence) -> int:
     """Count the tokens supervised by default: the response's, and an end token if it ended."""
     response = evidence.response
     return len(response.token_ids) + evidence.ended if response is not None else 0
 
 
-def exchanged(
+def match_tokens(
     ordered: Sequence[tuple[Label, Evidence]],
     counts: Mapping[Label, int],
     target: int,
     tolerance: float | None,
-    who: str,
+    subject: str,
     times: int = 1,
     *,
-    must: bool = True,
+    is_required: bool = True,
 ) -> list[Evidence]:
     """Select the first problems of each stratum, and exchange some to match the target tokens.
 
@@ -51,67 +51,67 @@ def exchanged(
         UserError: the tolerance is not a share, or the tokens cannot be matched.
     """
     chosen: dict[Label, list[Evidence]] = defaultdict(list)
-    left: list[tuple[Label, Evidence]] = []
+    unused: list[tuple[Label, Evidence]] = []
     for stratum, evidence in ordered:
         if len(chosen[stratum]) < counts.get(stratum, 0):
             chosen[stratum].append(evidence)
         else:
-            left.append((stratum, evidence))
+            unused.append((stratum, evidence))
     if tolerance is not None:
-        _check(tolerance, who)
-        drawn = _tokens(chosen, times)
-        off, room = drawn - target, tolerance / 2 * target
-        least, most = _reach(chosen, left, times)
-        nearer = not must or (least <= target + room and most >= target - room)
-        while abs(off) > room and nearer:
-            before = off
-            for place, (stratum, new) in enumerate(left):
-                if abs(off) <= room:
+        _check_tolerance(tolerance, subject)
+        first_tokens = _count_tokens(chosen, times)
+        offset, margin = first_tokens - target, tolerance / 2 * target
+        least, most = _find_token_range(chosen, unused, times)
+        can_improve = not is_required or (least <= target + margin and most >= target - margin)
+        while abs(offset) > margin and can_improve:
+            previous_offset = offset
+            for place, (stratum, candidate) in enumerate(unused):
+                if abs(offset) <= margin:
                     break
-                there = chosen[stratum]
-                for slot in reversed(range(len(there))):
-                    gain = times * (supervised_tokens(new) - supervised_tokens(there[slot]))
-                    if abs(off + gain) < abs(off):
-                        left[place], there[slot] = (stratum, there[slot]), new
-                        off += gain
+                members = chosen[stratum]
+                for slot in reversed(range(len(members))):
+                    gain = times * (count_supervised_tokens(candidate) - count_supervised_tokens(members[slot]))
+                    if abs(offset + gain) < abs(offset):
+                        unused[place], members[slot] = (stratum, members[slot]), candidate
+                        offset += gain
                         break
-            nearer = off != before
-        if must and abs(off) > room:
+            can_improve = offset != previous_offset
+        if is_required and abs(offset) > margin:
             raise UserError(
-                f"selector {who}: cannot match supervised tokens: GapFT's slots have {target}, the "
-                f"first problems drawn from the same strata {drawn} (possible: {least} to "
-                f"{most}), and the nearest selection found {target + off}; expected within "
+                f"selector {subject}: cannot match supervised tokens: GapFT's slots have {target}, the "
+                f"first problems drawn from the same strata {first_tokens} (possible: {least} to "
+                f"{most}), and the nearest selection found {target + offset}; expected within "
                 f"{tolerance / 2:.2%} of GapFT's (half of tokens: {tolerance:g}). Provide more "
                 "problems to choose from (a larger pool, a smaller budget.n, fewer fields in by), "
                 "or raise tokens"
             )
-    return [evidence for there in chosen.values() for evidence in there]
+    return [evidence for members in chosen.values() for evidence in members]
 
 
-def _check(tolerance: object, who: str) -> None:
-    number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
-    if not number or not 0 < tolerance < 1:  # type: ignore[operator]
+def _check_tolerance(tolerance: object, subject: str) -> None:
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if not is_number or not 0 < tolerance < 1:  # type: ignore[operator]
         raise UserError(
-            f"selector {who}: tokens is {tolerance!r}, expected a share between 0 and 1, or null"
+            f"selector {subject}: tokens is {tolerance!r}, expected a share between 0 and 1, or null"
         )
 
 
-def _tokens(chosen: Mapping[Label, Sequence[Evidence]], times: int) -> int:
-    return times * sum(supervised_tokens(e) for there in chosen.values() for e in there)
+def _count_tokens(chosen: Mapping[Label, Sequence[Evidence]], times: int) -> int:
+    return times * sum(count_supervised_tokens(e) for members in chosen.values() for e in members)
 
 
-def _reach(
+def _find_token_range(
     chosen: Mapping[Label, Sequence[Evidence]],
-    left: Sequence[tuple[Label, Evidence]],
+    unused: Sequence[tuple[Label, Evidence]],
     times: int,
 ) -> tuple[int, int]:
     """Find the fewest and most tokens of equally many problems from the same strata."""
-    whole = {of: [supervised_tokens(e) for e in there] for of, there in chosen.items()}
-    for stratum, evidence in left:
-        whole[stratum].append(supervised_tokens(evidence))
-    ends = [0, 0]
-    for of, there in chosen.items():
-        lengths, count = sorted(whole[of]), len(there)
-        ends[0] += sum(lengths[:count])
-        ends[1] += sum(lengths[len(lengths) - count :])
-    return times * ends[0], times * ends[1]
+    lengths_by_stratum = {label: [count_supervised_tokens(e) for e in members] for label, members in chosen.items()}
+    for stratum, evidence in unused:
+        lengths_by_stratum[stratum].append(count_supervised_tokens(evidence))
+    totals = [0, 0]
+    for label, members in chosen.items():
+        lengths, count = sorted(lengths_by_stratum[label]), len(members)
+        totals[0] += sum(lengths[:count])
+        totals[1] += sum(lengths[len(lengths) - count :])
+    return times * totals[0], times * totals[1]

@@ -40,30 +40,30 @@ def gold_labels(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Se
         PoolTooSmallError: GapFT itself has too few recovered failures.
     """
     targets = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
-    kept = {
+    kept_ids = {
         target.problem_id
         for target in targets
-        if answer_only and not is_answer_alone(_text(target), target.gold)
+        if answer_only and not is_answer_alone(_find_text(target), target.gold)
     }
-    if kept and len(kept) == len(targets):
-        raise _no_answer_alone(targets[0])
+    if kept_ids and len(kept_ids) == len(targets):
+        raise _no_bare_answer_error(targets[0])
     failures: dict[str, list[Evidence]] = defaultdict(list)
     for failure in (*pool.recovered, *pool.missed):
-        if failure.problem_id not in kept:
-            failures[answer_of(failure)].append(failure)
-    wanted = Counter(answer_of(target) for target in targets if target.problem_id not in kept)
-    drawn: dict[str, Iterator[Evidence]] = {
-        answer: iter(pool.draw(failures[answer], count, rng)) for answer, count in wanted.items()
+        if failure.problem_id not in kept_ids:
+            failures[find_answer(failure)].append(failure)
+    counts = Counter(find_answer(target) for target in targets if target.problem_id not in kept_ids)
+    replacements: dict[str, Iterator[Evidence]] = {
+        answer: iter(pool.draw(failures[answer], count, rng)) for answer, count in counts.items()
     }
     return [
         target
-        if target.problem_id in kept
-        else replace(next(drawn[answer_of(target)]), response=target.response)
+        if target.problem_id in kept_ids
+        else replace(next(replacements[find_answer(target)]), response=target.response)
         for target in targets
     ]
 
 
-def answer_of(evidence: Evidence) -> str:
+def find_answer(evidence: Evidence) -> str:
     """Return the gold answer of a problem, which is its class: an option letter, a word, a number.
 
     Raises:
@@ -78,15 +78,15 @@ def answer_of(evidence: Evidence) -> str:
     return answer
 
 
-def _text(target: Evidence) -> str:
+def _find_text(target: Evidence) -> str:
     assert target.response is not None
     return target.response.text
 
 
-def _no_answer_alone(target: Evidence) -> UserError:
+def _no_bare_answer_error(target: Evidence) -> UserError:
     return UserError(
         f"gold labels: no target of GapFT is the answer alone: for problem {target.problem_id} it "
-        f"is {_text(target)!r:.60}, with gold answer {answer_of(target)!r}; expected targets such "
+        f"is {_find_text(target)!r:.60}, with gold answer {find_answer(target)!r}; expected targets such "
         "as 'A' or 'A.', because a longer text refers to its own problem. Use a verifier that "
         "passes only bare answers (option_letter with rule: whole_response), or set the parameter "
         "answer_only to false"

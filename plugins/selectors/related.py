@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gapft_harness.api import Evidence, Pool, RegisterSelector, Stream, UserError, hookimpl
-from gapft_harness.plugins.selectors.replacing_replay import check_whole
+from gapft_harness.plugins.selectors.search_depth import check_integer
 
 
 def distinct_paths(
@@ -30,14 +30,14 @@ def distinct_paths(
         UserError: ``paths`` is not a positive integer, or ``states`` has unknown letters.
         PoolTooSmallError: all problems together have fewer than n.
     """
-    check_whole("paths", paths, 1, "distinct_paths")
-    candidates = of_states(pool, states, "distinct_paths")
-    found: list[Evidence] = []
+    check_integer("paths", paths, 1, "distinct_paths")
+    candidates = select_states(pool, states, "distinct_paths")
+    examples: list[Evidence] = []
     for problem in pool.draw(candidates, len(candidates), rng):
-        if len(found) >= n:
+        if len(examples) >= n:
             break
-        found += [*_different(problem, rng)][:paths]
-    return pool.draw(found, n, rng) if len(found) < n else found[:n]
+        examples += [*_iterate_distinct_responses(problem, rng)][:paths]
+    return pool.draw(examples, n, rng) if len(examples) < n else examples[:n]
 
 
 def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> Sequence[Evidence]:
@@ -54,15 +54,15 @@ def difficulty_weighted(pool: Pool, n: int, rng: Stream, states: str = "GS") -> 
             would be based on few samples, or none for solved problems.
         PoolTooSmallError: fewer than n problems have a sample that fails.
     """
-    candidates = of_states(pool, states, "difficulty_weighted")
-    drawn = {e.samples for e in (*candidates, *pool.missed)}
-    if len(drawn) > 1 or drawn & {None, 0}:
+    candidates = select_states(pool, states, "difficulty_weighted")
+    sample_counts = {e.samples for e in (*candidates, *pool.missed)}
+    if len(sample_counts) > 1 or sample_counts & {None, 0}:
         raise UserError(
             "selector 'difficulty_weighted': needs the same number of samples of every problem, "
             "but the search drew different numbers; search with stop: never"
         )
-    failing = [e for e in candidates if _fail_rate(e)]
-    return _weighted(pool, failing, n, rng)
+    failing = [e for e in candidates if _compute_fail_rate(e)]
+    return _draw_weighted(pool, failing, n, rng)
 
 
 def random_twin(
@@ -85,65 +85,65 @@ def random_twin(
         UserError: ``states`` has unknown letters, or ``responses`` has another value.
         PoolTooSmallError: fewer candidates than n, or none.
     """
-    candidates = of_states(pool, states, "random_twin")
+    candidates = select_states(pool, states, "random_twin")
     if responses not in ("kept", "verified"):
         raise UserError(
             f"selector 'random_twin': responses is {responses!r}, expected 'kept' or 'verified'"
         )
     if responses == "verified":
-        candidates = [one for e in candidates for one in _different(e, rng)]
-    ordered = sorted(candidates, key=lambda e: rng.key(_name(e)))
+        candidates = [variant for e in candidates for variant in _iterate_distinct_responses(e, rng)]
+    ordered = sorted(candidates, key=lambda e: rng.key(_build_key(e)))
     if repeats and ordered:
-        again = rng.child("with replacement")
-        return [ordered[again.key(str(slot)) % len(ordered)] for slot in range(n)]
+        slot_stream = rng.child("with replacement")
+        return [ordered[slot_stream.key(str(slot)) % len(ordered)] for slot in range(n)]
     return ordered[:n] if n <= len(ordered) else pool.draw(ordered, n, rng)
 
 
-def of_states(pool: Pool, states: str, who: str) -> list[Evidence]:
+def select_states(pool: Pool, states: str, selector: str) -> list[Evidence]:
     """Return the problems of some states that have a verified response.
 
     Raises:
         UserError: ``states`` has unknown letters; the message names ``selector``.
     """
-    known = {"G": pool.solved, "S": pool.recovered}
-    if not isinstance(states, str) or not states or set(states) - set(known):
-        raise UserError(f"selector {who!r}: states is {states!r}, expected 'G', 'S' or 'GS'")
-    return [e for state in sorted(set(states)) for e in known[state]]
+    problems_by_state = {"G": pool.solved, "S": pool.recovered}
+    if not isinstance(states, str) or not states or set(states) - set(problems_by_state):
+        raise UserError(f"selector {selector!r}: states is {states!r}, expected 'G', 'S' or 'GS'")
+    return [e for state in sorted(set(states)) for e in problems_by_state[state]]
 
 
-def _different(problem: Evidence, rng: Stream) -> Iterator[Evidence]:
+def _iterate_distinct_responses(problem: Evidence, rng: Stream) -> Iterator[Evidence]:
     """Yield a problem with each of its verified responses that differ in text, in random order."""
     seen: set[str] = set()
-    among = rng.child("responses")  # choice among equal texts is independent of their order
-    each = sorted(problem.each_verified(), key=lambda e: among.key(_name(e)))
-    for one in each:
-        assert one.response is not None
-        text = " ".join(one.response.text.split())
+    response_stream = rng.child("responses")  # choice among equal texts is independent of their order
+    variants = sorted(problem.each_verified(), key=lambda e: response_stream.key(_build_key(e)))
+    for variant in variants:
+        assert variant.response is not None
+        text = " ".join(variant.response.text.split())
         if text not in seen:
             seen.add(text)
-            yield one
+            yield variant
 
 
-def _name(evidence: Evidence) -> str:
+def _build_key(evidence: Evidence) -> str:
     assert evidence.response is not None
     return f"{evidence.problem_id}/{evidence.response.index}"
 
 
-def _fail_rate(evidence: Evidence) -> float:
+def _compute_fail_rate(evidence: Evidence) -> float:
     assert evidence.samples
     return 1 - evidence.passing_samples / evidence.samples
 
 
-def _weighted(pool: Pool, candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
+def _draw_weighted(pool: Pool, candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
     """Draw without replacement by exponential races: the smallest Exp(1) / weight comes first."""
 
-    def arrival(evidence: Evidence) -> float:
+    def draw_arrival(evidence: Evidence) -> float:
         uniform = (rng.key(evidence.problem_id) + 1) / (2**64 + 1)
-        return -math.log(uniform) / _fail_rate(evidence)
+        return -math.log(uniform) / _compute_fail_rate(evidence)
 
     if n > len(candidates):
         return pool.draw(candidates, n, rng)  # raises, with the number that is missing
-    return sorted(candidates, key=arrival)[:n]
+    return sorted(candidates, key=draw_arrival)[:n]
 
 
 @hookimpl

@@ -20,7 +20,7 @@ from gapft_harness.api import (
     hookimpl,
 )
 from gapft_harness.plugins.selectors.gold_labels import gold_labels
-from gapft_harness.plugins.selectors.replacing_replay import check_depth, recovered_within
+from gapft_harness.plugins.selectors.search_depth import check_depth, select_recovered_within
 
 
 def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
@@ -43,15 +43,15 @@ def core_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
             problem to repeat.
     """
     check_depth(pool, k, "core_depth")
-    core = _core(pool, n)
+    core = _build_core(pool, n)
     slots = pool.draw(pool.recovered, n - len(core), Stream(rng.seed, "select/gapft"))
-    found = {e.problem_id for e in recovered_within(slots, k)}
-    if len(found) == len(slots):
+    recovered_ids = {e.problem_id for e in select_recovered_within(slots, k)}
+    if len(recovered_ids) == len(slots):
         return [*core, *slots]
-    repeated = repeats(pool, slots, rng.seed)
+    repeated = match_repeats(pool, slots, rng.seed)
     return [
         *core,
-        *(e if e.problem_id in found else r for e, r in zip(slots, repeated, strict=True)),
+        *(e if e.problem_id in recovered_ids else r for e, r in zip(slots, repeated, strict=True)),
     ]
 
 
@@ -65,12 +65,12 @@ def core_gold(pool: Pool, n: int, rng: Stream, answer_only: bool = True) -> Sequ
         UserError: the core leaves no slot, or see ``gold_labels``.
         PoolTooSmallError: fewer recovered failures than slots outside the core.
     """
-    core = _core(pool, n)
-    own = Stream(rng.seed, "select/gold_labels")
-    return [*core, *gold_labels(pool, n - len(core), own, answer_only)]
+    core = _build_core(pool, n)
+    stream = Stream(rng.seed, "select/gold_labels")
+    return [*core, *gold_labels(pool, n - len(core), stream, answer_only)]
 
 
-def repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evidence]:
+def match_repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evidence]:
     """Return one solved problem per failure, with as many processed tokens in total.
 
     In the order of ``slots``, each failure gets the solved problem nearest to it in processed
@@ -87,22 +87,22 @@ def repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evidence]:
         PoolTooSmallError: no problem is solved.
     """
     order = pool.draw(pool.solved, max(1, len(pool.solved)), Stream(seed, "select/replay"))
-    left: list[tuple[int, int]] = []
-    found: list[Evidence] = []
-    owed = 0
+    unused: list[tuple[int, int]] = []
+    chosen: list[Evidence] = []
+    balance = 0
     for failure in slots:
-        left = left or sorted((_tokens(e), place) for place, e in enumerate(order))
-        owed += _tokens(failure)
-        after = bisect_left(left, (owed, 0))
-        beside = range(max(0, after - 1), min(len(left), after + 1))
-        near = min(beside, key=lambda i: abs(left[i][0] - owed))
-        tokens, place = left.pop(near)
-        owed -= tokens
-        found.append(order[place])
-    return found
+        unused = unused or sorted((_count_processed_tokens(e), place) for place, e in enumerate(order))
+        balance += _count_processed_tokens(failure)
+        position = bisect_left(unused, (balance, 0))
+        neighbours = range(max(0, position - 1), min(len(unused), position + 1))
+        nearest = min(neighbours, key=lambda i: abs(unused[i][0] - balance))
+        tokens, place = unused.pop(nearest)
+        balance -= tokens
+        chosen.append(order[place])
+    return chosen
 
 
-def _core(pool: Pool, n: int) -> list[Evidence]:
+def _build_core(pool: Pool, n: int) -> list[Evidence]:
     """Return every solved problem once, ordered by id: the same under every seed.
 
     Raises:
@@ -116,7 +116,7 @@ def _core(pool: Pool, n: int) -> list[Evidence]:
     return sorted(pool.solved, key=lambda e: e.problem_id)
 
 
-def _tokens(evidence: Evidence) -> int:
+def _count_processed_tokens(evidence: Evidence) -> int:
     """Count processed tokens under the default settings, with an end token if it ended."""
     return evidence.tokens + evidence.ended
 

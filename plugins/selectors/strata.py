@@ -22,16 +22,16 @@ from gapft_harness.api import (
     UserError,
     hookimpl,
 )
-from gapft_harness.plugins.selectors.exchange import exchanged, supervised_tokens
-from gapft_harness.plugins.selectors.related import of_states
-from gapft_harness.plugins.selectors.replacing_replay import check_whole
+from gapft_harness.plugins.selectors.exchange import match_tokens, count_supervised_tokens
+from gapft_harness.plugins.selectors.related import select_states
+from gapft_harness.plugins.selectors.search_depth import check_integer
 
 #: Values of the fields of a problem's record, in the recipe's order.
 Stratum = tuple[str | int | float | bool, ...]
 
 #: The selector whose draw gives the first problems, by states.
-_DRAWS = {"S": "gapft", "G": "replay", "GS": "uniform"}
-_MATCHED = "matched_strata"
+_DRAW_OF_STATES = {"S": "gapft", "G": "replay", "GS": "uniform"}
+_SELECTOR = "matched_strata"
 _RESPONSES = ("kept", "drawn", "nearest")
 
 
@@ -61,30 +61,30 @@ def matched_strata(
             cannot be matched.
         PoolTooSmallError: GapFT itself has too few problems.
     """
-    found = candidates = of_states(pool, states, _MATCHED)
+    problems = candidates = select_states(pool, states, _SELECTOR)
     if responses not in _RESPONSES:
         raise UserError(
-            f"selector {_MATCHED!r}: responses is {responses!r}, expected one of "
+            f"selector {_SELECTOR!r}: responses is {responses!r}, expected one of "
             f"{', '.join(map(repr, _RESPONSES))}"
         )
-    wanted = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
+    gapft_slots = pool.draw(pool.recovered, n, Stream(rng.seed, "select/gapft"))
     if responses != "kept":  # in the pool's order, which is fastest to read
-        candidates = [_ranked(e, responses, rng)[0] for e in found]
-    order = Stream(rng.seed, f"select/{_DRAWS[''.join(sorted(set(states)))]}")
-    who = f"{_MATCHED} (states: {states}, responses: {responses})"
-    labelled = _labelled(pool.draw(candidates, len(candidates), order), by, who)
-    counts = matched_counts(
-        Counter(stratum for stratum, _ in _labelled(wanted, by, who)),
+        candidates = [_rank_responses(e, responses, rng)[0] for e in problems]
+    order = Stream(rng.seed, f"select/{_DRAW_OF_STATES[''.join(sorted(set(states)))]}")
+    subject = f"{_SELECTOR} (states: {states}, responses: {responses})"
+    labelled = _label_strata(pool.draw(candidates, len(candidates), order), by, subject)
+    counts = match_counts(
+        Counter(stratum for stratum, _ in _label_strata(gapft_slots, by, subject)),
         Counter(stratum for stratum, _ in labelled),
         rng.child("strata"),
-        who,
+        subject,
     )
-    target = sum(supervised_tokens(e) for e in wanted)
+    target = sum(count_supervised_tokens(e) for e in gapft_slots)
     if responses != "kept":
-        first = {e.problem_id for e in exchanged(labelled, counts, target, None, who)}
-        each = {e.problem_id: _ranked(e, responses, rng) for e in found if e.problem_id in first}
-        labelled = _reworded(labelled, each, target, tokens, who)
-    return pool.draw(exchanged(labelled, counts, target, tokens, who), n, order)
+        first_ids = {e.problem_id for e in match_tokens(labelled, counts, target, None, subject)}
+        ranked = {e.problem_id: _rank_responses(e, responses, rng) for e in problems if e.problem_id in first_ids}
+        labelled = _change_responses(labelled, ranked, target, tokens, subject)
+    return pool.draw(match_tokens(labelled, counts, target, tokens, subject), n, order)
 
 
 def repeated(
@@ -113,7 +113,7 @@ def repeated(
         PoolTooSmallError: fewer than n / times problems are recovered, or fewer than n with
             matching.
     """
-    check_whole("times", times, 1, "repeated")
+    check_integer("times", times, 1, "repeated")
     if n % times:
         raise UserError(
             f"selector 'repeated': {n} slots cannot be filled with problems of {times} slots each; "
@@ -123,16 +123,16 @@ def repeated(
     order = Stream(rng.seed, "select/gapft")
     if not by and tokens is None:
         return pool.draw(pool.recovered, n // times, order) * times
-    whole = pool.draw(pool.recovered, n, order)
-    labelled = _labelled(whole, by, "repeated")
-    counts = shares(Counter(of for of, _ in labelled), times, rng.child("strata"))
-    target = sum(supervised_tokens(e) for e in whole)
-    chosen = exchanged(labelled, counts, target, tokens, "repeated", times)
+    drawn = pool.draw(pool.recovered, n, order)
+    labelled = _label_strata(drawn, by, "repeated")
+    counts = divide_counts(Counter(stratum for stratum, _ in labelled), times, rng.child("strata"))
+    target = sum(count_supervised_tokens(e) for e in drawn)
+    chosen = match_tokens(labelled, counts, target, tokens, "repeated", times)
     return pool.draw(chosen, n // times, order) * times
 
 
-def matched_counts(
-    wanted: Mapping[Stratum, int], available: Mapping[Stratum, int], stream: Stream, who: str
+def match_counts(
+    target_counts: Mapping[Stratum, int], available: Mapping[Stratum, int], stream: Stream, subject: str
 ) -> dict[Stratum, int]:
     """Compute how many problems of each stratum match another set of the same size.
 
@@ -150,14 +150,14 @@ def matched_counts(
     Raises:
         UserError: no such set exists; the message names the strata.
     """
-    taken = {of: min(count, available.get(of, 0)) for of, count in wanted.items()}
-    short = [of for of, count in wanted.items() if taken[of] < count]
-    poor = sorted(_name(of) for of in short if taken[of] < wanted[of] - 1)
-    spare = [of for of, count in available.items() if count > wanted.get(of, 0)]
+    counts = {stratum: min(count, available.get(stratum, 0)) for stratum, count in target_counts.items()}
+    short = [stratum for stratum, count in target_counts.items() if counts[stratum] < count]
+    poor = sorted(_format_stratum(stratum) for stratum in short if counts[stratum] < target_counts[stratum] - 1)
+    spare = [stratum for stratum, count in available.items() if count > target_counts.get(stratum, 0)]
     if poor or len(spare) < len(short):
-        lacking = sorted(f"{_name(of)}: {taken[of]} of {wanted[of]}" for of in short)
+        lacking = sorted(f"{_format_stratum(stratum)}: {counts[stratum]} of {target_counts[stratum]}" for stratum in short)
         raise UserError(
-            f"selector {who}: {len(short)} of {len(wanted)} strata have too few problems "
+            f"selector {subject}: {len(short)} of {len(target_counts)} strata have too few problems "
             f"({'; '.join(lacking)}), but each may differ from GapFT's slots by at most one; "
             + (
                 f"more than one is missing in {len(poor)}"
@@ -166,12 +166,12 @@ def matched_counts(
             )
             + ". Enlarge the pool, lower budget.n, or name fewer fields in by"
         )
-    for of in sorted(spare, key=lambda of: stream.key(_name(of)))[: len(short)]:
-        taken[of] = wanted.get(of, 0) + 1
-    return taken
+    for stratum in sorted(spare, key=lambda stratum: stream.key(_format_stratum(stratum)))[: len(short)]:
+        counts[stratum] = target_counts.get(stratum, 0) + 1
+    return counts
 
 
-def shares(counts: Mapping[Stratum, int], times: int, stream: Stream) -> dict[Stratum, int]:
+def divide_counts(counts: Mapping[Stratum, int], times: int, stream: Stream) -> dict[Stratum, int]:
     """Divide each stratum's count by ``times``, rounded up in some random strata, else down.
 
     Args:
@@ -179,16 +179,16 @@ def shares(counts: Mapping[Stratum, int], times: int, stream: Stream) -> dict[St
         times: divisor.
         stream: draws the strata that are rounded up.
     """
-    found = {of: count // times for of, count in counts.items()}
-    missing = sum(counts.values()) // times - sum(found.values())
-    rest = [of for of, count in counts.items() if count % times]
-    for of in sorted(rest, key=lambda of: stream.key(_name(of)))[:missing]:
-        found[of] += 1
-    return found
+    quotients = {stratum: count // times for stratum, count in counts.items()}
+    missing = sum(counts.values()) // times - sum(quotients.values())
+    rest = [stratum for stratum, count in counts.items() if count % times]
+    for stratum in sorted(rest, key=lambda stratum: stream.key(_format_stratum(stratum)))[:missing]:
+        quotients[stratum] += 1
+    return quotients
 
 
-def _labelled(
-    problems: Sequence[Evidence], by: Sequence[str], who: str
+def _label_strata(
+    problems: Sequence[Evidence], by: Sequence[str], subject: str
 ) -> list[tuple[Stratum, Evidence]]:
     """Pair each problem with its stratum.
 
@@ -197,52 +197,52 @@ def _labelled(
     """
     if not isinstance(by, list | tuple) or not all(isinstance(field, str) for field in by):
         raise UserError(
-            f"selector {who}: by is {by!r}, expected a list of fields of the record, such as "
+            f"selector {subject}: by is {by!r}, expected a list of fields of the record, such as "
             "[subject, level]"
         )
-    return [(_stratum(e, by, who), e) for e in problems]
+    return [(_find_stratum(e, by, subject), e) for e in problems]
 
 
-def _stratum(evidence: Evidence, by: Sequence[str], who: str) -> Stratum:
+def _find_stratum(evidence: Evidence, by: Sequence[str], subject: str) -> Stratum:
     record = evidence.document
     for field in by:
         if not isinstance(record.get(field), str | int | float):
             raise UserError(
-                f"selector {who}: by names {field!r}, which is not a text or number in the record "
+                f"selector {subject}: by names {field!r}, which is not a text or number in the record "
                 f"of problem {evidence.problem_id}; its fields: {', '.join(record) or 'none'}"
             )
     return tuple(record[field] for field in by)
 
 
-def _name(stratum: Stratum) -> str:
+def _format_stratum(stratum: Stratum) -> str:
     return ", ".join(map(str, stratum)) or "all"
 
 
-def _ranked(evidence: Evidence, responses: str, rng: Stream) -> list[Evidence]:
+def _rank_responses(evidence: Evidence, responses: str, rng: Stream) -> list[Evidence]:
     """Return a problem with each verified response, in order of preference."""
-    each = [(e, e.response) for e in evidence.each_verified() if e.response is not None]
+    pairs = [(e, e.response) for e in evidence.each_verified() if e.response is not None]
     if responses == "drawn":
-        among = rng.child("responses")
-        each.sort(key=lambda of: among.key(f"{of[0].problem_id}/{of[1].index}"))
-        return [e for e, _ in each]
-    read = evidence.read_greedy
-    deployed = read(evidence.problem_id) if read is not None else None
+        response_stream = rng.child("responses")
+        pairs.sort(key=lambda pair: response_stream.key(f"{pair[0].problem_id}/{pair[1].index}"))
+        return [e for e, _ in pairs]
+    read_greedy = evidence.read_greedy
+    deployed = read_greedy(evidence.problem_id) if read_greedy is not None else None
     if deployed is None:
         raise UserError(
-            f"selector {_MATCHED!r}: responses is 'nearest', but the greedy response to problem "
+            f"selector {_SELECTOR!r}: responses is 'nearest', but the greedy response to problem "
             f"{evidence.problem_id} is unknown; expected a pool that was searched"
         )
     ids = deployed.token_ids
-    each.sort(key=lambda of: (-_shared(of[1].token_ids, ids), of[1].index))
-    return [e for e, _ in each]
+    pairs.sort(key=lambda pair: (-_count_shared_prefix(pair[1].token_ids, ids), pair[1].index))
+    return [e for e, _ in pairs]
 
 
-def _reworded(
+def _change_responses(
     labelled: Sequence[tuple[Stratum, Evidence]],
-    each: Mapping[str, Sequence[Evidence]],
+    ranked: Mapping[str, Sequence[Evidence]],
     target: int,
     tokens: float | None,
-    who: str,
+    subject: str,
 ) -> list[tuple[Stratum, Evidence]]:
     """Change the responses of problems to bring the tokens as near to the target as possible.
 
@@ -250,20 +250,20 @@ def _reworded(
         labelled: problems with their strata, in the order of a draw.
         ranked: every response of the selected problems, in order of preference, by problem id.
     """
-    names = [e.problem_id for _, e in labelled if e.problem_id in each]
-    ranks = zip_longest(*([(name, way) for way in each[name]] for name in names))
-    ways = [way for rank in ranks for way in rank if way is not None]
-    near = exchanged(ways, dict.fromkeys(names, 1), target, tokens, who, must=False)
-    taken = {e.problem_id: e for e in near}
-    return [(stratum, taken.get(e.problem_id, e)) for stratum, e in labelled]
+    names = [e.problem_id for _, e in labelled if e.problem_id in ranked]
+    ranks = zip_longest(*([(name, way) for way in ranked[name]] for name in names))
+    variants = [way for rank in ranks for way in rank if way is not None]
+    nearest = match_tokens(variants, dict.fromkeys(names, 1), target, tokens, subject, is_required=False)
+    chosen = {e.problem_id: e for e in nearest}
+    return [(stratum, chosen.get(e.problem_id, e)) for stratum, e in labelled]
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def _count_shared_prefix(first: Sequence[int], other: Sequence[int]) -> int:
     """Count how many first token ids are equal."""
-    return sum(takewhile(bool, map(eq, one, other)))
+    return sum(takewhile(bool, map(eq, first, other)))
 
 
-def repeated_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+def find_same_as_repeated(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
     """Name the selector that equals repetition with one slot per problem: GapFT."""
     return ("gapft", {}) if params.get("times") == 1 else None
 
@@ -271,5 +271,5 @@ def repeated_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, An
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
     """Register both selectors."""
-    register(_MATCHED, matched_strata, responses="verified")
-    register("repeated", repeated, repeats=True, same_as=repeated_as)
+    register(_SELECTOR, matched_strata, responses="verified")
+    register("repeated", repeated, repeats=True, same_as=find_same_as_repeated)

@@ -14,7 +14,7 @@ def tensorboard(arm: TrackedArm) -> Tracker:
 
     # hides steps that an interrupted training logged after its last checkpoint
     purge = {"purge_step": arm.first_step}
-    return _started(TensorBoardTracker(arm.arm.name, arm.folder / "tensorboard", **purge), arm)
+    return _start(TensorBoardTracker(arm.arm.name, arm.folder / "tensorboard", **purge), arm)
 
 
 def wandb(arm: TrackedArm) -> Tracker:
@@ -24,7 +24,7 @@ def wandb(arm: TrackedArm) -> Tracker:
     arm.folder.mkdir(parents=True, exist_ok=True)
     project = os.environ.get("WANDB_PROJECT", arm.project)
     names = {"name": arm.name, "group": arm.run, "dir": str(arm.folder)}
-    return _started(WandBTracker(project, **names), arm)
+    return _start(WandBTracker(project, **names), arm)
 
 
 def trackio(arm: TrackedArm) -> Tracker:
@@ -32,10 +32,10 @@ def trackio(arm: TrackedArm) -> Tracker:
     from accelerate.tracking import TrackioTracker
 
     project = os.environ.get("TRACKIO_PROJECT", arm.project)
-    return _started(TrackioTracker(project, name=arm.name, group=arm.run), arm)
+    return _start(TrackioTracker(project, name=arm.name, group=arm.run), arm)
 
 
-def _started(tracker: Any, arm: TrackedArm) -> Tracker:
+def _start(tracker: Any, arm: TrackedArm) -> Tracker:
     tracker.start()
     tracker.store_init_configuration(dict(arm.settings))
     started: Tracker = tracker

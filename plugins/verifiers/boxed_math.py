@@ -17,17 +17,17 @@ from gapft_harness.api import (
     WorkerPool,
     hookimpl,
     last_box,
-    once_each,
+    judge_once_each,
     tidy_answer,
 )
 
 #: A verdict with the answer that was judged, if any.
-Judged = tuple[Verdict, str | None]
+Judgement = tuple[Verdict, str | None]
 #: Input of math-verify: gold and answer; or gold, complete response and ``anywhere``.
 Pair = tuple[str, ...]
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
-_SHOWN = 60
+_MAX_SHOWN = 60
 #: Incremented when the comparison of any two answers changes, to explain verdicts that differ.
 _RULES = 3
 
@@ -74,13 +74,13 @@ class BoxedMath(Closing):
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judge each response; ``golds`` are LaTeX answers (or numbers), not boxes."""
-        return [verdict for verdict, _ in once_each(self.judge, responses, golds)]
+        return [verdict for verdict, _ in judge_once_each(self.judge, responses, golds)]
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; return ``""`` if it is valid."""
         if isinstance(gold, bool) or not isinstance(gold, str | int | float):
             return f"the gold answer is {type(gold).__name__}, expected a string"
-        return "" if self.wanted(gold) else "the gold answer is empty"
+        return "" if self.find_gold_answer(gold) else "the gold answer is empty"
 
     def answer(self, text: str) -> str | None:
         """Return the content of a response's last box; None if there is none, or it is empty."""
@@ -95,43 +95,43 @@ class BoxedMath(Closing):
         """Stop the worker processes."""
         self._pool.close()
 
-    def wanted(self, gold: Gold) -> str:
+    def find_gold_answer(self, gold: Gold) -> str:
         """Return the answer in a gold."""
         return tidy_answer(str(gold))
 
-    def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judged]:
+    def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judgement]:
         """Return each response's verdict with the answer that was compared, if any."""
-        found: dict[int, Judged] = {}
+        judgements: dict[int, Judgement] = {}
         open_pairs: dict[int, Pair] = {}
         for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
-            settled = self.settle(response, gold)
-            if isinstance(settled[0], Verdict):
-                found[i] = settled
+            direct = self.judge_directly(response, gold)
+            if isinstance(direct[0], Verdict):
+                judgements[i] = direct
             else:
-                open_pairs[i] = settled
+                open_pairs[i] = direct
         # Many responses have the same boxed answer: compare it with the gold once.
         pairs = sorted(set(open_pairs.values()))
         outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
         for i, pair in open_pairs.items():
-            found[i] = judged(outcomes[pair], pair)
-        return [found[i] for i in range(len(responses))]
+            judgements[i] = build_judgement(outcomes[pair], pair)
+        return [judgements[i] for i in range(len(responses))]
 
-    def settle(self, response: str, gold: Gold) -> Judged | Pair:
+    def judge_directly(self, response: str, gold: Gold) -> Judgement | Pair:
         """Return a verdict that needs no library, or the pair to compare."""
         if fault := self.check_gold(gold):
             return Verdict("error", fault), None
-        wanted = self.wanted(gold)
+        gold_answer = self.find_gold_answer(gold)
         answer = last_box(response)
         if answer is None:
             return Verdict("fail", "no box"), None
         answer = tidy_answer(answer)
         if not answer:
             return Verdict("fail", "the last box is empty or never closed"), None
-        settled = shortcut(wanted, answer) if self._shortcuts else None
-        return (settled, answer) if settled else (wanted, answer)
+        verdict = compare_directly(gold_answer, answer) if self._shortcuts else None
+        return (verdict, answer) if verdict else (gold_answer, answer)
 
 
-def shortcut(gold: str, answer: str) -> Verdict | None:
+def compare_directly(gold: str, answer: str) -> Verdict | None:
     """Compare the certain cases: equal texts, or two plain integers. Otherwise return None."""
     if gold == answer:
         return Verdict("pass")
@@ -140,26 +140,26 @@ def shortcut(gold: str, answer: str) -> Verdict | None:
         return None
     # Text, not int(): Python refuses to read more than 4,300 digits.
     signed = [(m[2].lstrip("0"), m[1] if m[2].strip("0") else "") for m in integers if m]
-    return Verdict("pass") if signed[0] == signed[1] else Verdict("fail", _said(answer))
+    return Verdict("pass") if signed[0] == signed[1] else Verdict("fail", _describe_answer(answer))
 
 
-def _said(answer: str) -> str:
-    return f"said {answer}" if len(answer) <= _SHOWN else f"said {answer[:_SHOWN]}…"
+def _describe_answer(answer: str) -> str:
+    return f"said {answer}" if len(answer) <= _MAX_SHOWN else f"said {answer[:_MAX_SHOWN]}…"
 
 
-def judged(outcome: Outcome, pair: Pair) -> Judged:
+def build_judgement(outcome: Outcome, pair: Pair) -> Judgement:
     """Convert a worker's outcome for a pair to a verdict and an answer."""
     answer = pair[1] if len(pair) == 2 else (outcome.value or {}).get("answer")
-    said = "" if answer is None else _said(answer)
+    answer_text = "" if answer is None else _describe_answer(answer)
     if outcome.status == "done":
-        status, why = outcome.value["status"], outcome.value["reason"]
-        why = "; ".join(filter(None, (why, said)))
-        return Verdict(status, "" if status == "pass" else why), answer
-    why = "; ".join(filter(None, (outcome.reason, said)))
-    return Verdict("timeout" if outcome.status == "timeout" else "error", why), answer
+        status, reason = outcome.value["status"], outcome.value["reason"]
+        reason = "; ".join(filter(None, (reason, answer_text)))
+        return Verdict(status, "" if status == "pass" else reason), answer
+    reason = "; ".join(filter(None, (outcome.reason, answer_text)))
+    return Verdict("timeout" if outcome.status == "timeout" else "error", reason), answer
 
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Register the verifier."""
-    register("boxed_math", BoxedMath, own_workers=True, permissive=lambda of: ("math", of))
+    register("boxed_math", BoxedMath, own_workers=True, permissive=lambda params: ("math", params))

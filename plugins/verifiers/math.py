@@ -10,10 +10,10 @@ from gapft_harness.api import (
     Verdict,
     hookimpl,
     last_box,
-    once_each,
+    judge_once_each,
     tidy_answer,
 )
-from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, Judged, Pair, judged
+from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, Judgement, Pair, build_judgement
 
 #: Mark before the final answer of a solution, as in GSM8K's golds.
 _FINAL = "####"
@@ -39,31 +39,31 @@ class Math(BoxedMath):
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[tuple[Verdict, str | None]]:
         """Return the results of ``verify`` and ``answer``, reading each response once."""
-        return once_each(self.judge, responses, golds)
+        return judge_once_each(self.judge, responses, golds)
 
     def answer(self, text: str) -> str | None:
         """Return the content of the last box, or else the answer that math-verify finds."""
         if boxed := super().answer(text):
             return boxed
-        return judged(self._pool.map([("", text, "anywhere")])[0], ("", text, "anywhere"))[1]
+        return build_judgement(self._pool.map([("", text, "anywhere")])[0], ("", text, "anywhere"))[1]
 
-    def wanted(self, gold: Gold) -> str:
+    def find_gold_answer(self, gold: Gold) -> str:
         """Return the answer in a gold: its last box, or the text after ``####``, or all of it."""
         text = str(gold)
         if box := last_box(text):
             return tidy_answer(box)
         return tidy_answer(text.rpartition(_FINAL)[2])
 
-    def settle(self, response: str, gold: Gold) -> Judged | Pair:
+    def judge_directly(self, response: str, gold: Gold) -> Judgement | Pair:
         """Judge a box as ``boxed_math`` does; leave everything else to the library."""
-        settled = super().settle(response, gold)
+        judgement = super().judge_directly(response, gold)
         box = last_box(response)
         if self.check_gold(gold) or (box and tidy_answer(box)):
-            return settled
-        return self.wanted(gold), response, "anywhere"
+            return judgement
+        return self.find_gold_answer(gold), response, "anywhere"
 
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Register the verifier."""
-    register("math", Math, own_workers=True, strict=lambda of: ("boxed_math", of))
+    register("math", Math, own_workers=True, strict=lambda params: ("boxed_math", params))

@@ -32,9 +32,9 @@ from gapft_harness.api import (
     Verdict,
     did_you_mean,
     hookimpl,
-    once_each,
+    judge_once_each,
 )
-from gapft_harness.plugins.verifiers.statements import first_statement
+from gapft_harness.plugins.verifiers.statements import find_first_statement
 
 _WHOLE = re.compile(r"([A-Z])[.)]?|\(([A-Z])\)")
 #: Incremented when the reading of a rule changes, to explain verdicts that differ.
@@ -53,13 +53,13 @@ class Choice:
     options: tuple[str, ...] = ()
 
     @property
-    def last(self) -> str:
+    def last_letter(self) -> str:
         """The last letter that is an option; Z if the options are unknown."""
-        return _last(self.options) or "Z"
+        return _find_last_letter(self.options) or "Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadLetter:
     """The result of reading a response with a rule.
 
     Attributes:
@@ -68,10 +68,10 @@ class Read:
     """
 
     letter: str | None
-    why: str = ""
+    reason: str = ""
 
 
-Rule = Callable[[str, Sequence[str]], Read]
+Rule = Callable[[str, Sequence[str]], ReadLetter]
 
 
 class OptionLetter:
@@ -86,9 +86,9 @@ class OptionLetter:
 
     def __init__(self, rule: str = "whole_response") -> None:
         rules = {
-            "whole_response": whole_response,
-            "first_explicit": first_explicit,
-            "permissive": permissive,
+            "whole_response": read_whole_response,
+            "first_explicit": read_first_explicit,
+            "permissive": read_permissive,
         }
         if rule not in rules:
             raise UserError(
@@ -109,13 +109,13 @@ class OptionLetter:
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[tuple[Verdict, str | None]]:
         """Return the results of ``verify`` and ``answer``, reading each response once."""
-        return once_each(self._read_all, responses, golds)
+        return judge_once_each(self._read_all, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer under this rule; return ``""`` if it is valid."""
         choice = read_gold(gold)
         if isinstance(choice, str):
-            return f"{choice}; expected a letter from A to {_last_letter(gold)}"
+            return f"{choice}; expected a letter from A to {_find_allowed_letter(gold)}"
         return _NEEDS_TEXTS if self.rule == "permissive" and not choice.options else ""
 
     def answer(self, text: str, gold: Gold = None) -> str | None:
@@ -124,7 +124,7 @@ class OptionLetter:
         Args:
             gold: if given, its options' texts are used as in ``verify``; its letter is ignored.
         """
-        return self._read(text, _options(read_gold(gold))).letter
+        return self._read(text, _find_options(read_gold(gold))).letter
 
     def opening(self, text: str, gold: Gold = None) -> str | None:
         """Return the letter that a response opens with, whatever follows; None if there is none.
@@ -132,9 +132,9 @@ class OptionLetter:
         Args:
             gold: if given, a letter may be followed by its option's text; its letter is ignored.
         """
-        options = _options(read_gold(gold))
-        letter = permissive(text, options).letter
-        if letter and letter <= _last(options):
+        options = _find_options(read_gold(gold))
+        letter = read_permissive(text, options).letter
+        if letter and letter <= _find_last_letter(options):
             return letter
         label = _OPENING.match(text)
         return (label[1] or label[2]) if label else None
@@ -147,21 +147,21 @@ class OptionLetter:
         self, responses: Sequence[str], golds: Sequence[Gold]
     ) -> list[tuple[Verdict, str | None]]:
         choices = {id(gold): read_gold(gold) for gold in golds}
-        found = []
+        results = []
         for response, gold in zip(responses, golds, strict=True):
             choice = choices[id(gold)]
-            read = self._read(response, _options(choice))
+            read = self._read(response, _find_options(choice))
             if isinstance(choice, str):
                 verdict = Verdict("error", choice)
             elif self.rule == "permissive" and not choice.options:
                 verdict = Verdict("error", _NEEDS_TEXTS)
             else:
                 verdict = _compare(read, choice)
-            found.append((verdict, read.letter))
-        return found
+            results.append((verdict, read.letter))
+        return results
 
 
-def _options(choice: Choice | str) -> Sequence[str]:
+def _find_options(choice: Choice | str) -> Sequence[str]:
     """Return the options' texts of a gold answer that is valid; empty if it is not."""
     return () if isinstance(choice, str) else choice.options
 
@@ -180,77 +180,77 @@ def read_gold(gold: Gold) -> Choice | str:
     if not isinstance(answer, str) or not re.fullmatch("[A-Z]", answer):
         return f"the gold answer {answer!r:.40} is not an option letter"
     choice = Choice(answer, options)
-    if answer > choice.last:
-        return f"the gold answer {answer} is not an option; the options are A to {choice.last}"
+    if answer > choice.last_letter:
+        return f"the gold answer {answer} is not an option; the options are A to {choice.last_letter}"
     return choice
 
 
-def _last_letter(gold: Gold) -> str:
+def _find_allowed_letter(gold: Gold) -> str:
     """Return the last letter that the gold's options allow, if they can be read; else Z."""
     texts = gold.get("options") if isinstance(gold, Mapping) else None
     count = len(texts) if isinstance(texts, list | tuple) else 0
     return chr(ord("A") + count - 1) if 1 <= count <= 26 else "Z"
 
 
-def _last(options: Sequence[str]) -> str:
+def _find_last_letter(options: Sequence[str]) -> str:
     """Return the last option's letter; empty if the options are unknown."""
     return chr(ord("A") + len(options) - 1) if options else ""
 
 
-def whole_response(response: str, options: Sequence[str]) -> Read:
+def read_whole_response(response: str, options: Sequence[str]) -> ReadLetter:
     """Read a response that is exactly a letter, bare or as ``A.``, ``A)`` or ``(A)``."""
     match = _WHOLE.fullmatch(response.strip())
-    return Read(match[1] or match[2]) if match else Read(None, "not exactly an option letter")
+    return ReadLetter(match[1] or match[2]) if match else ReadLetter(None, "not exactly an option letter")
 
 
-def first_explicit(response: str, options: Sequence[str]) -> Read:
+def read_first_explicit(response: str, options: Sequence[str]) -> ReadLetter:
     """Read the first explicit statement of an option."""
-    stated = first_statement(response, max("H", _last(options)), options)
+    stated = find_first_statement(response, max("H", _find_last_letter(options)), options)
     if len(stated.letters) > 1:
-        return Read(None, f"said {' and '.join(stated.letters)} together")
-    return Read(stated.letters or None, stated.why)
+        return ReadLetter(None, f"said {' and '.join(stated.letters)} together")
+    return ReadLetter(stated.letters or None, stated.reason)
 
 
-def permissive(response: str, options: Sequence[str]) -> Read:
+def read_permissive(response: str, options: Sequence[str]) -> ReadLetter:
     """Read the letter alone, or a letter followed by its option's text."""
-    whole = whole_response(response, options)
-    if whole.letter:
-        return whole
+    letter_only = read_whole_response(response, options)
+    if letter_only.letter:
+        return letter_only
     label = _LABEL.match(response)
     if label is None:
-        return Read(None, "opens with no option letter")
+        return ReadLetter(None, "opens with no option letter")
     letter = label[1] or label[2]
-    if options and letter > _last(options):
-        return Read(letter)
-    said = _plain(response[label.end() :])
-    text = _plain(options[ord(letter) - ord("A")]) if options else ""
-    if not text or not re.match(re.escape(text) + r"(?!\w)", said):
-        return Read(None, f"{letter} is not followed by its option's text")
-    return Read(letter)
+    if options and letter > _find_last_letter(options):
+        return ReadLetter(letter)
+    rest = _normalize(response[label.end() :])
+    text = _normalize(options[ord(letter) - ord("A")]) if options else ""
+    if not text or not re.match(re.escape(text) + r"(?!\w)", rest):
+        return ReadLetter(None, f"{letter} is not followed by its option's text")
+    return ReadLetter(letter)
 
 
-def _compare(read: Read, choice: Choice) -> Verdict:
+def _compare(read: ReadLetter, choice: Choice) -> Verdict:
     if read.letter is None:
-        return Verdict("fail", read.why)
+        return Verdict("fail", read.reason)
     if read.letter == choice.letter:
         return Verdict("pass")
-    beyond = f", but the options are A to {choice.last}" if read.letter > choice.last else ""
+    beyond = f", but the options are A to {choice.last_letter}" if read.letter > choice.last_letter else ""
     return Verdict("fail", f"said {read.letter}{beyond}")
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """Normalize case, line breaks, quotes around the text and the full stop at its end."""
     return " ".join(text.casefold().split()).strip("\"'“”‘’*").rstrip(".,;: ")
 
 
-def _permissive(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+def _find_permissive_rule(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Name the rule that also accepts the letter with its text (both: the paper's Table 13)."""
     if params.get("rule", "whole_response") != "whole_response":
         return None
     return "option_letter", {**params, "rule": "permissive"}
 
 
-def _strict(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+def _find_strict_rule(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Name the rule of the letter alone, for rules that accept more forms."""
     if params.get("rule", "whole_response") == "whole_response":
         return None
@@ -260,4 +260,4 @@ def _strict(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Register the verifier."""
-    register("option_letter", OptionLetter, permissive=_permissive, strict=_strict)
+    register("option_letter", OptionLetter, permissive=_find_permissive_rule, strict=_find_strict_rule)

@@ -35,11 +35,11 @@ _STARS = re.compile(r"\*{1,3}")
 _SPACES = re.compile(r"[^\S\n]+")
 _LINES = re.compile(r" ?\n[ \n]*")
 #: Replaces a mark while white space is normalized; it is removed from responses first.
-_HERE = "\x00"
+_MARK_SIGN = "\x00"
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainText:
     """A response without markup.
 
     Attributes:
@@ -51,42 +51,42 @@ class Plain:
     text: str
     marks: frozenset[int]
 
-    def emphasised(self, start: int, end: int) -> bool:
+    def is_emphasised(self, start: int, end: int) -> bool:
         """Return whether marks are directly before and after a part."""
         return start in self.marks and end in self.marks
 
 
-def plain(response: str) -> Plain:
+def remove_markup(response: str) -> PlainText:
     """Remove the markup from a response, in time linear in its length."""
-    text = response.replace(_HERE, "").translate(_ASCII)
+    text = response.replace(_MARK_SIGN, "").translate(_ASCII)
     text = _STRUCK.sub(" ", text)
     text = _ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nanswer: ", text)
     text = _BOX.sub(" \\\\boxed ", text)
-    text = _without_stars(_MARK.sub(_HERE, text))
+    text = _remove_stars(_MARK.sub(_MARK_SIGN, text))
     text = _QUOTE.sub("", text)
     text = _LINES.sub("\n", _SPACES.sub(" ", text)).strip()
-    parts = text.split(_HERE)
+    parts = text.split(_MARK_SIGN)
     marks, position = set(), 0
     for part in parts[:-1]:
         position += len(part)
         marks.add(position)
-    return Plain("".join(parts), frozenset(marks))
+    return PlainText("".join(parts), frozenset(marks))
 
 
-def _without_stars(text: str) -> str:
+def _remove_stars(text: str) -> str:
     """Remove emphasis by asterisks; keep those of ``A* search`` and ``2 * 3``."""
     lines = []
     for line in text.split("\n"):
-        parts, position, opened = [], 0, False
-        begins = len(line) - len(line.lstrip())
-        for found in _STARS.finditer(line):
-            before = line[found.start() - 1 : found.start()] if found.start() else ""
-            after = line[found.end() : found.end() + 1]
-            opens = bool(after.strip()) and not before.isalnum()
-            bullet = found.start() == begins and after == " "
-            mark = opened or opens or bullet
-            parts += [line[position : found.start()], _HERE if mark else found[0]]
-            position = found.end()
-            opened = mark and not bullet and not opened
+        parts, position, is_open = [], 0, False
+        text_start = len(line) - len(line.lstrip())
+        for match in _STARS.finditer(line):
+            previous = line[match.start() - 1 : match.start()] if match.start() else ""
+            following = line[match.end() : match.end() + 1]
+            can_open = bool(following.strip()) and not previous.isalnum()
+            is_bullet = match.start() == text_start and following == " "
+            is_mark = is_open or can_open or is_bullet
+            parts += [line[position : match.start()], _MARK_SIGN if is_mark else match[0]]
+            position = match.end()
+            is_open = is_mark and not is_bullet and not is_open
         lines.append("".join([*parts, line[position:]]))
     return "\n".join(lines)

@@ -26,17 +26,17 @@ from gapft_harness.api import (
     did_you_mean,
     failure_feedback,
     hookimpl,
-    importable,
+    check_preload,
     last_program,
     last_program_lcb,
     read_suite,
     without_paths,
 )
 
-_SHOWN = 120
+_MAX_SHOWN = 120
 #: Incremented when programs may get different verdicts. Version 1 was not recorded, and every
 #: program could use LiveCodeBench's names.
-_EDITION = 2
+_RULES_VERSION = 2
 
 #: Selects the tests of a suite to run: for a verdict, or for feedback.
 _Choice = Callable[[Suite], Sequence[Test]]
@@ -80,12 +80,12 @@ class ProgramTests(Closing):
         if compat not in ("true", "lcb", True):
             raise UserError(f"program_tests: compat is {compat!r}, expected true or lcb")
         self._lcb = compat == "lcb"
-        self._most = max_decoded_bytes
+        self._max_decoded_bytes = max_decoded_bytes
         self._sandbox = Sandbox(
             tier=tier,  # type: ignore[arg-type]  # it checks the name
             workers=workers,
-            preload=importable(preload),
-            limits=_limits(limits or {}),
+            preload=check_preload(preload),
+            limits=_build_limits(limits or {}),
             prelude=prelude,  # type: ignore[arg-type]  # it checks the name
         )
         self._prelude = "lcb" if self._lcb else prelude
@@ -101,7 +101,7 @@ class ProgramTests(Closing):
             UserError: a gold is malformed, or its tests are missing or cannot be decoded.
             InfrastructureError: the sandbox failed; this never becomes a verdict.
         """
-        return [outcome.verdict for outcome in self._run(responses, golds, _ALL)]
+        return [outcome.verdict for outcome in self._run_programs(responses, golds, _ALL)]
 
     def feedback(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
         """Run the public tests alone; return None if all pass, else the feedback for the model.
@@ -114,7 +114,7 @@ class ProgramTests(Closing):
             UserError: a gold is malformed, or has no test.
             InfrastructureError: see ``verify``.
         """
-        return [outcome.feedback for outcome in self._run(responses, golds, _PUBLIC)]
+        return [outcome.feedback for outcome in self._run_programs(responses, golds, _PUBLIC)]
 
     def has_answer(self, text: str, gold: Gold) -> bool:
         """Return whether a response has a fenced program."""
@@ -123,7 +123,7 @@ class ProgramTests(Closing):
     def check_gold(self, gold: Gold) -> str:
         """Describe a fault in a gold: malformed, too large, no test, or impossible to pass."""
         try:
-            check_calls(read_suite(gold, self._most))
+            check_calls(read_suite(gold, self._max_decoded_bytes))
         except UserError as error:
             return str(error)
         return ""
@@ -134,21 +134,21 @@ class ProgramTests(Closing):
             "sandbox_tier": self._sandbox.tier,
             "compat": "lcb" if self._lcb else "true",
             "limits": asdict(self._sandbox.limits),
-            "rules": {"edition": _EDITION, "prelude": self._prelude},
+            "rules": {"edition": _RULES_VERSION, "prelude": self._prelude},
         }
 
     def close(self) -> None:
         """Stop the sandbox's workers."""
         self._sandbox.close()
 
-    def _run(
+    def _run_programs(
         self,
         responses: Sequence[str],
         golds: Sequence[Gold],
-        chosen: _Choice,
-    ) -> list[_Outcome]:
+        choose_tests: _Choice,
+    ) -> list[_ResponseOutcome]:
         """Run each response's program on the chosen tests of its problem."""
-        outcomes: dict[int, _Outcome] = {}
+        outcomes: dict[int, _ResponseOutcome] = {}
         problems: dict[str, _Problem] = {}
         keys: dict[int, str] = {}  # by identity: one gold object serves all responses to a problem
         for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
@@ -157,40 +157,40 @@ class ProgramTests(Closing):
             problem = problems.setdefault(keys[id(gold)], _Problem(gold))
             source = (last_program_lcb if self._lcb else last_program)(response)
             if source is None:
-                outcomes[i] = _Outcome(Verdict("fail", "no fenced program"), NO_PROGRAM)
+                outcomes[i] = _ResponseOutcome(Verdict("fail", "no fenced program"), NO_PROGRAM)
             elif not source.strip():
                 reason = "the last program is empty or never closed"
-                outcomes[i] = _Outcome(Verdict("fail", reason), NO_PROGRAM)
+                outcomes[i] = _ResponseOutcome(Verdict("fail", reason), NO_PROGRAM)
             else:
-                problem.asking.setdefault(source, []).append(i)
+                problem.responses.setdefault(source, []).append(i)
         waiting: list[_Waiting] = []
         compat = "lcb" if self._lcb else None
-        items = self._items(problems, chosen, waiting, outcomes)
+        items = self._iterate_programs(problems, choose_tests, waiting, outcomes)
         for number, result in self._sandbox.stream(items, compat=compat):  # type: ignore[arg-type]
-            found = waiting[number].outcome(result)
-            outcomes.update(dict.fromkeys(waiting[number].asking, found))
+            outcome = waiting[number].build_outcome(result)
+            outcomes.update(dict.fromkeys(waiting[number].responses, outcome))
         return [outcomes[i] for i in range(len(responses))]
 
-    def _items(
+    def _iterate_programs(
         self,
         problems: Mapping[str, _Problem],
-        chosen: _Choice,
+        choose_tests: _Choice,
         waiting: list[_Waiting],
-        outcomes: dict[int, _Outcome],
+        outcomes: dict[int, _ResponseOutcome],
     ) -> Iterator[tuple[Program, Sequence[Test]]]:
         """Yield the programs to run, and note their responses; without tests run nothing."""
         for problem in problems.values():
             # Also if no response has a program, so that a problem without tests is always reported.
-            suite = read_suite(problem.gold, self._most, packed=chosen is not _PUBLIC)
-            tests = chosen(suite)
-            for source, asking in problem.asking.items():
+            suite = read_suite(problem.gold, self._max_decoded_bytes, packed=choose_tests is not _PUBLIC)
+            tests = choose_tests(suite)
+            for source, indices in problem.responses.items():
                 if tests:
                     waiting.append(
-                        _Waiting(asking, suite.kind, len(suite.tests), suite.public_tests)
+                        _Waiting(indices, suite.kind, len(suite.tests), suite.public_tests)
                     )
-                    yield suite.program(source), tests
+                    yield suite.build_program(source), tests
                 else:
-                    outcomes.update(dict.fromkeys(asking, _Outcome(Verdict("pass"), None)))
+                    outcomes.update(dict.fromkeys(indices, _ResponseOutcome(Verdict("pass"), None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +198,11 @@ class _Problem:
     """A gold, and the indices of the responses that have each program."""
 
     gold: Gold
-    asking: dict[str, list[int]] = field(default_factory=dict)
+    responses: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _ResponseOutcome:
     """The outcome of one response: its verdict, and the feedback that the model may get."""
 
     verdict: Verdict
@@ -213,38 +213,38 @@ class _Outcome:
 class _Waiting:
     """A program in the sandbox: the responses that have it, and the tests of its problem."""
 
-    asking: list[int]
+    responses: list[int]
     kind: str
     tests: int
     public: tuple[Test, ...]
 
-    def outcome(self, result: Result) -> _Outcome:
+    def build_outcome(self, result: Result) -> _ResponseOutcome:
         """Build the outcome of its run. A timeout is the program's own fault, and so a ``fail``."""
         if result.verdict == "accepted":
-            return _Outcome(Verdict("pass"), None)
+            return _ResponseOutcome(Verdict("pass"), None)
         number, public = len(result.tests), len(self.public)
         words = result.verdict.replace("_", " ")
-        why = " ".join(without_paths(result.tests[-1].reason).split())[:_SHOWN]
+        detail = " ".join(without_paths(result.tests[-1].reason).split())[:_MAX_SHOWN]
         if number > public:
             # A report may show reasons, so they must not reveal hidden tests.
-            where = f"hidden test {number - public} of {self.tests - public}"
-            told = None
+            place = f"hidden test {number - public} of {self.tests - public}"
+            feedback = None
         else:
-            where = f"public test {number} of {public}: {why}"
+            place = f"public test {number} of {public}: {detail}"
             failed = self.public[number - 1]
-            told = failure_feedback(self.kind, number, public, failed, result.tests[-1])
-        reason = f"{words}: {why}" if result.verdict == "compile_error" else f"{words} on {where}"
-        return _Outcome(Verdict("fail", reason), told)
+            feedback = failure_feedback(self.kind, number, public, failed, result.tests[-1])
+        reason = f"{words}: {detail}" if result.verdict == "compile_error" else f"{words} on {place}"
+        return _ResponseOutcome(Verdict("fail", reason), feedback)
 
 
-def _limits(changes: Mapping[str, float]) -> Limits:
-    known = [f.name for f in fields(Limits)]
-    for name in changes:
-        if name not in known:
+def _build_limits(overrides: Mapping[str, float]) -> Limits:
+    known_names = [f.name for f in fields(Limits)]
+    for name in overrides:
+        if name not in known_names:
             raise UserError(
-                f"program_tests: limits: unknown {name!r}; {did_you_mean(str(name), known)}"
+                f"program_tests: limits: unknown {name!r}; {did_you_mean(str(name), known_names)}"
             )
-    values: dict[str, Any] = dict(changes)
+    values: dict[str, Any] = dict(overrides)
     try:
         return Limits(**values)
     except (ValueError, TypeError) as error:

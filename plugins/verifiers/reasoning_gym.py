@@ -21,33 +21,33 @@ from gapft_harness.api import (
     did_you_mean,
     hookimpl,
     last_box,
-    once_each,
+    judge_once_each,
 )
 
 _PACKAGE = "reasoning_gym"
 #: Incremented when the reading of ``extract`` changes.
 _RULES = 1
-_SHOWN = 60
+_MAX_SHOWN = 60
 #: Fields of a gold, with their types.
 _FIELDS = {"generator": str, "settings": dict, "question": str, "answer": str, "metadata": dict}
 
 #: "Answer:", "Final answer:", "**Answer:**", "The answer is:".
 _MARK = re.compile(r"\banswer(?: is)?[*_]{0,3}\s?:[*_]{0,3}", re.IGNORECASE)
 #: Marks that may enclose an answer.
-_AROUND = ("***", "**", "__", "`", "$", "*", "_")
+_WRAPPERS = ("***", "**", "__", "`", "$", "*", "_")
 #: Maximum nesting of these marks.
-_NESTED = 3
+_MAX_NESTING = 3
 
 
-def after_mark(text: str) -> str:
+def extract_rest(text: str) -> str:
     """Return the text after the last "Answer:"; "" if there is none."""
     ends = [match.end() for match in _MARK.finditer(text)]
     return text[ends[-1] :] if ends else ""
 
 
-def marked(text: str) -> str:
+def extract_marked(text: str) -> str:
     """Return the line after the last "Answer:"; else the last box; else an only line."""
-    if rest := after_mark(text).strip():
+    if rest := extract_rest(text).strip():
         line = rest.splitlines()[0]
         return last_box(line) or line
     lines = text.strip().splitlines()
@@ -55,19 +55,19 @@ def marked(text: str) -> str:
 
 
 #: Functions that extract the answer from a response, by the name of the rule.
-RULES: Mapping[str, Callable[[str], str]] = {
-    "marked": marked,
-    "rest": after_mark,
+EXTRACTION_RULES: Mapping[str, Callable[[str], str]] = {
+    "marked": extract_marked,
+    "rest": extract_rest,
     "boxed": lambda text: last_box(text) or "",
     "whole": lambda text: text,
 }
 
 
-def unwrapped(text: str, recorded: str) -> str:
+def remove_wrapping(text: str, recorded: str) -> str:
     """Remove emphasis marks and a final full stop, except those of the recorded answer."""
     text, recorded = text.strip(), recorded.strip()
-    for _ in range(_NESTED):
-        for mark in _AROUND:
+    for _ in range(_MAX_NESTING):
+        for mark in _WRAPPERS:
             inside = text[len(mark) : -len(mark)]
             if inside and text == f"{mark}{inside}{mark}" and not recorded.startswith(mark):
                 text = inside.strip()
@@ -105,8 +105,8 @@ class ReasoningGym(Closing):
                 "the verifier reasoning_gym needs the package reasoning-gym: pip install "
                 "'gapft-harness[reasoning-gym]'"
             )
-        if extract not in RULES:
-            raise UserError(f"reasoning_gym: extract: {did_you_mean(str(extract), RULES)}")
+        if extract not in EXTRACTION_RULES:
+            raise UserError(f"reasoning_gym: extract: {did_you_mean(str(extract), EXTRACTION_RULES)}")
         count = workers if workers is not None else min(8, os.cpu_count() or 1)
         numbers = {
             "pass_at": pass_at, "timeout_s": timeout_s, "workers": count,
@@ -119,7 +119,7 @@ class ReasoningGym(Closing):
                 )
         if pass_at > 1:
             raise UserError(f"reasoning_gym: pass_at: found {pass_at}, expected at most 1")
-        self._extract = RULES[extract]
+        self._extract = EXTRACTION_RULES[extract]
         self._pass_at = pass_at
         self._pool = WorkerPool(
             f"{__name__}:score",
@@ -131,7 +131,7 @@ class ReasoningGym(Closing):
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judge each response; ``golds`` are the field ``gold`` of a generated problem."""
-        return once_each(self._judge, responses, golds)
+        return judge_once_each(self._judge, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; return ``""`` if it is valid."""
@@ -139,8 +139,8 @@ class ReasoningGym(Closing):
             return f"the gold answer is {type(gold).__name__}, expected an object"
         for name, kind in _FIELDS.items():
             if not isinstance(gold.get(name), kind):
-                found = type(gold.get(name)).__name__
-                return f"the gold answer's {name!r} is {found}, expected {kind.__name__}"
+                type_name = type(gold.get(name)).__name__
+                return f"the gold answer's {name!r} is {type_name}, expected {kind.__name__}"
         if not gold["answer"].strip():
             return "the gold answer is empty"
         try:
@@ -151,7 +151,7 @@ class ReasoningGym(Closing):
 
     def answer(self, text: str) -> str | None:
         """Return the answer in a response."""
-        return unwrapped(self._extract(text), "") or None
+        return remove_wrapping(self._extract(text), "") or None
 
     def describe(self) -> dict[str, Any]:
         """Return the version of the rules and of the package."""
@@ -167,25 +167,25 @@ class ReasoningGym(Closing):
         for row, (text, gold) in enumerate(zip(responses, golds, strict=True)):
             if fault := self.check_gold(gold):
                 verdicts[row] = Verdict("error", fault)
-            elif answer := unwrapped(self._extract(text), gold["answer"]):
+            elif answer := remove_wrapping(self._extract(text), gold["answer"]):
                 items[row] = [answer, gold]
             else:
                 verdicts[row] = Verdict("fail", "no answer found")
         outcomes = self._pool.map(list(items.values()))
         for (row, (answer, _)), outcome in zip(items.items(), outcomes, strict=True):
-            verdicts[row] = self._verdict(outcome, answer)
+            verdicts[row] = self._build_verdict(outcome, answer)
         return [verdicts[row] for row in range(len(responses))]
 
-    def _verdict(self, outcome: Outcome, answer: str) -> Verdict:
-        said = f"said {answer[:_SHOWN]}{'…' if len(answer) > _SHOWN else ''}"
+    def _build_verdict(self, outcome: Outcome, answer: str) -> Verdict:
+        answer_text = f"said {answer[:_MAX_SHOWN]}{'…' if len(answer) > _MAX_SHOWN else ''}"
         if outcome.status == "timeout":
-            return Verdict("timeout", f"{outcome.reason}; {said}")
+            return Verdict("timeout", f"{outcome.reason}; {answer_text}")
         if outcome.status != "done":
-            return Verdict("error", f"score_answer failed: {outcome.reason}; {said}")
+            return Verdict("error", f"score_answer failed: {outcome.reason}; {answer_text}")
         if outcome.value >= self._pass_at:
             return Verdict("pass")
-        partly = f"; scored {outcome.value:.4g}" if outcome.value > 0 else ""
-        return Verdict("fail", f"{said}{partly}")
+        score_text = f"; scored {outcome.value:.4g}" if outcome.value > 0 else ""
+        return Verdict("fail", f"{answer_text}{score_text}")
 
 
 # In a worker process

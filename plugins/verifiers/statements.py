@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Literal
 
 from gapft_harness.plugins.verifiers import statement_words as words
-from gapft_harness.plugins.verifiers.plain_text import Plain, plain
+from gapft_harness.plugins.verifiers.plain_text import PlainText, remove_markup
 
 _JOINED = re.compile(
     r"(?:\s?(?:,?\s?\band\b\s(?:option |choice )?\(?[A-Z]\)?(?!\s(?:is|was|does|has|seems)\b)"
@@ -58,7 +58,7 @@ class Statement:
     """
 
     letters: str
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class _Mention:
     start: int
     end: int
     level: _Level
-    alone: bool = False
-    alternatives: bool = False
-    sign: bool = False
+    is_alone: bool = False
+    has_alternatives: bool = False
+    is_sign: bool = False
 
 
-def first_statement(response: str, last: str, texts: Sequence[str] = ()) -> Statement:
+def find_first_statement(response: str, last: str, texts: Sequence[str] = ()) -> Statement:
     """Find the option that a response states first, after its own corrections.
 
     Args:
@@ -90,36 +90,36 @@ def first_statement(response: str, last: str, texts: Sequence[str] = ()) -> Stat
         last: the last letter to look for; the first is ``A``.
         texts: the options' texts, if known.
     """
-    read = plain(response)
-    mentions = list(_mentions(read, last, texts))
-    rows = _in_rows(read.text, [m for m in mentions if m.level in ("label", "listed")])
+    plain_text = remove_markup(response)
+    mentions = list(_iterate_mentions(plain_text, last, texts))
+    rows = _find_rows(plain_text.text, [m for m in mentions if m.level in ("label", "listed")])
     stated = [
         m for m in mentions if m.level == "stated" or (m.level == "label" and m.start not in rows)
     ]
-    if len(stated) > 1 and stated[0].sign:
+    if len(stated) > 1 and stated[0].is_sign:
         stated = stated[1:]
     if stated:
-        return _corrected(read.text, stated)
-    named = sorted({m.letters for m in mentions if m.level == "named"})
-    if len(named) == 1:
-        return Statement(named[0])
-    if rows or named:
-        said = sorted({letter for m in mentions for letter in m.letters})
-        return Statement("", f"spoke of {' and '.join(said)}, stated none")
+        return _find_current_statement(plain_text.text, stated)
+    named_letters = sorted({m.letters for m in mentions if m.level == "named"})
+    if len(named_letters) == 1:
+        return Statement(named_letters[0])
+    if rows or named_letters:
+        mentioned = sorted({letter for m in mentions for letter in m.letters})
+        return Statement("", f"spoke of {' and '.join(mentioned)}, stated none")
     return Statement("", "no option stated")
 
 
-def _corrected(text: str, stated: Sequence[_Mention]) -> Statement:
+def _find_current_statement(text: str, stated: Sequence[_Mention]) -> Statement:
     """Return the first statement, or the last of those that replace one another."""
     current = stated[0]
-    reconsidered = [found.start() for found in words.RECONSIDERED.finditer(text)]
+    reconsidered = [match.start() for match in words.RECONSIDERED.finditer(text)]
     for later in stated[1:]:
         marker = bisect_left(reconsidered, current.end)
         if (
-            (current.alternatives and len(later.letters) == 1)
+            (current.has_alternatives and len(later.letters) == 1)
             or (marker < len(reconsidered) and reconsidered[marker] < later.start)
             or words.WITHDRAWN.match(text, current.end)
-            or words.REWORDED.search(text, _sentence(text, later.start, current.end), later.start)
+            or words.REWORDED.search(text, _find_sentence_start(text, later.start, current.end), later.start)
         ):
             current = later
     if words.WITHDRAWN.match(text, current.end):
@@ -127,37 +127,37 @@ def _corrected(text: str, stated: Sequence[_Mention]) -> Statement:
     return Statement(current.letters)
 
 
-def _sentence(text: str, position: int, least: int) -> int:
+def _find_sentence_start(text: str, position: int, lower_bound: int) -> int:
     """Find where the sentence that contains a position begins, but not before ``lower_bound``."""
-    least = max(least, position - _HEAD)
-    ends = [found.end() for found in _SENTENCE.finditer(text, least, position)]
-    return ends[-1] if ends else least
+    lower_bound = max(lower_bound, position - _HEAD)
+    ends = [match.end() for match in _SENTENCE.finditer(text, lower_bound, position)]
+    return ends[-1] if ends else lower_bound
 
 
-def _in_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
+def _find_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
     """Find the positions of labels that list the options in order, such as ``A) ... B) ...``."""
-    found: set[int] = set()
+    positions: set[int] = set()
     for a, b in pairwise(labels):
-        headed = text.find(":\n", a.end, b.start) >= 0
-        if a.letters < b.letters and a.alone == b.alone and not headed:
-            found |= {a.start, b.start}
-    return found
+        has_heading = text.find(":\n", a.end, b.start) >= 0
+        if a.letters < b.letters and a.is_alone == b.is_alone and not has_heading:
+            positions |= {a.start, b.start}
+    return positions
 
 
-def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention]:
+def _iterate_mentions(plain_text: PlainText, last: str, texts: Sequence[str]) -> Iterator[_Mention]:
     """Yield possible statements, in order."""
     upper, both = f"A-{last}", f"A-{last}a-{last.lower()}"
     candidate = re.compile(
         rf"(?<![\w'+#\\/.&-])[{both}](?![\w'+#*]|[./-]\w)(?!\s?\+\+)|\b[{upper}](?=/[{upper}]\b)"
     )
-    options = [_words(option) for option in texts]
-    text, position = read.text, 0
+    options = [_normalize(option) for option in texts]
+    text, position = plain_text.text, 0
     while match := candidate.search(text, position):
         start, after = match.span()
-        opened = start
-        while opened > 0 and start - opened < 6 and text[opened - 1] in "( ":
-            opened -= 1
-        enclosed = "(" in text[opened:start] and text[after : after + 1] == ")"
+        open_position = start
+        while open_position > 0 and start - open_position < 6 and text[open_position - 1] in "( ":
+            open_position -= 1
+        enclosed = "(" in text[open_position:start] and text[after : after + 1] == ")"
         after += enclosed
         letters, alternatives = match[0].upper(), False
         if match[0].isupper() and (joined := _JOINED.match(text, after)):
@@ -170,15 +170,15 @@ def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention
         follows = text[after : after + 2 * len(option) + 9] if option else ""
         # Marks may be inside or outside a bracket, and may include a full stop.
         emphasised = any(
-            read.emphasised(a, b) for a in {opened, start} for b in (start + 1, after, after + 1)
+            plain_text.is_emphasised(a, b) for a in {open_position, start} for b in (start + 1, after, after + 1)
         )
-        level, alone = _level(
-            *(text[max(0, opened - _HEAD) : opened], text[start], text[after : after + _TAIL]),
-            begins=opened <= _HEAD,
+        level, alone = _classify_mention(
+            *(text[max(0, open_position - _HEAD) : open_position], text[start], text[after : after + _TAIL]),
+            begins=open_position <= _HEAD,
             enclosed=enclosed,
             joined=len(letters) > 1,
             emphasised=emphasised,
-            text_follows=bool(option) and _words(follows)[: len(option)] == option,
+            text_follows=bool(option) and _normalize(follows)[: len(option)] == option,
         )
         if level is not None:
             sign = text.startswith("A:") and start == 0
@@ -186,13 +186,13 @@ def _mentions(read: Plain, last: str, texts: Sequence[str]) -> Iterator[_Mention
 
 
 @lru_cache(maxsize=4096)
-def _level(head: str, letter: str, tail: str, **about: bool) -> tuple[_Level | None, bool]:
+def _classify_mention(head: str, letter: str, tail: str, **flags: bool) -> tuple[_Level | None, bool]:
     """Classify a letter, and tell whether it is alone on its line; cached for equal contexts.
 
     A very long text that repeats itself has few different contexts.
     """
-    context = _Context(head, letter, tail, **about)
-    return context.level(), context.alone
+    context = _Context(head, letter, tail, **flags)
+    return context.classify(), context.is_alone
 
 
 class _Context:
@@ -218,9 +218,9 @@ class _Context:
         self._before_noun = head[: noun.start()] if noun else head
         self._noun = noun is not None
         self._opens = begins and not self._before_noun.strip()
-        self.alone = bool(_ALONE.match(tail) and (self._opens or self._before_noun.endswith("\n")))
+        self.is_alone = bool(_ALONE.match(tail) and (self._opens or self._before_noun.endswith("\n")))
 
-    def level(self) -> _Level | None:
+    def classify(self) -> _Level | None:
         """Classify the letter; None if it is not a statement."""
         head, near, tail = self._head, self._near, self._tail
         if self._letter.islower() and not (self._noun or self._enclosed or _NO_WORD.match(tail)):
@@ -233,59 +233,59 @@ class _Context:
         if self._letter in "AaIi" and not (self._labelled or called_right):
             if self._opens and self._text_follows:
                 return "label"
-            return "named" if self._emphasised else self._subject()
+            return "named" if self._emphasised else self._classify_subject()
         if called_right:
-            return "stated" if self._said(head) else None
+            return "stated" if self._is_asserted(head) else None
         ends = bool(_ENDS.match(tail))
-        if not self._lower or self._labelled or self._noun:
+        if not self._is_lower or self._labelled or self._noun:
             announced = words.ANNOUNCED.search(head)
             if announced:
-                if not self._said(head[: announced.start()], announced[0]):
+                if not self._is_asserted(head[: announced.start()], announced[0]):
                     return None
                 return "label" if head.endswith("\n") and self._labelled else "stated"
             concluded = words.CONCLUDED.search(near) if ends or self._labelled else None
             if concluded:
-                return "stated" if self._said(head, concluded[0]) else None
+                return "stated" if self._is_asserted(head, concluded[0]) else None
         if _STARTS.search(f"{'' if len(head) < _HEAD else 'x'}{self._before_noun}"[-9:]):
-            return self._at_start()
+            return self._classify_start()
         if not self._enclosed and tail[:2] == ") ":
             return "listed"  # as in "A) one B) two"
-        return "named" if self._emphasised and not self._lower else None
+        return "named" if self._emphasised and not self._is_lower else None
 
     @property
-    def _lower(self) -> bool:
+    def _is_lower(self) -> bool:
         return self._letter.islower()
 
-    def _at_start(self) -> _Level | None:
+    def _classify_start(self) -> _Level | None:
         """Classify a letter that begins a sentence or line, with or without "Option" before it."""
         tail = self._tail
         if words.DISCUSSED.match(tail) and not self._text_follows:
             return "listed"
-        if self._lower and not (self._enclosed or tail[:1] in ".)" or self._noun):
+        if self._is_lower and not (self._enclosed or tail[:1] in ".)" or self._noun):
             return None
         if self._labelled or (self._opens and self._text_follows):
             return "label"
         if self._emphasised:
             return "named"
-        return self._subject()
+        return self._classify_subject()
 
-    def _subject(self) -> _Level | None:
+    def _classify_subject(self) -> _Level | None:
         """Classify a letter without a label that is the subject of an answer: "B weakens it"."""
         if (self._opens or self._noun) and words.ANSWERS.match(self._tail):
             return "named"
         return "listed" if self._noun else None
 
-    def _said(self, before: str, by: str = "") -> bool:
+    def _is_asserted(self, preceding: str, announcement: str = "") -> bool:
         """Return whether the writer asserts it: no denial, question, condition or other speaker."""
-        clause = words.CLAUSE_END.split(before)[-1]
-        sentence = _SENTENCE.split(before)[-1]
+        clause = words.CLAUSE_END.split(preceding)[-1]
+        sentence = _SENTENCE.split(preceding)[-1]
         if words.UNSAID.search(clause) and not words.SURE.search(clause):
             return False
-        if words.DENIED_VERB.search(self._near) or words.UNSETTLED.search(by):
+        if words.DENIED_VERB.search(self._near) or words.UNSETTLED.search(announcement):
             return False
-        return not (words.CONDITIONAL.search(sentence) and words.ONLY_THEN.search(by))
+        return not (words.CONDITIONAL.search(sentence) and words.ONLY_THEN.search(announcement))
 
 
-def _words(text: str) -> str:
+def _normalize(text: str) -> str:
     """Keep only letters and digits, in lower case."""
     return re.sub(r"[\W_]+", "", text.casefold())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gapft_harness.api import Gold, RegisterVerifier, Verdict, hookimpl, once_each
+from gapft_harness.api import Gold, RegisterVerifier, Verdict, hookimpl, judge_once_each
 
 #: Number of documents on which the metric is tried before anything is generated.
-_TRIED = 3
+_MAX_TRIALS = 3
 
 
-def _fault(gold: Gold) -> str:
+def _find_gold_fault(gold: Gold) -> str:
     if isinstance(gold, Mapping):
         return ""
     return f"the gold is {type(gold).__name__}, expected the task's document"
@@ -40,18 +40,18 @@ class TaskMetric:
         from gapft_harness.api import StockTask
 
         self._task = StockTask(task, metric, include_path, pass_at)
-        self._tried = 0
+        self._trial_count = 0
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judge each response; each gold is the task's document, a JSON object."""
-        return once_each(self._judge, responses, golds)
+        return judge_once_each(self._judge, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; for the first ones, try the metric too."""
         if not isinstance(gold, Mapping):
-            return _fault(gold)
-        self._tried += 1
-        return self._task.graded(gold) if self._tried <= _TRIED else ""
+            return _find_gold_fault(gold)
+        self._trial_count += 1
+        return self._task.describe_grading(gold) if self._trial_count <= _MAX_TRIALS else ""
 
     def has_answer(self, text: str, gold: Gold) -> bool:
         """Return whether the task's filter finds an answer in a response."""
@@ -59,11 +59,11 @@ class TaskMetric:
 
     def describe(self) -> dict[str, str]:
         """Return the deciding metric and filter, and a hash of the task and its code."""
-        return {"judge": self._task.judge, "task_sha256": self._task.fingerprint()}
+        return {"judge": self._task.judge_description, "task_sha256": self._task.fingerprint()}
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {
-            i: Verdict("error", fault) for i, gold in enumerate(golds) if (fault := _fault(gold))
+            i: Verdict("error", fault) for i, gold in enumerate(golds) if (fault := _find_gold_fault(gold))
         }
         rest = [i for i in range(len(golds)) if i not in verdicts]
         scored = self._task.verdicts([golds[i] for i in rest], [responses[i] for i in rest])

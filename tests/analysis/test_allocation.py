@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from gapft_harness.analysis import bootstrap
 from gapft_harness.analysis.allocation import (
     Successes,
-    mean_successes,
+    average_successes,
     replicate_successes,
-    successes,
+    compute_successes,
 )
-from gapft_harness.analysis.bootstrap import percentile_interval
+from gapft_harness.analysis.bootstrap import compute_interval
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.streams import Stream
 
@@ -54,7 +54,7 @@ def planted(number, n_seeds=3, half=6, items=20):
 
 def test_worked_by_hand():
     """A: 3 of 4 once, 2 of 4 twice. B: 1 of 4 unseen, 4 of 4 once. Two others do not count."""
-    found = successes(letters("AAAABBBB.."), flags("1110111111"), flags("1010010000"))
+    found = compute_successes(letters("AAAABBBB.."), flags("1110111111"), flags("1010010000"))
     assert (found.a_1, found.a_2) == (Fraction(3, 4), Fraction(2, 4))
     assert (found.b_0, found.b_1) == (Fraction(1, 4), Fraction(4, 4))
     assert found.coverage_gain == Fraction(3, 4)
@@ -65,26 +65,26 @@ def test_worked_by_hand():
 
 def test_the_mean_counts_every_seed_the_same():
     """Halves of 1 and of 3: the mean of 1 and 1/3, not 2 of 4."""
-    one = successes(letters("AB"), flags("10"), flags("00"))
-    other = successes(letters("AAABBB"), flags("100000"), flags("000111"))
-    mean = mean_successes([one, other])
+    one = compute_successes(letters("AB"), flags("10"), flags("00"))
+    other = compute_successes(letters("AAABBB"), flags("100000"), flags("000111"))
+    mean = average_successes([one, other])
     assert mean.a_1 == Fraction(2, 3)
     assert mean.b_0 == Fraction(1, 2)
     assert mean.contrast == (one.contrast + other.contrast) / 2
 
 
-decisions = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
+decisions = st.list_methods(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
 @given(decisions, st.data())
 def test_with_equal_halves_the_contrast_is_the_mean_difference_over_both(of_a, data):
     size = len(of_a)
     of_b = data.draw(
-        st.lists(st.tuples(st.booleans(), st.booleans()), min_size=size, max_size=size)
+        st.list_methods(st.tuples(st.booleans(), st.booleans()), min_size=size, max_size=size)
     )
     pairs = [*of_a, *of_b]
     diffuse, concentrated = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
-    found = successes(letters("A" * size + "B" * size), diffuse, concentrated)
+    found = compute_successes(letters("A" * size + "B" * size), diffuse, concentrated)
     difference = diffuse.astype(int) - concentrated.astype(int)
     assert found.contrast == Fraction(int(difference.sum()), 2 * size)
 
@@ -92,8 +92,8 @@ def test_with_equal_halves_the_contrast_is_the_mean_difference_over_both(of_a, d
 @given(st.integers(0, 2**32 - 1))
 def test_exchanging_the_conditions_changes_the_sign(number):
     halves, diffuse, concentrated = (array[0] for array in planted(number))
-    forward = successes(halves, diffuse, concentrated)
-    backward = successes(halves, concentrated, diffuse)
+    forward = compute_successes(halves, diffuse, concentrated)
+    backward = compute_successes(halves, concentrated, diffuse)
     assert backward.contrast == -forward.contrast
 
 
@@ -163,11 +163,11 @@ def test_replicates_are_weighted_means_of_the_first_draws_that_see_every_half(nu
     wanted = 20
     found = draw(*arrays, replicates=wanted, number=number)
     stream = Stream(number, "test")
-    of_seeds = bootstrap.seed_weights(n_seeds, wanted, stream)
+    of_seeds = bootstrap.draw_seed_weights(n_seeds, wanted, stream)
     generator = stream.child("items").generator()
     expected, refused = [], 0
     while len(expected) < wanted:
-        (weights,) = bootstrap.item_weights(items, 1, generator)
+        (weights,) = bootstrap.draw_item_weights(items, 1, generator)
         by_hand = one_replicate_by_hand(arrays, weights[0], of_seeds[len(expected)])
         if by_hand is None:
             refused += 1
@@ -198,9 +198,9 @@ def test_the_spread_is_that_of_a_difference_of_means():
     by_half = (diffuse.astype(float) - concentrated)[0].reshape(2, half)
     expected = np.sqrt((by_half.var(axis=1) / half).sum()) / 2
     assert found.contrast.std() == pytest.approx(expected, rel=0.05)
-    exact = float(successes(halves[0], diffuse[0], concentrated[0]).contrast)
+    exact = float(compute_successes(halves[0], diffuse[0], concentrated[0]).contrast)
     assert found.contrast.mean() == pytest.approx(exact, abs=4 * expected / np.sqrt(4000))
-    interval = percentile_interval(found.contrast)
+    interval = compute_interval(found.contrast)
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * expected, rel=0.06)
 
 
@@ -230,7 +230,7 @@ def test_halves_too_small_to_resample_are_an_error():
 def test_a_half_without_problems_is_an_error(half):
     halves = np.array([[half] * 4])
     with pytest.raises(ValueError, match="has no problem"):
-        successes(halves[0], np.ones(4, dtype=bool), np.ones(4, dtype=bool))
+        compute_successes(halves[0], np.ones(4, dtype=bool), np.ones(4, dtype=bool))
     with pytest.raises(ValueError, match="has no problem"):
         draw(halves, np.ones((1, 4), dtype=bool), np.ones((1, 4), dtype=bool))
 
@@ -238,7 +238,7 @@ def test_a_half_without_problems_is_an_error(half):
 def test_shapes_ids_and_seeds_are_checked():
     halves, diffuse, concentrated = planted(1)
     with pytest.raises(ValueError, match="one half and two decisions"):
-        successes(halves[0], diffuse[0, 1:], concentrated[0])
+        compute_successes(halves[0], diffuse[0, 1:], concentrated[0])
     with pytest.raises(ValueError, match="shapes"):
         draw(halves, diffuse[:, 1:], concentrated)
     with pytest.raises(ValueError, match="distinct"):

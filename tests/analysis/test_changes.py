@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.paired import Changes, changes
+from gapft_harness.analysis.paired import DecisionChanges, count_changes
 
-pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
+pairs = st.list_methods(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
 @given(pairs)
@@ -19,25 +19,25 @@ def test_changes_are_counted_and_the_difference_is_that_of_pass_at_1(
     decided: list[tuple[bool, bool]],
 ) -> None:
     first, second = (np.array(of) for of in zip(*decided, strict=True))
-    found = changes(first, second)
+    found = count_changes(first, second)
     assert found.changed == sum(a != b for a, b in decided)
     assert found.difference == Fraction(int(second.sum()) - int(first.sum()), len(decided))
     assert abs(found.difference) <= found.share <= 1
-    assert changes(second, first) == Changes(found.n, found.gained, found.lost)
-    assert changes(first, first).changed == 0
+    assert count_changes(second, first) == DecisionChanges(found.n, found.gained, found.lost)
+    assert count_changes(first, first).changed == 0
 
 
 @pytest.mark.parametrize(("changed", "of", "points"), [(331, 1367, "0.07"), (71, 500, "1.4")])
 def test_the_papers_counts_and_differences_agree(changed: int, of: int, points: str) -> None:
     """Of so many changes exactly one net gain gives the difference that is printed."""
     digits = len(points.partition(".")[2])
-    found = [Changes(of, lost, changed - lost) for lost in range(changed + 1)]
+    found = [DecisionChanges(of, lost, changed - lost) for lost in range(changed + 1)]
     right = [c for c in found if f"{100 * float(c.difference):.{digits}f}" == points]
     assert [c.gained - c.lost for c in right] == [{331: 1, 71: 7}[changed]]
 
 
 def test_decisions_of_other_problems_are_refused() -> None:
     with pytest.raises(ValueError, match="shapes"):
-        changes(np.array([True]), np.array([True, False]))
+        count_changes(np.array([True]), np.array([True, False]))
     with pytest.raises(ValueError, match="shapes"):
-        changes(np.array([], dtype=bool), np.array([], dtype=bool))
+        count_changes(np.array([], dtype=bool), np.array([], dtype=bool))

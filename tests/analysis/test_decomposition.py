@@ -12,11 +12,11 @@ from gapft_harness.analysis.decomposition import (
     Decomposition,
     decompose,
     partition,
-    pool,
-    unstable_states,
+    pool_counts,
+    find_unstable_states,
 )
 
-AUDITS = st.lists(st.tuples(st.sampled_from("GSU"), st.booleans()), min_size=1, max_size=60)
+AUDITS = st.list_methods(st.tuples(st.sampled_from("GSU"), st.booleans()), min_size=1, max_size=60)
 
 
 def arrays(audit):
@@ -46,7 +46,7 @@ def test_the_terms_sum_to_the_change_of_pass_at_1_exactly(audit):
 @given(st.data())
 def test_a_contrast_is_the_sum_of_its_term_differences(data):
     states, passed = arrays(data.draw(AUDITS))
-    other = np.array(data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states))))
+    other = np.array(data.draw(st.list_methods(st.booleans(), min_size=len(states), max_size=len(states))))
     a, b = decompose(states, passed), decompose(states, other)
     assert (a.terms - b.terms).total == a.pass_at_1 - b.pass_at_1
 
@@ -62,10 +62,10 @@ def test_order_changes_nothing(data):
 def test_pooling_seeds_gives_the_mean_of_rates_and_terms(data):
     states, first = arrays(data.draw(AUDITS))
     second = np.array(
-        data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states)))
+        data.draw(st.list_methods(st.booleans(), min_size=len(states), max_size=len(states)))
     )
     parts = [decompose(states, first), decompose(states, second)]
-    pooled = pool(parts)
+    pooled = pool_counts(parts)
     assert pooled.pass_at_1 == (parts[0].pass_at_1 + parts[1].pass_at_1) / 2
     assert pooled.terms.s == (parts[0].terms.s + parts[1].terms.s) / 2
     if parts[0].kappa_s is not None and parts[1].kappa_s is not None:
@@ -94,16 +94,16 @@ def test_impossible_counts_are_refused():
 
 
 def test_rates_on_few_problems_are_named():
-    assert unstable_states(STABLE_ITEMS, STABLE_ITEMS - 1, 0) == ("S", "U")
+    assert find_unstable_states(STABLE_ITEMS, STABLE_ITEMS - 1, 0) == ("S", "U")
 
 
 @given(st.data())
 def test_states_are_a_partition_and_more_samples_move_problems_from_u_to_s_alone(data):
     problems, samples = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 5))
-    bits = st.lists(st.booleans(), min_size=problems * samples, max_size=problems * samples)
+    bits = st.list_methods(st.booleans(), min_size=problems * samples, max_size=problems * samples)
     passed = np.array(data.draw(bits)).reshape(problems, samples)
     greedy = np.array(
-        data.draw(st.lists(st.booleans(), min_size=problems, max_size=problems)), dtype=bool
+        data.draw(st.list_methods(st.booleans(), min_size=problems, max_size=problems)), dtype=bool
     )
     before = np.where(greedy, "G", "U")  # no sample
     for k in range(1, samples + 1):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.across_runs import Environment, replicate_means
+from gapft_harness.analysis.across_runs import Environment, draw_mean_replicates
 from gapft_harness.core.streams import Stream
 
 STREAM = Stream(0, "test")
@@ -47,8 +47,8 @@ def test_order_of_environments_seeds_and_items_changes_nothing(seed: int, count:
         shuffled.append(
             replace(of, seeds=of.seeds[rows], item_ids=of.item_ids[columns], differences=moved)
         )
-    before = replicate_means(made, replicates=50, stream=STREAM)
-    after = replicate_means(shuffled, replicates=50, stream=STREAM)
+    before = draw_mean_replicates(made, replicates=50, stream=STREAM)
+    after = draw_mean_replicates(shuffled, replicates=50, stream=STREAM)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
 
@@ -57,7 +57,7 @@ def test_order_of_environments_seeds_and_items_changes_nothing(seed: int, count:
 @settings(deadline=None, max_examples=25)
 def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
     """The second difference is the first, negated: so it is in every replicate."""
-    found = replicate_means(drawn(np.random.default_rng(seed), count), replicates=50, stream=STREAM)
+    found = draw_mean_replicates(drawn(np.random.default_rng(seed), count), replicates=50, stream=STREAM)
     np.testing.assert_allclose(found["one"], -found["two"], atol=1e-15)
     assert np.all(np.abs(found["one"]) <= 1)
 
@@ -69,7 +69,7 @@ def test_environments_count_the_same_whatever_their_size() -> None:
         environment(f"e{i}", np.full((1 + i % 3, 5 + 40 * i), value))
         for i, value in enumerate(values)
     ]
-    found = replicate_means(made, replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates(made, replicates=20_000, stream=STREAM)["one"]
     assert set(np.round(found * 4, 12)) <= set(range(-4, 5))
     assert found.mean() == pytest.approx(np.mean(values), abs=0.01)
     assert found.var() == pytest.approx(np.var(values) / 4, rel=0.05)
@@ -77,7 +77,7 @@ def test_environments_count_the_same_whatever_their_size() -> None:
 
 def test_one_environment_of_one_seed_spreads_as_its_items() -> None:
     values = np.array([[1] * 30 + [0] * 60 + [-1] * 10])
-    found = replicate_means([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
     assert found.mean() == pytest.approx(0.2, abs=0.002)
     assert found.var() == pytest.approx(values.var() / 100, rel=0.05)
 
@@ -86,20 +86,20 @@ def test_an_environment_that_is_drawn_twice_is_resampled_twice() -> None:
     """Equal environments: half the variance of one. Taken over, a draw would make it 3/4."""
     values = np.array([[1] * 5 + [0] * 5])
     made = [environment(name, values) for name in ("e", "f")]
-    found = replicate_means(made, replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates(made, replicates=20_000, stream=STREAM)["one"]
     assert found.var() == pytest.approx(0.25 / 10 / 2, rel=0.05)
 
 
 def test_items_are_drawn_for_all_seeds_together() -> None:
     """Seeds that agree on every item add nothing: drawn apart, the variance would be a third."""
     values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))
-    found = replicate_means([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
     assert found.var() == pytest.approx(0.24 / 100, rel=0.05)
 
 
 def test_seeds_are_drawn() -> None:
     values = np.repeat(np.array([[1], [0], [0], [0]]), 20, axis=1)
-    found = replicate_means([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
     assert found.var() == pytest.approx(0.1875 / 4, rel=0.05)
 
 
@@ -118,4 +118,4 @@ def test_seeds_are_drawn() -> None:
 )
 def test_what_are_no_environments(wrong: list[Environment], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        replicate_means(wrong, replicates=5, stream=STREAM)
+        draw_mean_replicates(wrong, replicates=5, stream=STREAM)

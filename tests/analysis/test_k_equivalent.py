@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.pass_at_k import k_equivalent, k_label, mean_pass_at_k
+from gapft_harness.analysis.pass_at_k import k_equivalent, format_k, mean_pass_at_k
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 
 @given(st.integers(1, 12), st.data())
 def test_it_is_the_largest_k_that_the_source_does_not_exceed(samples, data):
-    passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
+    passing = np.array(data.draw(st.list_methods(st.integers(0, samples), min_size=1, max_size=20)))
     total = data.draw(st.integers(1, 60))
     pass_at_1 = Fraction(data.draw(st.integers(0, total)), total)
     reached = [k for k in range(1, samples + 1) if mean_pass_at_k(passing, samples, k) <= pass_at_1]
@@ -28,13 +28,13 @@ def test_equality_counts_and_is_exact():
 
 def test_below_sampled_pass_at_1_is_written_as_less_than_one():
     """The source's greedy accuracy plays no part: only its samples are given."""
-    assert k_label(k_equivalent(np.array([4, 0]), 4, Fraction(49, 100))) == "<1"
-    assert k_label(k_equivalent(np.array([4, 0]), 4, Fraction(1, 2))) == "4"
+    assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(49, 100))) == "<1"
+    assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(1, 2))) == "4"
 
 
 @given(st.integers(1, 10), st.data())
 def test_bounds_hold_what_the_whole_curve_gives(samples, data):
-    passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
+    passing = np.array(data.draw(st.list_methods(st.integers(0, samples), min_size=1, max_size=20)))
     pass_at_1 = Fraction(data.draw(st.integers(0, 40)), 40)
     curve = {k: mean_pass_at_k(passing, samples, k) for k in range(1, samples + 1)}
     known = data.draw(st.sets(st.sampled_from(sorted(curve))))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gapft_harness.analysis.bootstrap import resampled_means
-from gapft_harness.analysis.paired import holm, mcnemar, sign_flips
+from gapft_harness.analysis.bootstrap import resample_means
+from gapft_harness.analysis.paired import adjust_p_values, mcnemar, flip_signs
 from gapft_harness.core.streams import Stream
 
 STREAM = Stream(7, "test")
@@ -25,9 +25,9 @@ def test_mcnemar_is_the_sum_of_both_tails_of_fair_coins(gained: int, lost: int) 
     assert mcnemar(gained, lost) == mcnemar(lost, gained)
 
 
-@given(st.lists(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10))
+@given(st.list_methods(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10))
 def test_few_sign_flips_are_all_taken(values: list[float]) -> None:
-    flipped = sign_flips(np.array(values), flips=2**10, stream=STREAM)
+    flipped = flip_signs(np.array(values), flips=2**10, stream=STREAM)
     totals = [
         sum(s * v for s, v in zip(signs, values, strict=True))
         for signs in product((1, -1), repeat=len(values))
@@ -35,23 +35,23 @@ def test_few_sign_flips_are_all_taken(values: list[float]) -> None:
     expected = np.mean([abs(t) >= abs(sum(values)) - 1e-9 for t in totals])
     assert flipped.exhaustive
     assert flipped.p_value == pytest.approx(expected)
-    assert sign_flips(-np.array(values), flips=2**10, stream=STREAM) == flipped
+    assert flip_signs(-np.array(values), flips=2**10, stream=STREAM) == flipped
 
 
 def test_drawn_sign_flips_come_near_the_exact_law() -> None:
     """30 gained and 14 lost items of one seed: McNemar's test is the exact law."""
     values = np.array([1] * 30 + [-1] * 14 + [0] * 100)
-    drawn = sign_flips(values, flips=20_000, stream=STREAM)
+    drawn = flip_signs(values, flips=20_000, stream=STREAM)
     assert not drawn.exhaustive
     assert drawn.p_value == pytest.approx(mcnemar(30, 14), abs=0.003)
-    assert drawn == sign_flips(-values, flips=20_000, stream=STREAM)
+    assert drawn == flip_signs(-values, flips=20_000, stream=STREAM)
     with pytest.raises(ValueError, match="at least one"):
-        sign_flips(values, flips=0, stream=STREAM)
+        flip_signs(values, flips=0, stream=STREAM)
 
 
-@given(st.lists(st.floats(0, 1), max_size=12))
+@given(st.list_methods(st.floats(0, 1), max_size=12))
 def test_holm_rejects_what_the_step_down_procedure_rejects(p_values: list[float]) -> None:
-    adjusted = holm(p_values)
+    adjusted = adjust_p_values(p_values)
     for level in (0.01, 0.05, 0.3):
         rejected, left = set(), sorted(range(len(p_values)), key=lambda i: p_values[i])
         while left and p_values[left[0]] * len(left) <= level:
@@ -79,17 +79,17 @@ def test_resampled_means_are_distributed_as_clusters_drawn_by_loops(decimals: in
     clusters = np.repeat(np.arange(48), 2) if decimals else np.arange(96)
     kinds = len(np.unique(columns, axis=0))
     assert (kinds * 8 <= 96) == (decimals == 0)
-    drawn = resampled_means(columns, clusters, replicates=4000, stream=STREAM)
+    drawn = resample_means(columns, clusters, replicates=4000, stream=STREAM)
     expected = naive(columns, clusters, 4000)
     assert drawn.shape == (4000, 2)
     for column in range(2):
         assert stats.ks_2samp(drawn[:, column], expected[:, column]).pvalue > 1e-3
     # one draw for both columns
     assert np.corrcoef(drawn.T)[0, 1] == pytest.approx(np.corrcoef(expected.T)[0, 1], abs=0.08)
-    assert (resampled_means(-columns, clusters, replicates=40, stream=STREAM) == -drawn[:40]).all()
+    assert (resample_means(-columns, clusters, replicates=40, stream=STREAM) == -drawn[:40]).all()
 
 
 def test_clusters_of_different_sizes_weigh_by_their_items() -> None:
     columns, clusters = np.array([[1.0], [0.0], [0.0], [0.0]]), np.array([0, 1, 1, 1])
-    drawn = resampled_means(columns, clusters, replicates=200, stream=STREAM)[:, 0]
+    drawn = resample_means(columns, clusters, replicates=200, stream=STREAM)[:, 0]
     assert set(drawn.tolist()) == {0.0, 0.25, 1.0}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.permutation import PairedPermutation, paired_permutation
+from gapft_harness.analysis.permutation import PairedPermutation, compare_by_permutation
 from gapft_harness.core.streams import Stream
 
 Outcomes = NDArray[np.bool_]
@@ -24,7 +24,7 @@ def permuted(
 ) -> PairedPermutation:
     ids = np.array([f"p{i:05}" for i in range(a.shape[1])])
     stream = Stream(seed, "test")
-    return paired_permutation(a, b, item_ids=ids, permutations=permutations, stream=stream)
+    return compare_by_permutation(a, b, item_ids=ids, permutations=permutations, stream=stream)
 
 
 def exact(a: Outcomes, b: Outcomes) -> Fraction:
@@ -53,8 +53,8 @@ outcomes = st.integers(1, 3).flatmap(
     lambda seeds: st.integers(1, 9).flatmap(
         lambda items: st.tuples(
             *[
-                st.lists(
-                    st.lists(st.booleans(), min_size=items, max_size=items),
+                st.list_methods(
+                    st.list_methods(st.booleans(), min_size=items, max_size=items),
                     min_size=seeds, max_size=seeds,
                 ).map(np.array)
             ] * 2
@@ -83,12 +83,12 @@ def test_order_of_items_and_seeds_and_which_is_first_change_nothing(
     random.shuffle(items)
     random.shuffle(seeds)
     stream = Stream(3, "test")
-    one = paired_permutation(a, b, item_ids=ids, permutations=4, stream=stream)
-    two = paired_permutation(
+    one = compare_by_permutation(a, b, item_ids=ids, permutations=4, stream=stream)
+    two = compare_by_permutation(
         a[seeds][:, items], b[seeds][:, items], item_ids=ids[items], permutations=4, stream=stream
     )
     assert one == two
-    turned = paired_permutation(b, a, item_ids=ids, permutations=4, stream=stream)
+    turned = compare_by_permutation(b, a, item_ids=ids, permutations=4, stream=stream)
     assert (turned.difference, turned.p_value) == (-one.difference, one.p_value)
 
 
@@ -142,13 +142,13 @@ def test_p_is_never_zero_and_uniform_under_the_null() -> None:
 )
 def test_what_does_not_fit(a: Any, b: Any, ids: int, permutations: int, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        paired_permutation(
+        compare_by_permutation(
             np.zeros(a, dtype=bool), np.zeros(b, dtype=bool),
             item_ids=np.array([str(i) for i in range(ids)]), permutations=permutations,
             stream=Stream(0, "test"),
         )  # fmt: skip
     with pytest.raises(ValueError, match="distinct"):
-        paired_permutation(
+        compare_by_permutation(
             np.zeros((1, 2), dtype=bool), np.zeros((1, 2), dtype=bool),
             item_ids=np.array(["x", "x"]), permutations=9, stream=Stream(0, "test"),
         )  # fmt: skip

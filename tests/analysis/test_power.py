@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gapft_harness.analysis.paired import mcnemar
-from gapft_harness.analysis.power import detectable, power, times_as_many
+from gapft_harness.analysis.power import find_detectable_effect, compute_power, compute_data_factor
 
 
 def test_the_detectable_effect_is_that_of_mcnemars_test_by_simulation() -> None:
     items, discordance = 1367, 331 / 1367
-    effect = detectable(seeds=1, items=items, discordance=discordance)
+    effect = find_detectable_effect(seeds=1, items=items, discordance=discordance)
     assert effect is not None
     rng = np.random.default_rng(0)
     gained, lost = (discordance + effect) / 2, (discordance - effect) / 2
@@ -28,26 +28,26 @@ def test_the_detectable_effect_is_that_of_mcnemars_test_by_simulation() -> None:
 def test_power_by_hand_and_what_seeds_and_shared_differences_do() -> None:
     """z = 1.959964 and 0.841621; Connor's formula, solved for the effect by itself."""
     pi, items = 331 / 1367, 1367
-    found = detectable(seeds=1, items=items, discordance=pi)
+    found = find_detectable_effect(seeds=1, items=items, discordance=pi)
     assert found == pytest.approx(0.0373, abs=2e-4)
     needed = (1.959964 * math.sqrt(pi) + 0.841621 * math.sqrt(pi - found**2)) ** 2 / found**2
     assert needed == pytest.approx(items, rel=1e-5)
-    three = detectable(seeds=3, items=items, discordance=pi)
-    as_items = detectable(seeds=1, items=3 * items, discordance=pi)
+    three = find_detectable_effect(seeds=3, items=items, discordance=pi)
+    as_items = find_detectable_effect(seeds=1, items=3 * items, discordance=pi)
     assert three == pytest.approx(as_items), "apart from what is shared, a seed is as good as items"
-    assert detectable(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(found)
-    assert detectable(seeds=1, items=5, discordance=0.2) is None
-    assert power(three, seeds=3, items=items, discordance=pi) == pytest.approx(0.8, abs=1e-6)
+    assert find_detectable_effect(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(found)
+    assert find_detectable_effect(seeds=1, items=5, discordance=0.2) is None
+    assert compute_power(three, seeds=3, items=items, discordance=pi) == pytest.approx(0.8, abs=1e-6)
     with pytest.raises(ValueError, match="seeds"):
-        power(0.1, seeds=0, items=10, discordance=0.2)
+        compute_power(0.1, seeds=0, items=10, discordance=0.2)
     with pytest.raises(ValueError, match="within"):
-        power(0.3, seeds=1, items=10, discordance=0.2)
+        compute_power(0.3, seeds=1, items=10, discordance=0.2)
 
 
 def test_seeds_average_out_what_is_not_shared_by_simulation() -> None:
     """Differences of +1, 0, -1: on some items the same under every seed, on others drawn anew."""
     items, pi, shared, seeds = 400, 0.25, 0.4, 4
-    effect = detectable(seeds=seeds, items=items, discordance=pi, shared=shared)
+    effect = find_detectable_effect(seeds=seeds, items=items, discordance=pi, shared=shared)
     assert effect is not None
     rng = np.random.default_rng(3)
     signs = [1, -1, 0]
@@ -64,9 +64,9 @@ def test_times_as_many_items_have_the_power(pi: float, share: float, items: int)
     """Against the power of McNemar's test; both are approximations, close for small effects."""
     effect = share * pi
     width = 2 * float(stats.norm.ppf(0.975)) * math.sqrt((pi - effect**2) / items)
-    times = times_as_many(effect, width)
+    times = compute_data_factor(effect, width)
     assert times is not None
     needed = math.ceil(times * items)
-    assert power(effect, seeds=1, items=needed, discordance=pi) == pytest.approx(0.8, abs=0.03)
-    assert times_as_many(effect, 2 * width) == pytest.approx(4 * times)
-    assert times_as_many(0.0, width) is None
+    assert compute_power(effect, seeds=1, items=needed, discordance=pi) == pytest.approx(0.8, abs=0.03)
+    assert compute_data_factor(effect, 2 * width) == pytest.approx(4 * times)
+    assert compute_data_factor(0.0, width) is None

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gapft_harness.analysis.across_runs import equal_weight, share_of
+from gapft_harness.analysis.across_runs import average_cells, compute_gain_share
 from gapft_harness.analysis.allocation import Successes
 from gapft_harness.analysis.decomposition import Decomposition, Terms
-from gapft_harness.analysis.pass_at_k import k_label
-from gapft_harness.analysis.scaling import upper_bound
-from gapft_harness.analysis.stability import ScopeRow, agreement
+from gapft_harness.analysis.pass_at_k import format_k
+from gapft_harness.analysis.scaling import compute_upper_bound
+from gapft_harness.analysis.stability import ScopeRow, measure_agreement
 from gapft_harness.experiments.controls.shared_core import SharedCoreSettings
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import count_steps
@@ -192,7 +192,7 @@ def test_the_cells_of_table_1_give_the_published_equal_weight_means():
             np.array([round(SEEDS * n * values[a] / 100) - round(SEEDS * n * values[b] / 100)])
             for values, n in pairs
         ]
-        (found,) = equal_weight(counts, [SEEDS * n for _, n in pairs])
+        (found,) = average_cells(counts, [SEEDS * n for _, n in pairs])
         return 100 * float(found)
 
     assert [mean(3, 0), mean(3, 2)] == pytest.approx([6.37, 1.57], abs=HALF)
@@ -212,7 +212,7 @@ def test_shares_of_the_full_pools_gain_and_problems_are_those_of_the_text():
     gains, problems = [], []
     for cell, (n, of_all) in PROBLEMS.items():
         source, *_, gapft, full = (whole_rate(value, AUDIT[cell[1]]) for value in MAIN[cell][0])
-        share = share_of(gapft - source, full - source)
+        share = compute_gain_share(gapft - source, full - source)
         assert share is not None
         gains.append(float(share))
         problems.append(n / of_all)
@@ -327,7 +327,7 @@ def test_printed_k_eq_is_within_what_pass_at_4_and_8_allow(cell):
             for a, b in product((-1, 1), repeat=2)  # half a unit of the last digit each way
         ]
         least, most = min(low for low, _ in bounds), max(high for _, high in bounds)
-        assert label in [k_label(k) for k in range(least, most + 1)]
+        assert label in [format_k(k) for k in range(least, most + 1)]
 
 
 # Table "Stability of the Source-State Partition": mean S and U flow, combined correction, total
@@ -355,7 +355,7 @@ def test_the_printed_jaccard_fits_pairs_of_the_printed_agreement(
     moved = round(failures * (1 - same / 100) / 2)
     one, other = np.full((2, failures), "U")
     one[:recovered], other[moved : moved + recovered] = "S", "S"
-    found = agreement(np.array([one, other]))
+    found = measure_agreement(np.array([one, other]))
     assert found is not None
     assert percent(found.same) == pytest.approx(same, abs=0.3)  # moved is a whole number
     assert percent(found.jaccard) == pytest.approx(jaccard, abs=1)
@@ -368,7 +368,7 @@ def test_the_wilson_bound_is_its_closed_form(count, of, level):
     z, p = norm.ppf(1 - level), count / of
     root = (p * (1 - p) / of + z * z / (4 * of * of)) ** 0.5
     expected = (p + z * z / (2 * of) + z * root) / (1 + z * z / of)
-    assert upper_bound(count, of, level) == pytest.approx(expected, rel=1e-12)
+    assert compute_upper_bound(count, of, level) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.analysis import redistribution
-from gapft_harness.analysis.redistribution import NO_ANSWER, null_rates, redistribute
+from gapft_harness.analysis.redistribution import NO_ANSWER, compute_null_rates, redistribute
 from gapft_harness.core.streams import Stream
 
 
@@ -57,7 +57,7 @@ def enumerated(answers, golds, source, states, group):
 def test_null_and_observed_are_those_of_all_permutations(number):
     answers, golds, source, states = drawn(np.random.default_rng(number), items=9)
     found = run(answers, golds, source, states, permutations=1)
-    assert null_rates(answers, golds, source, states) == {g: of.null for g, of in found.items()}
+    assert compute_null_rates(answers, golds, source, states) == {g: of.null for g, of in found.items()}
     for group, of in found.items():
         counts = enumerated(answers, golds, source, states, group)
         decisions = of.items * len(answers)

@@ -13,13 +13,13 @@ from scipy.stats import norm
 from gapft_harness.analysis.scaling import (
     SCALES,
     choose_scale,
-    simultaneous_bounds,
-    upper_bound,
+    compute_simultaneous_bounds,
+    compute_upper_bound,
 )
 
 counts = st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 levels = st.floats(0.001, 0.3)
-bounds = st.lists(st.floats(0, 0.3), min_size=4, max_size=4).map(
+bounds = st.list_methods(st.floats(0, 0.3), min_size=4, max_size=4).map(
     lambda found: dict(zip(SCALES, found, strict=True))
 )
 
@@ -37,7 +37,7 @@ def wilson(k: int, n: int, level: float) -> float:
 @settings(deadline=None, max_examples=60)
 @given(counts, levels)
 def test_the_bound_is_wilsons(count: tuple[int, int], level: float) -> None:
-    assert upper_bound(*count, level) == pytest.approx(min(wilson(*count, level), 1), abs=1e-12)
+    assert compute_upper_bound(*count, level) == pytest.approx(min(wilson(*count, level), 1), abs=1e-12)
 
 
 @settings(deadline=None, max_examples=60)
@@ -46,33 +46,33 @@ def test_the_bound_lies_above_the_rate_and_grows_with_losses_and_with_confidence
     count: tuple[int, int], level: float
 ) -> None:
     k, n = count
-    bound = upper_bound(k, n, level)
+    bound = compute_upper_bound(k, n, level)
     assert k / n <= bound <= 1
-    assert k == n or bound <= upper_bound(k + 1, n, level)
-    assert bound <= upper_bound(k, n, level / 2)
+    assert k == n or bound <= compute_upper_bound(k + 1, n, level)
+    assert bound <= compute_upper_bound(k, n, level / 2)
 
 
 @settings(deadline=None, max_examples=60)
 @given(counts, levels)
 def test_bounds_share_the_level_among_them(count: tuple[int, int], level: float) -> None:
     k, n = count
-    assert simultaneous_bounds([k, 0, n, k], n, level) == (
-        upper_bound(k, n, level / 4),
-        upper_bound(0, n, level / 4),
-        upper_bound(n, n, level / 4),
-        upper_bound(k, n, level / 4),
+    assert compute_simultaneous_bounds([k, 0, n, k], n, level) == (
+        compute_upper_bound(k, n, level / 4),
+        compute_upper_bound(0, n, level / 4),
+        compute_upper_bound(n, n, level / 4),
+        compute_upper_bound(k, n, level / 4),
     )
 
 
 def test_no_solved_problem_is_no_evidence() -> None:
-    assert upper_bound(0, 0, 0.05) == 1
-    nothing = dict(zip(SCALES, simultaneous_bounds([0] * 4, 0, 0.05), strict=True))
+    assert compute_upper_bound(0, 0, 0.05) == 1
+    nothing = dict(zip(SCALES, compute_simultaneous_bounds([0] * 4, 0, 0.05), strict=True))
     assert choose_scale(nothing, 0.10) == 0
 
 
 def test_fewer_than_46_solved_problems_are_too_few_for_ten_percent() -> None:
     """docs/training.md says so: with no loss at all the bound is z^2 / (n + z^2)."""
-    assert upper_bound(0, 45, 0.05 / 4) > 0.10 >= upper_bound(0, 46, 0.05 / 4)
+    assert compute_upper_bound(0, 45, 0.05 / 4) > 0.10 >= compute_upper_bound(0, 46, 0.05 / 4)
 
 
 @settings(deadline=None, max_examples=60)
@@ -118,4 +118,4 @@ def test_a_bound_that_is_no_number_is_not_safe() -> None:
 @pytest.mark.parametrize("wrong", [(-1, 5, 0.05), (6, 5, 0.05), (1, 5, 0.0), (1, 5, 1.0)])
 def test_what_are_no_counts_or_levels(wrong: tuple[int, int, float]) -> None:
     with pytest.raises(ValueError, match=r"must be"):
-        upper_bound(*wrong)
+        compute_upper_bound(*wrong)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gapft_harness.analysis.stability import (
     Spread,
-    agreement,
-    flows,
-    spreads,
+    measure_agreement,
+    decompose_partitions,
+    compute_spreads,
 )
 
 INVARIANT = ("total_gain", "G_regression", "combined_correction")
@@ -31,7 +31,7 @@ def chance(number, problems=14, sets=4, seeds=2):
 @settings(max_examples=60, deadline=None)
 def test_gain_regression_and_combined_correction_are_exactly_invariant(number):
     greedy, states, passed = chance(number)
-    found = spreads(flows(states, passed))
+    found = compute_spreads(decompose_partitions(states, passed))
     for name in INVARIANT:
         assert found[name].range == 0
     change = Fraction(int(passed.sum()), passed.size) - Fraction(int(greedy.sum()), greedy.size)
@@ -47,7 +47,7 @@ def test_gain_regression_and_combined_correction_are_exactly_invariant(number):
 @settings(max_examples=40, deadline=None)
 def test_agreement_is_that_of_all_pairs_and_their_order_says_nothing(number, sets):
     greedy, states, _ = chance(number, sets=sets)
-    found = agreement(states)
+    found = measure_agreement(states)
     failed = np.flatnonzero(~greedy)
     if not len(failed):
         assert found is None
@@ -63,24 +63,24 @@ def test_agreement_is_that_of_all_pairs_and_their_order_says_nothing(number, set
     assert found.unstable == Fraction(len(unstable), len(failed))
     rng = np.random.default_rng(number)
     shuffled = states[rng.permutation(sets)][:, rng.permutation(len(greedy))]
-    assert agreement(shuffled) == found
+    assert measure_agreement(shuffled) == found
 
 
 def test_equal_sets_are_in_full_agreement():
     _, states, passed = chance(3, sets=1)
     states = np.tile(states, (4, 1))
-    found = agreement(states)
+    found = measure_agreement(states)
     assert (found.unstable, found.same, found.jaccard) == (0, 1, 1)
-    assert {of.range for of in spreads(flows(states, passed)).values()} == {0}
+    assert {of.range for of in compute_spreads(decompose_partitions(states, passed)).values()} == {0}
 
 
 def test_worked_by_hand():
     """Four failures, two partitions: S S U U and S U S U; the model corrects the first two."""
     states = np.array([[*"GSSUU"], [*"GSUSU"]])
-    found = agreement(states)
+    found = measure_agreement(states)
     assert (found.failures, found.unstable, found.same) == (4, Fraction(1, 2), Fraction(1, 2))
     assert found.jaccard == Fraction(1, 3)
-    moved = spreads(flows(states, np.array([[False, True, True, False, False]])))
+    moved = compute_spreads(decompose_partitions(states, np.array([[False, True, True, False, False]])))
     assert moved["S_flow"].values == (Fraction(2, 5), Fraction(1, 5))
     assert moved["kappa_S"].values == (1, Fraction(1, 2))
     assert (moved["kappa_U"].mean, moved["kappa_U"].range) == (Fraction(1, 4), Fraction(1, 2))
@@ -91,8 +91,8 @@ def test_worked_by_hand():
 def test_a_rate_that_is_undefined_under_one_partition_has_no_mean_and_no_range():
     assert Spread((Fraction(1, 2), None)).mean is None
     assert Spread((Fraction(1, 2), None)).range is None
-    assert agreement(np.array([["G"], ["G"]])) is None
-    none_recovered = agreement(np.array([[*"GUU"], [*"GUU"]]))
+    assert measure_agreement(np.array([["G"], ["G"]])) is None
+    none_recovered = measure_agreement(np.array([[*"GUU"], [*"GUU"]]))
     assert none_recovered.jaccard == 1
 
 
@@ -101,4 +101,4 @@ def test_a_rate_that_is_undefined_under_one_partition_has_no_mean_and_no_range()
 )
 def test_what_are_no_partitions_of_one_source(states, why):
     with pytest.raises(ValueError, match=why):
-        agreement(np.array(states))
+        measure_agreement(np.array(states))

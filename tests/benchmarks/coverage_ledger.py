@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from gapft_harness.store.store import PLACE
+from gapft_harness.store.store import STORE_VARIABLE
 from tests.benchmarks.measure import Figure
 from tests.command import succeed
 
@@ -21,8 +21,8 @@ K, ROUNDS = 8, 3
 
 def measure(folder: Path) -> list[Figure]:
     """One arm of the demo: 400 problems to sample K times; each time with the model's loading."""
-    from gapft_harness.core.records import SOURCE, Arm
-    from gapft_harness.experiments.coverage_ledger import ledger_file
+    from gapft_harness.core.read_records import SOURCE, Arm
+    from gapft_harness.experiments.coverage_ledger import build_ledger_path
     from gapft_harness.stages.audit import audit_arm
     from gapft_harness.stages.train.job import train_arms
 
@@ -35,13 +35,13 @@ def measure(folder: Path) -> list[Figure]:
             made.rename(folder / f"gone{time.monotonic_ns()}")
         else:
             made.unlink(missing_ok=True)
-        os.environ[PLACE] = str(folder / f"store{time.monotonic_ns()}")  # nothing is reused
+        os.environ[STORE_VARIABLE] = str(folder / f"store{time.monotonic_ns()}")  # nothing is reused
         start = time.perf_counter()
         work()
         return time.perf_counter() - start
 
     def sampled(condition: str, seed: int) -> float:
-        file = ledger_file(Arm(condition, seed))
+        file = build_ledger_path(Arm(condition, seed))
         draw = partial(audit_arm, file=file, samples=K)
         return seconds(lambda: draw(str(run), condition, seed), run / file)
 

@@ -8,15 +8,15 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Decoding
+from gapft_harness.core.read_records import Decoding
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe, resolve_model
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.generation.generation import greedy_phase, sample_phases
-from gapft_harness.stages.search.stage import search
+from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
+from gapft_harness.stages.search.stage import search_split
 from tests.benchmarks.measure import Figure, in_turn
 from tests.generated import generated
 
@@ -43,13 +43,13 @@ def measure(folder: Path) -> list[Figure]:
     number = itertools.count()
 
     def our_generation() -> None:
-        phases = [greedy_phase(greedy), *sample_phases(sampled, K)]
+        phases = [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
         generated(folder / f"store{next(number)}", problems, phases, sampler, chunk=CHUNK)
 
     def our_search() -> None:
         run = folder / f"{next(number)}" / "run"  # beside it, a store of its own
         RunDirectory.create_or_open(run, _recipe(arguments))
-        search(str(run), "pool")
+        search_split(str(run), "pool")
 
     def bare_search() -> None:
         _bare(HFLM(**arguments), prompts, greedy)

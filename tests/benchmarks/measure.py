@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gapft_harness.store.store import PLACE
+from gapft_harness.store.store import STORE_VARIABLE
 
 #: The environment variable that names the folders of real models, divided as in ``PATH``.
 MODELS = "GAPFT_BENCH_MODELS"
@@ -79,7 +79,7 @@ def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = N
 
     It has a store of its own: what an earlier one made is made again.
     """
-    store = {PLACE: str(cwd / f"store{time.monotonic_ns()}")}
+    store = {STORE_VARIABLE: str(cwd / f"store{time.monotonic_ns()}")}
     start = time.perf_counter()
     child = subprocess.Popen(
         list(command),

@@ -23,20 +23,20 @@ def measure(folder: Path) -> list[Figure]:
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from gapft_harness.core.records import Arm
+    from gapft_harness.core.read_records import Arm
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.recipe.sections import Training
     from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.stages.train.job import _job, searched_pool, tracking
+    from gapft_harness.stages.train.job import _build_job, read_searched_pool, build_tracking
     from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.model import add_lora, load_base
 
     stages = [word for name in ("search", "states", "select") for word in ("--only", name)]
     succeed("run", "controls/online", "--run-dir", folder / "run", *stages)
     run, plugins, arm = RunDirectory.open(folder / "run"), load_plugins(), Arm("grpo_masked", 13)
-    job = _job(
-        run, arm, lambda done, total: None, tracking(run, arm, plugins), False,
-        searched_pool(run, plugins, ()),
+    job = _build_job(
+        run, arm, lambda done, total: None, build_tracking(run, arm, plugins), False,
+        read_searched_pool(run, plugins, ()),
     )  # fmt: skip
     settings = Training.model_validate(
         {**job.settings, "learning_rate": 1e-12, "update_groups": UPDATES}

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import BLOCK, Decoding, Problem
+from gapft_harness.core.read_records import BLOCK, Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
-from gapft_harness.stages.generation.chunks import Phase
-from gapft_harness.stages.generation.generation import greedy_phase, sample_phases
+from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
 from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
 from tests.generated import generated
 
@@ -84,7 +84,7 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
         _theirs(lm, chunk, greedy, 1)
         _theirs(lm, chunk, sampled, K)
 
-    phases = [greedy_phase(greedy), *sample_phases(sampled, K)]
+    phases = [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
     search = in_turn(
         lambda: _ours(folder, next(of_ours), phases, sampler),
         search_as_lm_eval,
@@ -97,7 +97,7 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
     yield Figure(f"{name}: search / lm-eval's hf", search[0], 1 / goal, detail=detail)
     mixed, long = _mixed_requests(lm), Decoding(False, 200)
     alone = in_turn(
-        lambda: _ours(folder, mixed, [greedy_phase(long)], sampler),
+        lambda: _ours(folder, mixed, [build_greedy_phase(long)], sampler),
         lambda: _theirs(lm, mixed, long, 1),
         rounds=ROUNDS,
         clock=time.process_time,
@@ -106,7 +106,7 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
     yield Figure(f"{name}: greedy, mixed lengths / lm-eval's hf", alone[0], 1 / 1.5, detail=detail)
 
 
-def _ours(folder: Path, problems: list[Problem], phases: list[Phase], sampler: Any) -> None:
+def _ours(folder: Path, problems: list[Problem], phases: list[DecodePhase], sampler: Any) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as store:
         chunk = CHUNK if len(phases) > 1 else CHUNK * BLOCK
         generated(Path(store), problems, phases, sampler, chunk=chunk)

@@ -11,10 +11,10 @@ import os
 import random
 from pathlib import Path
 
-from gapft_harness.core.records import Gold
+from gapft_harness.core.read_records import Gold
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.rejudge.choice import Rule
-from gapft_harness.rejudge.judge import AT_ONCE, judging
+from gapft_harness.rejudge.judge import CHUNK_SIZE, open_judge
 from gapft_harness.stages.generation.sealing import closing_verifier
 from tests.benchmarks.measure import Figure, in_turn
 
@@ -39,12 +39,12 @@ def _figure(rule: Rule, problems: int, samples: int) -> Figure:
     plugins = load_plugins([])
     with (
         closing_verifier(plugins.verifier(rule.name, rule.params)) as verifier,
-        judging(rule) as judge,
+        open_judge(rule) as judge,
     ):
 
         def again() -> None:
-            for start in range(0, len(pairs), AT_ONCE):
-                portion = slice(start, start + AT_ONCE)
+            for start in range(0, len(pairs), CHUNK_SIZE):
+                portion = slice(start, start + CHUNK_SIZE)
                 assert len(judge.judge(texts[portion], golds[portion])) == len(texts[portion])
 
         def alone() -> None:

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Decoding, Problem, Verdict
+from gapft_harness.core.read_records import Decoding, Problem, Verdict
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -27,20 +27,20 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.generation import (
-    Generator,
-    generate,
-    greedy_phase,
-    sample_phases,
+    ChunkGenerator,
+    generate_chunks,
+    build_greedy_phase,
+    build_sample_phases,
 )
 from gapft_harness.stages.generation.sealing import write_responses
-from gapft_harness.stages.search.states import partition
+from gapft_harness.stages.search.states import write_split_states
 from tests.benchmarks.measure import Figure, process
 from tests.generated import STREAMS, chunks_in, stored
 
 K, CHUNK, WORKERS = 9, 16, 2
 TASK = {"name": "none", "fingerprint": "none", "keep": "shortest", "dropped": []}
 SMALL, LARGE = 100_000, 1_000_000
-PHASES = [greedy_phase(Decoding(False, 64)), *sample_phases(Decoding(True, 64), K)]
+PHASES = [build_greedy_phase(Decoding(False, 64)), *build_sample_phases(Decoding(True, 64), K)]
 
 #: A text of about 240 characters, and 60 ids: what a short worked solution takes.
 _TEXT = "First, the shop sells twelve boxes of pens and each box holds eight of them. " * 3
@@ -127,7 +127,7 @@ def work(path: Path, responses: int) -> None:
     for file in ("problems", "responses"):
         run.seal(f"pool/{file}.parquet")
     marks.add("seal")
-    facts = partition(str(path), "pool")
+    facts = write_split_states(str(path), "pool")
     marks.add("partition")
     assert sum(facts["states"].values()) == len(problems)
     (path / "detail").write_text(", ".join(f"{n} {s:.1f} s" for n, s in marks.seconds.items()))
@@ -138,9 +138,9 @@ def work(path: Path, responses: int) -> None:
 def work_share(store: Path, responses: int, number: int) -> float:
     """Generates one worker's chunks; gives its processor seconds."""
     start = time.process_time()
-    generate(
+    generate_chunks(
         chunks_in(store, problems_of(responses), PHASES, CHUNK),
-        lambda: Generator(FromMemory(), STREAMS),
+        lambda: ChunkGenerator(FromMemory(), STREAMS),
         report_nothing,
         share=(number, WORKERS),
     )

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from gapft_harness.store.store import PLACE
+from gapft_harness.store.store import STORE_VARIABLE
 from tests.benchmarks.measure import Figure, in_turn, process
 
 
@@ -28,7 +28,7 @@ def _finished(folder: Path, help_of: list[str]) -> list[Figure]:
     """A finished run whose command is given again, beside ``--help``."""
     run = [sys.executable, "-m", "gapft_harness.cli.main", "run", "demo", "--run-dir", "run"]
     words = ["--limit", "20", "--condition", "gapft", "--seed", "13"]
-    store = {PLACE: str(folder / "store"), "XDG_CACHE_HOME": str(folder / "cache")}
+    store = {STORE_VARIABLE: str(folder / "store"), "XDG_CACHE_HOME": str(folder / "cache")}
     for _ in range(2):  # the second one, seconds later, sees that all of it is settled
         process([*run, *words], folder, store)
         time.sleep(2.1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gapft_harness.analysis.bootstrap import replicate
+from gapft_harness.analysis.bootstrap import draw_replicates
 from gapft_harness.analysis.redistribution import redistribute
 from gapft_harness.core.streams import Stream
 from tests.benchmarks.measure import Figure, in_turn
@@ -35,7 +35,7 @@ def _bootstrap() -> list[Figure]:
 
     def ours() -> None:
         stream = Stream(0, "benchmark")
-        replicate(passed, source, item_ids=ids, seeds=seeds, replicates=REPLICATES, stream=stream)
+        draw_replicates(passed, source, item_ids=ids, seeds=seeds, replicates=REPLICATES, stream=stream)
 
     def loop() -> None:
         draws = np.random.default_rng(1)

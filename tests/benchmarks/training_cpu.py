@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.plan import plan, sequences
+from gapft_harness.training.plan import plan_steps, build_sequences
 from tests.benchmarks.measure import Figure, models_given, process, vocabulary_of
 from tests.benchmarks.training_speed import Case, against_trl, ours
 from tests.tiny_models import byte_llama
@@ -115,8 +115,8 @@ def _against_all_logits(folder: Path, case: Case) -> list[Figure]:
 
 def _timed_tokens(case: Case, examples: Any) -> int:
     settings = Training(repetitions=1)
-    length = {s.slot: s.tokens for s in sequences(examples, settings)}
-    steps = plan(length, settings, 13)
+    length = {s.slot: s.tokens for s in build_sequences(examples, settings)}
+    steps = plan_steps(length, settings, 13)
     return sum(length[slot] for step in steps[1:] for slot in step)
 
 
@@ -126,8 +126,8 @@ def _literal(case: Case, examples: Any) -> tuple[float, float]:
     from tests.training.literal import literal_training
 
     settings = case.settings()
-    fitted = {s.slot: s for s in sequences(examples, settings)}
-    steps = [[fitted[slot] for slot in step] for step in plan(fitted, settings, 13)]
+    fitted = {s.slot: s for s in build_sequences(examples, settings)}
+    steps = [[fitted[slot] for slot in step] for step in plan_steps(fitted, settings, 13)]
     base = load_base({"pretrained": case.model}, settings)
     seen, losses = [], []
     for loss, _, _ in literal_training(base, steps, settings, None):

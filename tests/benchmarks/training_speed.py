@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Arm, Example
-from gapft_harness.core.streams import derive
+from gapft_harness.core.read_records import Arm, Example
+from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.plan import plan, sequences
+from gapft_harness.training.plan import plan_steps, build_sequences
 from tests.benchmarks.measure import Figure, process
 from tests.tiny_models import byte_llama
 
@@ -95,7 +95,7 @@ def against_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) ->
     case = dataclasses.replace(case, dropout=0.0)
     examples = case.examples(16 * case.steps)
     # without the first step's, which the clock leaves out
-    steps = plan([e.problem_id for e in examples], Training(repetitions=1), 13)
+    steps = plan_steps([e.problem_id for e in examples], Training(repetitions=1), 13)
     length = {e.problem_id: len(e.response_ids) for e in examples}
     tokens = sum(length[slot] for step in steps[1:] for slot in step)
     theirs: list[float] = []
@@ -151,8 +151,8 @@ def _theirs(output: Path, case: Case, examples: Sequence[Example]) -> tuple[floa
 
     job = case.job(output, examples)
     settings = Training.model_validate(dict(job.settings))
-    fitted = {s.slot: s for s in sequences(examples, settings)}
-    rows = [fitted[slot] for step in plan(fitted, settings, 13) for slot in step]
+    fitted = {s.slot: s for s in build_sequences(examples, settings)}
+    rows = [fitted[slot] for step in plan_steps(fitted, settings, 13) for slot in step]
     data = Dataset.from_dict(
         {
             "input_ids": [[*r.prompt_ids, *r.target_ids] for r in rows],
@@ -173,7 +173,7 @@ def _theirs(output: Path, case: Case, examples: Sequence[Example]) -> tuple[floa
         warnings.simplefilter("ignore")
         trainer = InOrder(
             model=add_lora(
-                load_base(job.model_args, settings), settings, derive(13, "train/init") >> 33
+                load_base(job.model_args, settings), settings, derive_key(13, "train/init") >> 33
             ),
             processing_class=AutoTokenizer.from_pretrained(case.model),
             train_dataset=data,

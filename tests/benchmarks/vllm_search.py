@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Decoding, Problem
+from gapft_harness.core.read_records import Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Sampler, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.stages.generation.chunks import Phase
-from gapft_harness.stages.generation.generation import greedy_phase, sample_phases
+from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
 from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
 from tests.generated import generated
 from tests.tiny_models import byte_llama
@@ -45,7 +45,7 @@ def _against_bare(folder: Path) -> Figure:
     greedy = task.decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     sampler: Any = load_plugins().sampler(_settings("vllm", resolve_model("bundled:demo")), None)
-    work = _Work(folder / "demo", problems, [greedy_phase(greedy), *sample_phases(sampled, K)])
+    work = _Work(folder / "demo", problems, [build_greedy_phase(greedy), *build_sample_phases(sampled, K)])
     engine = sampler._sampler._lm.model
     prompts = [problem.prompt for problem in problems]
 
@@ -82,7 +82,7 @@ def _against_hf(folder: Path) -> list[Figure]:
         for i in range(PROBLEMS)
     ]
     long = Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0)
-    work = _Work(folder / "long", problems, sample_phases(long, K))
+    work = _Work(folder / "long", problems, build_sample_phases(long, K))
     samplers = [
         load_plugins().sampler(_settings(backend, model, device="cpu"), None)
         for backend in ("hf", "vllm")
@@ -113,7 +113,7 @@ def _top_p(folder: Path, model: Path) -> Figure:
         _Work(
             folder / f"{model.name} {p}",
             problems,
-            sample_phases(Decoding(True, 32, (), 0.7, p, 0), K),
+            build_sample_phases(Decoding(True, 32, (), 0.7, p, 0), K),
         )
         for p in (0.95, 1.0)
     )
@@ -134,14 +134,14 @@ def _top_p(folder: Path, model: Path) -> Figure:
 class _Work:
     """The same problems and phases, generated from nothing each time."""
 
-    def __init__(self, folder: Path, problems: Sequence[Problem], phases: list[Phase]) -> None:
+    def __init__(self, folder: Path, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
         folder.mkdir()
-        self._folder, self._problems, self._phases = folder, problems, phases
-        self._number = itertools.count()
+        self._folder, self._read_problems, self._phases = folder, problems, phases
+        self._find_pid = itertools.count()
 
     def run(self, sampler: Sampler) -> None:
-        place = self._folder / f"{next(self._number)}"
-        generated(place, self._problems, self._phases, sampler, chunk=200)
+        place = self._folder / f"{next(self._find_pid)}"
+        generated(place, self._read_problems, self._phases, sampler, chunk=200)
 
 
 def _settings(backend: str, model: str, **args: Any) -> SamplerSettings:

@@ -13,8 +13,8 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import CURVES_FILE, FILES
-from gapft_harness.compare.document import write as write_files
-from gapft_harness.compare.items import explored
+from gapft_harness.compare.document import write_comparison as write_files
+from gapft_harness.compare.items import build_explored
 from tests.compare.logs import row, write
 from tests.compare.test_gate import refused, run
 
@@ -130,7 +130,7 @@ def test_seeds_carry_the_names_of_their_logs(tmp_path: Path) -> None:
         )
     of = compare(str(before), [f"tuned={tmp_path}/tuned_seed*"], CompareChoice())
     assert of.seeds == {"tuned": ["tuned_seed2", "tuned_seed10"]}, "2 before 10"
-    assert [model.seed for model in explored(of).models] == ["tuned_seed2", "tuned_seed10"]
+    assert [model.seed for model in build_explored(of).models] == ["tuned_seed2", "tuned_seed10"]
     write_files(of, tmp_path / "out")
     with (tmp_path / "out" / "items.csv").open(newline="") as file:
         items = list(csv.DictReader(file))

@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 from gapft_harness.cli.main import app
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.document import sections
+from gapft_harness.compare.document import build_sections
 from gapft_harness.core.errors import GapftError
-from gapft_harness.report.rendering.markdown import escape
-from gapft_harness.report.rendering.terminal import show
+from gapft_harness.report.rendering.to_markdown import escape
+from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write
 from tests.exporting import latex_reader
 from tests.report.explorer.made import unpacked
@@ -171,7 +171,7 @@ def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path) -> None:
     before, after = write(tmp_path / "a", [0] * 50), write(tmp_path / "b", [1] * 50)
     comparison = compare(str(before), [f"{'long' * 20}={after}"], CompareChoice())
     console = Console(width=30, record=True)
-    show(sections(comparison), console)
+    print_sections(build_sections(comparison), console)
     assert "[+100.0, +100.0]" in console.export_text()
     assert console.width == 30
 
@@ -184,7 +184,7 @@ def test_a_table_fits_80_columns_and_has_its_headings_in_one_line_where_they_fit
     comparison = compare(str(before), models, CompareChoice())
     for width in (80, 120):
         console = Console(width=width, record=True)
-        show(sections(comparison), console)
+        print_sections(build_sections(comparison), console)
         text = console.export_text()
         assert max(map(len, text.splitlines())) <= width
         assert "[+46.9, +53.0]" in text

@@ -15,11 +15,11 @@ from scipy import stats
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import results
+from gapft_harness.compare.document import build_results
 from tests.compare.logs import row, write
 
 #: Numbers of each document before and after, 0 or 1.
-PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
+PAIRS = st.list_methods(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 
 
 def compared(before: Path, *after: object, **choice: Any) -> Comparison:
@@ -28,7 +28,7 @@ def compared(before: Path, *after: object, **choice: Any) -> Comparison:
 
 def of(comparison: Comparison) -> dict[str, Any]:
     """Of the only model, all but its logs."""
-    (model,) = results(comparison)["models"].values()
+    (model,) = build_results(comparison)["models"].values()
     return {key: value for key, value in model.items() if key != "logs"}
 
 
@@ -73,7 +73,7 @@ def test_laws_of_two_logs(pairs: list[tuple[int, int]], random: Any) -> None:
 
 
 @settings(max_examples=20)
-@given(st.lists(st.tuples(*[st.integers(0, 1)] * 6), min_size=2, max_size=12))
+@given(st.list_methods(st.tuples(*[st.integers(0, 1)] * 6), min_size=2, max_size=12))
 def test_states_sum_to_the_difference_and_tests_are_enumerated(rows: list[tuple[int, ...]]) -> None:
     """Two seeds after, three samples before, against plain loops."""
     with tempfile.TemporaryDirectory() as name:
@@ -126,7 +126,7 @@ def test_dependent_documents_widen_the_interval_and_change_the_test(tmp_path: Pa
     widths = [model["ci95"][1] - model["ci95"][0] for model in (alone, together)]
     assert widths[1] / widths[0] == pytest.approx(2, rel=0.15)  # four copies of each: sqrt(4)
     assert (alone["test"], together["test"]) == ("mcnemar", "sign_flip")
-    assert results(compared(before, after, cluster="passage"))["clusters"] == 60
+    assert build_results(compared(before, after, cluster="passage"))["clusters"] == 60
 
 
 def test_the_interval_holds_seeds_and_items(tmp_path: Path) -> None:
@@ -143,15 +143,15 @@ def test_the_interval_holds_seeds_and_items(tmp_path: Path) -> None:
 def test_models_and_seeds_are_told_apart(tmp_path: Path) -> None:
     before = write(tmp_path / "before", [0, 1, 0, 1])
     paths = [write(tmp_path / f"s{i}", [i % 2] * 4) for i in (1, 2, 3)]
-    several = results(compared(before, *paths))["models"]
+    several = build_results(compared(before, *paths))["models"]
     assert {name: model["seeds"] for name, model in several.items()} == {str(p): 1 for p in paths}
     assert all(model["p_holm"] is not None for model in several.values())
-    alone = results(compared(before, paths[0]))["models"][str(paths[0])]
+    alone = build_results(compared(before, paths[0]))["models"][str(paths[0])]
     assert several[str(paths[0])]["ci95"] == alone["ci95"]  # the others change nothing
     assert alone["p_holm"] is None
-    by_flag = results(compared(before, *paths, seeds=True))["models"]
+    by_flag = build_results(compared(before, *paths, seeds=True))["models"]
     assert {name: model["seeds"] for name, model in by_flag.items()} == {"after": 3}
-    named = results(compared(before, f"mine={tmp_path}/s*", f"other={paths[0]}"))["models"]
+    named = build_results(compared(before, f"mine={tmp_path}/s*", f"other={paths[0]}"))["models"]
     assert {name: model["seeds"] for name, model in named.items()} == {"mine": 3, "other": 1}
     assert named["mine"]["difference"] == by_flag["after"]["difference"]
 
@@ -173,12 +173,12 @@ def test_several_tasks_are_compared_task_by_task(tmp_path: Path) -> None:
     for side, value in (("a", 0), ("b", 1)):
         write(tmp_path / side, [value] * 6, task="one")
         write(tmp_path / side, [1] * 3, task="two", date="2026-01-02T00-00-00.1")
-    found = results(compared(tmp_path / "a", tmp_path / "b"))
+    found = build_results(compared(tmp_path / "a", tmp_path / "b"))
     (model,) = found["models"].values()
     assert (found["n"], found["by"]) == (9, "task")
     assert {name: one["difference"] for name, one in model["by"].items()} == {"one": 1, "two": 0}
     assert model["by"]["one"]["p_holm"] == pytest.approx(2 * 2 / 2**6)
-    one = results(compared(tmp_path / "a", tmp_path / "b", tasks=["two"]))
+    one = build_results(compared(tmp_path / "a", tmp_path / "b", tasks=["two"]))
     assert ([*one["tasks"]], one["n"]) == (["two"], 3)
 
 
@@ -202,7 +202,7 @@ def test_common_leaves_out_what_not_all_hold(tmp_path: Path) -> None:
     before = write(tmp_path / "a", [0, 0, 0, 0])
     short = write(tmp_path / "b", [1, 1])
     shorter = write(tmp_path / "c", [1])
-    found = results(compared(before, short, shorter, common=True))
+    found = build_results(compared(before, short, shorter, common=True))
     assert found["n"] == 1
     assert any(note.startswith("3 documents") for note in found["notes"])
 

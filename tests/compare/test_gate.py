@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gapft_harness.analysis.power import times_as_many
+from gapft_harness.analysis.power import compute_data_factor
 from gapft_harness.cli.main import app
 from gapft_harness.compare import document
 from gapft_harness.core.errors import GapftError
@@ -71,7 +71,7 @@ def test_what_the_data_cannot_tell_is_undecided_and_how_many_would(tmp_path: Pat
     ((name, gate),) = found["gate"]["models"].items()
     low, high = found["models"][name]["ci95"]
     assert gate["verdict"] == "undecided"
-    assert gate["times_as_many"] == times_as_many(0.01, high - low)
+    assert gate["times_as_many"] == compute_data_factor(0.01, high - low)
     needed = f"{math.ceil(100 * gate['times_as_many']):,}"
     assert f"about {needed} documents (now 100) would decide" in said
     assert "no number of documents" in run(before, after, "--fail-if-worse", 0).output
@@ -131,7 +131,7 @@ def test_whatever_else_fails_does_not_end_with_1(
     def broken(*of: object, **_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr(document, "write", broken)
+    monkeypatch.setattr(document, "write_comparison", broken)
     told = refused(before, before, "--out", tmp_path / "out")
     assert told == "gapft compare failed unexpectedly: OverflowError: too large"
 

@@ -25,8 +25,8 @@ from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
-from gapft_harness.verdicts.places import log_at
-from gapft_harness.verdicts.sample_logs import log_rows
+from gapft_harness.verdicts.log_files import open_log
+from gapft_harness.verdicts.sample_logs import read_rows
 
 #: Sums to ask; the answer to each is right where a digit is 1.
 SUMS = 6
@@ -151,7 +151,7 @@ def test_epochs_are_samples_in_every_command(tmp_path: Path) -> None:
     assert found.samples.k == len(EPOCHS)
     assert found.samples.passing.tolist() == [by_document[name] for name in order]
     (path,) = Path(samples).iterdir()
-    rows = list(log_rows(log_at(path)))
+    rows = list(read_rows(open_log(path)))
     assert [row.doc_id for row in rows] == [f"q{n}" for n in range(1, SUMS + 1)]
     assert [row.value("match") for row in rows] == pytest.approx([n / 3 for n in passing])
     assert {row.metrics[0] for row in rows} == {"includes"}

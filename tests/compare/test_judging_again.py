@@ -66,7 +66,7 @@ def test_who_reads_may_stop_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def closed(*_: object) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr(terminal, "show", closed)
+    monkeypatch.setattr(terminal, "print_sections", closed)
     log = write(tmp_path / "log", rows=letters([["B"], ["C"]]))
     done = run(log, "--verifier", "option_letter", "--was", "option_letter")
     assert done.exit_code == 0, (done.output, done.exception)
@@ -115,8 +115,8 @@ def test_several_responses_of_a_document(tmp_path: Path) -> None:
     assert keyed(judged(log, STRICT)) == {("0", 1, False), ("0", 2, True)}
 
 
-cells = st.lists(
-    st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=3), min_size=1, max_size=8
+cells = st.list_methods(
+    st.list_methods(st.sampled_from(sorted(FORMS)), min_size=1, max_size=3), min_size=1, max_size=8
 )
 
 
@@ -152,7 +152,7 @@ def test_other_processes_judge_as_this_one_does(
     texts = [[f"{rng.choice(sorted(FORMS))}{' ' * rng.randrange(9)}"] for _ in range(5000)]
     log = write(tmp_path, rows=letters(texts))
     by_processes = judged(log, EXPLICIT, STRICT)
-    monkeypatch.setattr(judging_module, "_FEW", 10**9)
+    monkeypatch.setattr(judging_module, "_MIN_POOLED", 10**9)
     here = judged(log, EXPLICIT, STRICT)
     assert by_processes.flips.kept == here.flips.kept
     assert len(here.flips.kept) > 1000
@@ -184,8 +184,8 @@ def register_verifiers(register):
 def test_a_response_that_hangs_or_kills_costs_itself_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging_module, "_FEW", 2)
-    monkeypatch.setattr(judging_module, "_PATIENCE", 2.0)
+    monkeypatch.setattr(judging_module, "_MIN_POOLED", 2)
+    monkeypatch.setattr(judging_module, "_TIMEOUT_S", 2.0)
     (tmp_path / "odd.py").write_text(HANGS)
     log = write(tmp_path, rows=letters([["a"], ["hang"], ["b"], ["die"], ["c"]]))
     found = judge_logs(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.mixed import normalised
+from gapft_harness.compare.mixed import normalise
 from gapft_harness.core.errors import UserError
 from tests.compare.logs import row, write
 from tests.verdicts.made import copied
@@ -133,12 +133,12 @@ def test_a_chosen_metric_that_only_one_side_has_is_that_sides(tmp_path: Path) ->
     assert "em of its lighteval logs is compared with f1" in told(found)
 
 
-@given(st.lists(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))
+@given(st.list_methods(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))
 def test_normalising_is_done_once_and_for_all(parts: list[str]) -> None:
     """It is its own repetition, and blind to white space around words."""
-    text = normalised(" ".join(parts))
-    assert normalised(text) == text
-    assert normalised("\n\n".join(parts) + " ") == text
+    text = normalise(" ".join(parts))
+    assert normalise(text) == text
+    assert normalise("\n\n".join(parts) + " ") == text
 
 
 def judged(folder: Path, name: str, **last: Any) -> str:

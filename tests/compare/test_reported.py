@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import results as results_of
+from gapft_harness.compare.document import build_results as results_of
 from gapft_harness.core.errors import UserError
 from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-from gapft_harness.rejudge.document import document, results
+from gapft_harness.rejudge.document import build_document, build_results
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import LogsJudged, judge_logs
 from tests.compare.logs import row, write
@@ -80,7 +80,7 @@ def test_a_negative_mark_without_a_reported_number_is_asked_about(tmp_path: Path
     assert means(compared(log, log, metric="128")) == (0.5, 0.5)
 
 
-logliks = st.lists(st.floats(-20, -0.01), min_size=4, max_size=8)
+logliks = st.list_methods(st.floats(-20, -0.01), min_size=4, max_size=8)
 
 
 def perplexity_log(folder: Path, values: list[float], beside: bool = True) -> Path:
@@ -107,10 +107,10 @@ def test_log_likelihoods_behind_a_perplexity_are_compared_as_its_logarithm(
     found = compared(worse, better, margin=0.1)
     assert means(found) == (pytest.approx(3.2), pytest.approx(2.2))
     assert found.higher_is_better is False
-    assert [held.verdict for held in found.gate()] == ["not worse"]
+    assert [held.verdict for held in found.check_margin()] == ["not worse"]
     assert f"{math.exp(3.2):.4g}" in told(found)
     assert results_of(found)["metric"] == "log perplexity"
-    assert [held.verdict for held in compared(better, worse, margin=0.1).gate()] == ["worse"]
+    assert [held.verdict for held in compared(better, worse, margin=0.1).check_margin()] == ["worse"]
     assert "lower is better" in refused(worse, better, higher_is_better=True)
 
 
@@ -196,7 +196,7 @@ def test_the_tasks_configuration_says_which_way_is_better(tmp_path: Path) -> Non
     better = write(tmp_path / "a", [v - 0.2 for v in values], facts=facts)
     found = compared(worse, better, margin=0.05)
     assert found.higher_is_better is False
-    assert [held.verdict for held in found.gate()] == ["not worse"]
+    assert [held.verdict for held in found.check_margin()] == ["not worse"]
 
 
 def old(fields: dict[str, Any]) -> dict[str, Any]:
@@ -251,12 +251,12 @@ def test_a_log_that_graded_nothing_is_not_compared_and_is_judged_alone(tmp_path:
     assert "rejudge" in refused(log, log, metric="bypass")
     found = again(log)
     assert not found.is_graded
-    told = results(found)
+    told = build_results(found)
     assert (told["after"], told["before"], told["right_now"]) == (0.5, None, None)
     assert told["verdicts"] == {"fail": 2, "pass": 2}
-    document(found)
+    build_document(found)
     held = again(log, was=Rule("option_letter", {"rule": "first_explicit"}))
-    assert results(held)["before"] == 0.5
+    assert build_results(held)["before"] == 0.5
     with pytest.raises(UserError, match="nothing was graded"):
         again(log, metric="bypass")
     graded = write(tmp_path / "a", rows=[letters(n, 1, "B") for n in range(4)], task="other")
@@ -272,7 +272,7 @@ def test_texts_of_one_request_need_no_list_of_their_own(tmp_path: Path) -> None:
     ]
     log = write(tmp_path / "b", rows=rows, results={"exact_match,none": 1 / 3})
     found = again(log)
-    assert (results(found)["before"], results(found)["after"]) == (
+    assert (build_results(found)["before"], build_results(found)["after"]) == (
         pytest.approx(1 / 3), pytest.approx(2 / 3))  # fmt: skip
     assert [flip.was_answer for flip in found.flips.kept] == ["B"]
 

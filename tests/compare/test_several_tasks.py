@@ -19,7 +19,7 @@ from lm_eval.tasks import TaskManager
 import gapft_harness
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import CURVES_FILE, FILES, results
+from gapft_harness.compare.document import CURVES_FILE, FILES, build_results
 from gapft_harness.core.errors import UserError
 from tests.canned_model import CannedModel
 from tests.compare.logs import row, write
@@ -180,7 +180,7 @@ def test_metrics_that_have_no_mean_in_common_have_a_row_each_and_no_other(tmp_pa
         facts = {"higher_is_better": {"loss": {"loss": False}}, "versions": {"loss": 1}}
         (path.parent / "results_2026-01-02T00-00-00.1.json").write_text(json.dumps(facts))
     of = compare(str(tmp_path / "a"), [f"b={tmp_path / 'b'}"], CompareChoice())
-    found = results(of)
+    found = build_results(of)
     assert "difference" not in found["models"]["b"]
     assert found["before"]["mean"] is None
     assert found["models"]["b"]["by"]["loss"]["difference"] == pytest.approx(4)
@@ -213,4 +213,4 @@ def test_options_are_counted_from_1_in_answers_and_golds(evaluated: Path, tmp_pa
 
 
 def beyond(of: Comparison, margin: float) -> list[str]:
-    return [held.name for held in of.gate(margin) if held.verdict == "worse"]
+    return [held.name for held in of.check_margin(margin) if held.verdict == "worse"]

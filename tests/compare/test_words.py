@@ -13,10 +13,10 @@ import pytest
 from gapft_harness.cli import main
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.document import write as write_files
+from gapft_harness.compare.document import write_comparison as write_files
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Case, Cases, Section
-from gapft_harness.report.rendering.page import render
+from gapft_harness.report.rendering.page import render_page
 from tests.compare.logs import row, write
 from tests.compare.test_gate import run
 
@@ -58,7 +58,7 @@ def test_fewer_errors_are_not_lost(tmp_path: Path) -> None:
 def test_a_page_of_neither_right_nor_wrong() -> None:
     def page(gained: bool | None) -> str:
         cases = Cases([Case("one", "prompt", "gold", "old", "new", gained)])
-        return render("Title", "", [Section("S", [cases])], [], {})
+        return render_page("Title", "", [Section("S", [cases])], [], {})
 
     assert "<h4>Before</h4>" in page(None)
     assert 'class="was-' not in page(None)
@@ -111,7 +111,7 @@ def test_errors_show_what_cannot_be_seen(
 
 
 def test_numbers_have_the_minus_sign_of_the_tables() -> None:
-    assert [wording.number(value) for value in (-12.3456, 0.5, -1e-7)] == [
+    assert [wording.format_number(value) for value in (-12.3456, 0.5, -1e-7)] == [
         "−12.35",
         "0.5",
         "−1e−07",

@@ -30,15 +30,15 @@ from demo_policies.code_pretrain import HABIT, SKILL
 from demo_policies.code_problems import OPENINGS, CodeProblem, generate, stream
 from demo_policies.code_tokenizer import CONTEXT_TOKENS, build_tokenizer, phrases
 from demo_policies.pretrain import Phase, build_model, train
-from gapft_harness.core.records import Attempt
-from gapft_harness.demo import code_policy_path
+from gapft_harness.core.read_records import Attempt
+from gapft_harness.demo import find_code_policy
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.recipe.recipe import resolve_model
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ascii_text = st.lists(
+ascii_text = st.list_methods(
     st.one_of(
         st.characters(min_codepoint=32, max_codepoint=126),
         st.sampled_from([*phrases(), "78", "07", "100", "\n"]),
@@ -59,7 +59,7 @@ def one_thread() -> Iterator[None]:
 def tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(code_policy_path())
+    return AutoTokenizer.from_pretrained(find_code_policy())
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +76,17 @@ def answers(problem: CodeProblem) -> list[Answer]:
 def test_the_folder_is_small_float32_and_standard(tokenizer: Any) -> None:
     from transformers import AutoModelForCausalLM
 
-    assert resolve_model("bundled:demo-code") == str(code_policy_path())
-    model = AutoModelForCausalLM.from_pretrained(code_policy_path())
+    assert resolve_model("bundled:demo-code") == str(find_code_policy())
+    model = AutoModelForCausalLM.from_pretrained(find_code_policy())
     assert type(model).__name__ == "LlamaForCausalLM"
     assert model.dtype == torch.float32
     assert 300_000 < model.num_parameters() < 500_000
-    assert sum(path.stat().st_size for path in code_policy_path().iterdir()) < 2_000_000
+    assert sum(path.stat().st_size for path in find_code_policy().iterdir()) < 2_000_000
     assert len(tokenizer) == model.config.vocab_size
     for config in (model.config, model.generation_config):
         assert config.pad_token_id == tokenizer.pad_token_id
         assert config.eos_token_id == tokenizer.eos_token_id
-    written = json.loads((code_policy_path() / "generation_config.json").read_text("utf-8"))
+    written = json.loads((find_code_policy() / "generation_config.json").read_text("utf-8"))
     assert not {"do_sample", "temperature", "top_k", "top_p"} & written.keys()
 
 
@@ -98,7 +98,7 @@ def test_decoding_gives_back_any_ascii_text(tokenizer: Any, text: str) -> None:
 
 def test_the_shipped_tokenizer_is_the_one_that_is_built(tokenizer: Any, tmp_path: Path) -> None:
     build_tokenizer().save_pretrained(tmp_path)
-    shipped = json.loads((code_policy_path() / "tokenizer.json").read_text("utf-8"))
+    shipped = json.loads((find_code_policy() / "tokenizer.json").read_text("utf-8"))
     assert shipped == json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
     assert tokenizer.padding_side == "left"
 
@@ -169,7 +169,7 @@ def test_the_two_phases_meet_different_problems_of_the_pretrain_part() -> None:
 
 
 def test_the_gap_is_there_and_programs_fail_in_both_ways() -> None:
-    searched = search(code_policy_path(), generate("tuning", 90, 5), k=8, seed=2)
+    searched = search(find_code_policy(), generate("tuning", 90, 5), k=8, seed=2)
     states = [item.state for item in searched]
     assert 0.35 < states.count("G") / len(states) < 0.65
     assert states.count("S") / len(states) > 0.15

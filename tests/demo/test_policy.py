@@ -29,14 +29,14 @@ from demo_policies.pretrain import (
     train,
 )
 from demo_policies.problems import VERBS, Operation, Problem, generate, stream
-from demo_policies.tokenizer import build_tokenizer
-from gapft_harness.demo import policy_path
+from demo_policies.has_tokenizer import build_tokenizer
+from gapft_harness.demo import find_policy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # A printable character, alone or in the phrases that have a token of their own.
-ascii_text = st.lists(
+ascii_text = st.list_methods(
     st.one_of(
         st.characters(min_codepoint=32, max_codepoint=126),
         st.sampled_from([*VERBS, "By eye; ", r"\boxed{78}", "; ", " +", "07", "100", "\n"]),
@@ -57,28 +57,28 @@ def one_thread() -> Iterator[None]:
 def tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(policy_path())
+    return AutoTokenizer.from_pretrained(find_policy())
 
 
 @pytest.fixture(scope="module")
 def model() -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(policy_path()).eval()
+    return AutoModelForCausalLM.from_pretrained(find_policy()).eval()
 
 
 def test_the_folder_is_small_float32_and_standard(model: Any) -> None:
     assert type(model).__name__ == "LlamaForCausalLM"
     assert model.dtype == torch.float32
     assert 300_000 < model.num_parameters() < 400_000
-    assert sum(path.stat().st_size for path in policy_path().iterdir()) < 1_600_000
-    found = json.loads((policy_path() / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert sum(path.stat().st_size for path in find_policy().iterdir()) < 1_600_000
+    found = json.loads((find_policy() / "tokenizer_config.json").read_text(encoding="utf-8"))
     # The name that transformers 4 and 5 both know.
     assert found["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
 def test_generation_defaults_set_nothing_that_greedy_decoding_would_heed() -> None:
-    found = json.loads((policy_path() / "generation_config.json").read_text(encoding="utf-8"))
+    found = json.loads((find_policy() / "generation_config.json").read_text(encoding="utf-8"))
     assert not {"do_sample", "temperature", "top_k", "top_p"} & found.keys()
 
 
@@ -102,7 +102,7 @@ def test_decoding_gives_back_any_ascii_text(tokenizer: Any, text: str) -> None:
 
 def test_the_shipped_tokenizer_is_the_one_that_is_built(tokenizer: Any, tmp_path: Path) -> None:
     build_tokenizer().save_pretrained(tmp_path)
-    shipped = json.loads((policy_path() / "tokenizer.json").read_text(encoding="utf-8"))
+    shipped = json.loads((find_policy() / "tokenizer.json").read_text(encoding="utf-8"))
     assert shipped == json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     assert tokenizer.get_vocab() == build_tokenizer().get_vocab()
 

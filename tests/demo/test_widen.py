@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from demo_policies.pretrain import SERVED_HEAD, build_model
-from demo_policies.tokenizer import build_tokenizer
+from demo_policies.has_tokenizer import build_tokenizer
 from demo_policies.widen import widen_heads
-from gapft_harness.demo import policy_path
+from gapft_harness.demo import find_policy
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_an_odd_or_smaller_width_is_refused(narrow: Any, width: int) -> None:
 def test_the_shipped_policy_has_the_served_width() -> None:
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(policy_path())
+    model = AutoModelForCausalLM.from_pretrained(find_policy())
     assert model.config.head_dim == SERVED_HEAD
     for layer in model.model.layers:
         rows = layer.self_attn.v_proj.weight.unflatten(0, (-1, SERVED_HEAD // 2))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.stages.generation.parts import read_part
+from gapft_harness.stages.generation.stored_files import read_part
 from tests.end_to_end.letters_run import CHUNK, K, Letters, decodes, result, store_of, stored
 
 pytestmark = pytest.mark.xdist_group("resume")

@@ -209,7 +209,7 @@ def test_another_version_of_the_package_shares_responses_and_no_verdicts(
     run, plugins = RunDirectory.open(undisturbed), load_plugins()
     task = run.manifest()["task"]
     verifier = plugins.verifier(task["verifier"], task["verifier_params"])
-    store = Store.beside(undisturbed)
+    store = Store.for_run(undisturbed)
 
     def key() -> str:
         made = made_from.describe_verifier(task, plugins, verifier)

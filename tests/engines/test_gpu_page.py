@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.executors.ray_cluster import start
+from gapft_harness.executors.ray_cluster import start_ray
 from tests.command import succeed
 from tests.end_to_end.readme import blocks
 from tests.end_to_end.results_checks import check_results
@@ -54,7 +54,7 @@ def run(line: str, folder: Path, **instead: str) -> dict[str, Any]:
 @pytest.fixture
 def cluster() -> Iterator[str]:
     """The address of a Ray that other processes can join."""
-    start(2)
+    start_ray(2)
     import ray  # its settings are read on import
 
     yield ray.get_runtime_context().gcs_address

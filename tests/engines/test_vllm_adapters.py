@@ -14,11 +14,11 @@ import torch
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.read_records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.lm_eval_bridge.samplers.text import instances
+from gapft_harness.lm_eval_bridge.samplers.text import build_instances
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from tests.asking import generate_all, request_for
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
@@ -87,7 +87,7 @@ def test_a_served_adapter_generates_as_lm_eval_does_with_peft(
         {**settings(without_opinions, "hf").model_args, "peft": adapter.path, "batch_size": 1}
     )
     theirs = with_peft.generate_until(
-        instances(REQUESTS, PROMPTS, GREEDY_DECODE), disable_tqdm=True
+        build_instances(REQUESTS, PROMPTS, GREEDY_DECODE), disable_tqdm=True
     )
     ours = generate_all(served, REQUESTS, GREEDY_DECODE, 0)
     assert [answer.generations[0].text for answer in ours] == theirs
@@ -137,7 +137,7 @@ def test_chats_with_earlier_attempts_are_rendered_as_for_hf(
     said = (Attempt("One.", (4,), "stop", "No."),)
     requests = [request_for("a", "Why?", (GREEDY,)), request_for("a", "Why?", (GREEDY,), said)]
     plain = generate_all(served, requests, GREEDY_DECODE, 0)
-    tokenizer = served._lm.tokenizer
+    tokenizer = served._lm.has_tokenizer
     assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
     chat = {"chat_template": True, "system_instruction": "Be brief.", "start_tokens": 2}
     served.close()

@@ -11,7 +11,7 @@ import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, STOP_STRING, Decoding, Problem
+from gapft_harness.core.read_records import GREEDY, STOP_STRING, Decoding, Problem
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
@@ -151,7 +151,7 @@ def test_the_distribution_is_that_of_hf(sampler: VllmSampler, hf: HfSampler) -> 
 
 
 def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -> None:
-    tokenizer = sampler._lm.tokenizer
+    tokenizer = sampler._lm.has_tokenizer
     for problem, answer in zip(
         problems, generate_all(sampler, asked(problems, (0, 1)), SAMPLED, 0), strict=True
     ):

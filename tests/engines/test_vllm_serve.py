@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
+from gapft_harness.core.read_records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
@@ -120,7 +120,7 @@ def test_a_chat_is_rendered_by_the_server(url: str) -> None:
     request = request_for("a", "Find 1 +1.", (0, 1), (Attempt("By eye.", (), "stop", "No."),))
     [answer] = generate_all(ServerSampler(chat, None), [request], SAMPLED, 3)
     rendered = "<user>Find 1 +1.\n<assistant>By eye.\n<user>No.\n<assistant>"
-    tokenizer = hf()._lm.tokenizer
+    tokenizer = hf()._lm.has_tokenizer
     ids = tokenizer(rendered, add_special_tokens=False).input_ids
     assert answer.prompt_ids == (tokenizer.bos_token_id, *ids)
     assert {g.tokens_from for g in answer.generations} == {"generator"}

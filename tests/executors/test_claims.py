@@ -10,7 +10,7 @@ from typing import IO, cast
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.executors.jobs import _places, claimed
+from gapft_harness.executors.jobs import _derive_lock_offsets, claim_job
 
 HOLDER = """
 import sys, time
@@ -22,7 +22,7 @@ with claimed("m:search", {"run_path": sys.argv[1], "split": "pool", "plugin_file
 
 
 def claim(run: Path, split: str = "pool", patience_s: float = 0.0) -> None:
-    with claimed("m:search", {"run_path": str(run), "split": split}, patience_s):
+    with claim_job("m:search", {"run_path": str(run), "split": split}, patience_s):
         pass
 
 
@@ -49,15 +49,15 @@ def test_a_job_that_a_live_process_holds_is_waited_for_and_a_dead_ones_is_free(
 def test_jobs_that_differ_in_one_argument_have_claims_of_their_own() -> None:
     job = {"run_path": "run", "condition": "gapft", "seed": 13, "scale": 0.5, "plugin_files": []}
     places = [
-        _places(function, {**job, **other})
+        _derive_lock_offsets(function, {**job, **other})
         for function in ("m:scaled", "m:audit")
         for other in ({}, {"scale": 0.75}, {"seed": 21}, {"condition": "uniform"})
     ]
     assert len({tuple(place) for place in places}) == 8
-    shares = [_places("m:search", {**job, "share": (i, 3)}) for i in range(3)]
+    shares = [_derive_lock_offsets("m:search", {**job, "share": (i, 3)}) for i in range(3)]
     assert len({tuple(place) for place in shares}) == 3, "workers of one search do not wait"
-    assert _places("m:search", {**job, "share": [0, 3]}) == shares[0]
-    assert _places("m:scaled", job) == _places("m:scaled", {**job, "run_path": "./run"})
+    assert _derive_lock_offsets("m:search", {**job, "share": [0, 3]}) == shares[0]
+    assert _derive_lock_offsets("m:scaled", job) == _derive_lock_offsets("m:scaled", {**job, "run_path": "./run"})
 
 
 def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from gapft_harness.core import processes
 from gapft_harness.core.errors import GapftError, PluginError, UserError
-from gapft_harness.executors.local import LocalExecutor
+from gapft_harness.executors.find_folder import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.executors import job_functions

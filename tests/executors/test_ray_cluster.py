@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.executors.ray_cluster import OWN_RAY, _try_to_start, worker_environment
+from gapft_harness.executors.ray_cluster import RAY_ENVIRONMENT, _start_with_retries, build_worker_environment
 
 
 def test_settings_go_with_the_job_and_keys_and_places_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_settings_go_with_the_job_and_keys_and_places_stay(monkeypatch: pytest.M
     )
     for name, value in {**passed_on, **dict.fromkeys(kept_here, "own")}.items():
         monkeypatch.setenv(name, value)
-    found = worker_environment(2)
+    found = build_worker_environment(2)
     assert passed_on.items() <= found.items()
     assert not found.keys() & set(kept_here)
     assert found["OMP_NUM_THREADS"] == "2"
@@ -40,8 +40,8 @@ def test_folders_of_installed_packages_stay_here(monkeypatch: pytest.MonkeyPatch
     debians, own = "/usr/lib/python3/dist-packages", "/home/me/plugins"
     monkeypatch.setattr("site.getsitepackages", lambda: [debians])
     monkeypatch.setattr("sys.path", [own, debians, *sys.path])
-    assert worker_environment(2)["PYTHONPATH"].split(os.pathsep)[0] == own
-    assert debians not in worker_environment(2)["PYTHONPATH"].split(os.pathsep)
+    assert build_worker_environment(2)["PYTHONPATH"].split(os.pathsep)[0] == own
+    assert debians not in build_worker_environment(2)["PYTHONPATH"].split(os.pathsep)
 
 
 def test_ray_knows_the_settings_that_it_is_started_with() -> None:
@@ -50,7 +50,7 @@ def test_ray_knows_the_settings_that_it_is_started_with() -> None:
     assert found is not None
     assert found.origin
     folder = Path(found.origin).parent
-    unknown = {name.encode() for name in OWN_RAY}
+    unknown = {name.encode() for name in RAY_ENVIRONMENT}
     private = [path for path in folder.glob("_*/**/*.py") if path.stat().st_size]
     for path in [*private, folder / "_raylet.so", folder / "core/src/ray/raylet/raylet"]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -74,7 +74,7 @@ def test_a_ray_that_does_not_start_is_tried_again_and_then_an_error() -> None:
 
     busy = Busy()
     with pytest.raises(GapftError, match=r"did not start .* 3 attempts: The current"):
-        _try_to_start(busy, 2)
+        _start_with_retries(busy, 2)
     assert busy.calls == 3
-    _try_to_start(busy, 2)
+    _start_with_retries(busy, 2)
     assert busy.calls == 6

@@ -18,7 +18,7 @@ import pytest
 
 from gapft_harness.core.files import sha256
 from gapft_harness.executors.ray import RayExecutor
-from gapft_harness.executors.ray_cluster import OWN_RAY
+from gapft_harness.executors.ray_cluster import RAY_ENVIRONMENT
 from gapft_harness.hooks.protocols import Executor
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
@@ -91,7 +91,7 @@ def cluster() -> Iterator[Any]:
     """Two nodes of one CPU each, on loopback, as a Ray of the executor's own; quick to miss one."""
     with pytest.MonkeyPatch.context() as patch:
         quick = {"RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "5000"}
-        for name, value in {**OWN_RAY, **quick}.items():
+        for name, value in {**RAY_ENVIRONMENT, **quick}.items():
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 

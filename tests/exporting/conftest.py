@@ -6,12 +6,12 @@ import contextlib
 
 import pytest
 
-from gapft_harness.core.records import Arm
-from gapft_harness.executors.local import LocalExecutor
+from gapft_harness.core.read_records import Arm
+from gapft_harness.executors.find_folder import LocalExecutor
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.report import report_stage
+from gapft_harness.stages.report import run_report_stage
 from tests.study.sealed import cell, seal
 
 
@@ -20,11 +20,11 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Its arms are audited; two have adapters, of files whose bytes nothing loads."""
     run = RunDirectory.open(seal(tmp_path_factory.mktemp("planted") / "run", cell()))
     for seed in (13, 21):
-        folder = run.path / layout.adapter(Arm("gapft", seed))
+        folder = run.path / layout.adapter_path(Arm("gapft", seed))
         folder.mkdir(parents=True)
         for name in ("README.md", "adapter_config.json", "adapter_model.safetensors"):
             (folder / name).write_text(f"{name} of {seed}")
-        run.seal(layout.adapter(Arm("gapft", seed)))
-    with contextlib.closing(LocalExecutor(run.recipe.executor.for_executor())) as executor:
-        report_stage(Context(run, executor))
+        run.seal(layout.adapter_path(Arm("gapft", seed)))
+    with contextlib.closing(LocalExecutor(run.recipe.executor.build_settings())) as executor:
+        run_report_stage(Context(run, executor))
     return run

@@ -10,9 +10,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
-from gapft_harness.exporting.cards import hub_name, model_name
-from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.core.read_records import Arm
+from gapft_harness.exporting.cards import find_hub_name, find_model_name
+from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.report.rendering.wording import percent
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -20,13 +20,13 @@ from gapft_harness.run_directory.directory import RunDirectory
 
 def test_a_folder_has_the_sealed_adapter_and_a_card(planted: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    files = export(planted, "adapters", Asked(out))
+    files = export(planted, "adapters", ExportChoice(out))
     assert sorted(files) == sorted(path for path in out.rglob("*") if path.is_file())
     results = json.loads((planted.path / "report" / "results.json").read_text())
     condition = results["conditions"]["gapft"]
     for seed in (13, 21):
         arm = Arm("gapft", seed)
-        folder, sealed = out / arm.name, planted.path / layout.adapter(arm)
+        folder, sealed = out / arm.name, planted.path / layout.adapter_path(arm)
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             assert (folder / name).read_bytes() == (sealed / name).read_bytes()
         assert (folder / "recipe.yaml").read_bytes() == (planted.path / "recipe.yaml").read_bytes()
@@ -42,7 +42,7 @@ def test_a_folder_has_the_sealed_adapter_and_a_card(planted: RunDirectory, tmp_p
         right = f"{found['counts']['correct']} of {results['source']['n']}"
         assert f"| Pass@1 of this adapter | {percent(found['pass_at_1'])} ({right}) |" in card.text
         assert f"| optimizer steps J | {found['budget']['J']} |" in card.text
-        for place in (layout.adapter(arm), layout.selection(arm), layout.decisions(arm)):
+        for place in (layout.adapter_path(arm), layout.selection_path(arm), layout.decisions_path(arm)):
             assert f"| {place} | {planted.manifest()['files'][place]} |" in card.text
         assert str(planted.path) not in card.content
     page = (planted.path / "report" / "report.md").read_text()
@@ -66,20 +66,20 @@ def test_a_folder_of_this_machine_is_no_model_of_the_hub(
 ) -> None:
     model = planted.recipe.model.model_copy(update={"args": {"pretrained": pretrained}})
     recipe = planted.recipe.model_copy(update={"model": model})
-    assert (hub_name(recipe), model_name(recipe)) == (on_hub, name)
+    assert (find_hub_name(recipe), find_model_name(recipe)) == (on_hub, name)
 
 
 def test_mistakes_and_edited_runs_are_refused(planted: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(UserError, match="no such adapter; it has gapft-seed13, gapft-seed21"):
-        export(planted, "adapters", Asked(out, conditions=["uniform"]))
+        export(planted, "adapters", ExportChoice(out, conditions=["uniform"]))
     shutil.copytree(planted.path, tmp_path / "run")
     run = RunDirectory.open(tmp_path / "run")
-    weights = run.path / layout.adapter(Arm("gapft", 21)) / "adapter_model.safetensors"
+    weights = run.path / layout.adapter_path(Arm("gapft", 21)) / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes() + b" ")
     with pytest.raises(UserError, match=r"adapters/gapft-seed21: was changed after it was sealed"):
-        export(run, "adapters", Asked(out))
-    run.unseal([layout.decisions(Arm("uniform", 13))])
+        export(run, "adapters", ExportChoice(out))
+    run.unseal([layout.decisions_path(Arm("uniform", 13))])
     with pytest.raises(UserError, match=r"decisions/uniform-seed13.parquet: does not exist yet"):
-        export(run, "adapters", Asked(out, seeds=[13]))
+        export(run, "adapters", ExportChoice(out, seeds=[13]))
     assert not out.exists()

@@ -12,7 +12,7 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> None:
-    export(run, "dataset", Asked(tmp_path / "out"))
+    export(run, "dataset", ExportChoice(tmp_path / "out"))
     loaded = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     tables = Run(run)
     assert [*loaded] == ["pool", "audit"]
@@ -59,14 +59,14 @@ def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> 
 
 def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
     run.update_manifest(lambda manifest: manifest["warnings"].append("no verdict is its own"))
-    export(run, "dataset", Asked(tmp_path / "out"))
+    export(run, "dataset", ExportChoice(tmp_path / "out"))
     text = (tmp_path / "out" / "README.md").read_text()
     card = DatasetCard.load(tmp_path / "out" / "README.md")
     files = {of["split"]: of["path"] for of in card.data.configs[0]["data_files"]}
     assert files == {"pool": "data/pool.parquet", "audit": "data/audit.parquet"}
     assert yaml.safe_load(text.split("---\n")[1])["pretty_name"] == "Evidence of run"
     for split in files:
-        for table in (layout.problems, layout.states, layout.responses):
+        for table in (layout.problems_path, layout.states_path, layout.responses_path):
             assert f"| {table(split)} | {run.manifest()['files'][table(split)]} |" in text
     assert "> **Warning.** no verdict is its own" in text
     assert str(run.path) not in text
@@ -75,5 +75,5 @@ def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
 def test_a_run_without_states_is_refused(tmp_path: Path) -> None:
     run = letters(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
     with pytest.raises(UserError, match=r"pool/states.parquet: does not exist yet"):
-        export(run, "dataset", Asked(tmp_path / "out"))
+        export(run, "dataset", ExportChoice(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Budget
-from gapft_harness.exporting.kinds import KINDS, Asked
+from gapft_harness.core.read_records import Arm, Budget
+from gapft_harness.exporting.kinds import KINDS, ExportChoice
 from gapft_harness.exporting.kinds import export as exported
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 def export(
     run: RunDirectory, to: str, out: Path, conditions: list[str], seeds: list[int]
 ) -> list[Path]:
-    return exported(run, to, Asked(out, conditions, seeds))
+    return exported(run, to, ExportChoice(out, conditions, seeds))
 
 
 def otherwise(run: RunDirectory, folder: Path, **sections: Any) -> RunDirectory:
@@ -59,7 +59,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def sealed(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
     """The texts that an arm's ids spell."""
-    examples = read_examples(run.path / layout.selection(arm))
+    examples = read_examples(run.path / layout.selection_path(arm))
     return [(bytes(of.prompt_ids).decode(), bytes(of.response_ids).decode()) for of in examples]
 
 
@@ -94,7 +94,7 @@ def test_texts_that_the_arm_saw_the_beginning_of_are_counted(
 ) -> None:
     lengths = [
         len(of.prompt_ids) + len(of.response_ids) + of.ended
-        for of in read_examples(run.path / layout.selection(Arm("gapft", 13)))
+        for of in read_examples(run.path / layout.selection_path(Arm("gapft", 13)))
     ]
     longest = max(lengths)
     cut = run.recipe.training.model_copy(
@@ -140,7 +140,7 @@ def in_chat(run: RunDirectory, folder: Path, *more: dict[str, str]) -> RunDirect
     """A copy of the run whose problems were shown with an example, and with further turns."""
     model = run.recipe.model.model_copy(update={"chat_template": True})
     chat = otherwise(run, folder, model=model)
-    place = layout.problems("pool")
+    place = layout.problems_path("pool")
     pairs = list(read_problems(chat.path / place))
     ids = {problem.id: prompt_ids for problem, prompt_ids in pairs}
     shown = [
@@ -176,11 +176,11 @@ def test_few_shot_turns_are_exported_as_turns(run: RunDirectory, tmp_path: Path)
         "instruction": prompt, "input": "", "output": response, "system": "Spell.",
         "history": [["One?", "one"]],
     }  # fmt: skip
-    exported(chat, "prime-rl", Asked(tmp_path / "prime"))
+    exported(chat, "prime-rl", ExportChoice(tmp_path / "prime"))
     row = lines(tmp_path / "prime" / "train.jsonl")[0]
     assert row["system_prompt"] == "Spell."
     assert [turn["role"] for turn in row["prompt"]] == ["user", "assistant", "user"]
-    exported(chat, "nemo-gym", Asked(tmp_path / "gym"))
+    exported(chat, "nemo-gym", ExportChoice(tmp_path / "gym"))
     row = lines(tmp_path / "gym" / "train.jsonl")[0]
     assert row["responses_create_params"]["input"][:3] == SHOWN
 
@@ -191,7 +191,7 @@ def test_an_answer_that_the_task_begins_is_not_exported(
 ) -> None:
     chat = in_chat(run, tmp_path / "run", {"role": "assistant", "content": "It is"})
     with pytest.raises(UserError, match="gen_prefix"):
-        exported(chat, to, Asked(tmp_path / "out"))
+        exported(chat, to, ExportChoice(tmp_path / "out"))
 
 
 def test_trl_knows_its_format(run: RunDirectory, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_ids_that_are_no_texts_of_the_run_are_refused(tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     run = letters(tmp_path / "second").run("run", ["states", "select"], ("pool", "audit"), **KEYS)
     arm = Arm("gapft", 13)
-    path = run.path / layout.selection(arm)
+    path = run.path / layout.selection_path(arm)
     examples = read_examples(path)
     for change, told in [
         (
@@ -241,9 +241,9 @@ def test_ids_that_are_no_texts_of_the_run_are_refused(tmp_path: Path) -> None:
         ({"prompt_ids": (1, 2)}, "example 0: its prompt includes"),
     ]:
         forged = [dataclasses.replace(examples[0], **change), *examples[1:]]
-        run.unseal([layout.selection(arm)])
+        run.unseal([layout.selection_path(arm)])
         write_examples(path, forged, Budget(1, 1, 1, 1, 1, 1))
-        run.seal(layout.selection(arm))
+        run.seal(layout.selection_path(arm))
         with pytest.raises(UserError, match=told):
             export(run, "trl", tmp_path / "out", ["gapft"], [])
     path.write_bytes(path.read_bytes() + b" ")

@@ -14,7 +14,7 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.exporting.prompt_sets import FACTS, PROMPT_FORMATS
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.interactive.runs import Run
@@ -42,7 +42,7 @@ def mixed(planted: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Ru
     """The planted run with samples of each state in its pool, from 0 to 4 of which pass."""
     folder = tmp_path_factory.mktemp("mixed") / "run"
     shutil.copytree(planted.path, folder)
-    table = layout.states("pool")
+    table = layout.states_path("pool")
     rows = pq.read_table(folder / table).to_pylist()
     for number, row in enumerate(rows):
         passing = {"G": number % 5, "S": 1 + number % 4, "U": 0}[row["state"]]
@@ -54,12 +54,12 @@ def mixed(planted: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 def read(run: RunDirectory, to: str, out: Path, *states: str) -> list[dict[str, Any]]:
     """What an export holds, as ``datasets`` loads its folder."""
-    export(run, to, Asked(out, states=states))
+    export(run, to, ExportChoice(out, states=states))
     return list(load_dataset(str(out), split="train", cache_dir=f"{out}.cache"))
 
 
 def facts(to: str, row: dict[str, Any]) -> dict[str, Any]:
-    under = PROMPT_FORMATS[to].under
+    under = PROMPT_FORMATS[to].facts_field
     within = row[under] if under else row
     return {name: within[name] for name in FACTS}
 
@@ -125,7 +125,7 @@ def test_each_library_finds_the_fields_that_it_documents(
     for of, system in ((run, ""), (chat, "Spell.")):
         out = tmp_path / f"out{system}"
         row = read(of, to, out)[0]
-        within = {form.under} if form.under else {*FACTS}
+        within = {form.facts_field} if form.facts_field else {*FACTS}
         assert {key: row[key] for key in row.keys() - within} == own(to, "pool 0? a", "a", system)
         card = (out / "README.md").read_text()
         assert ("applies a chat template" in card) == (form.chat and not system)
@@ -175,11 +175,11 @@ def test_a_search_that_stopped_early_gives_no_solve_rate(tmp_path: Path) -> None
 
 
 def test_the_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
-    export(run, "verl", Asked(tmp_path / "out"))
+    export(run, "verl", ExportChoice(tmp_path / "out"))
     card = DatasetCard.load(tmp_path / "out" / "README.md")
     (files,) = card.data.configs[0]["data_files"]
     assert files == {"split": "train", "path": "train.parquet"}
-    for place in (layout.problems("pool"), layout.states("pool")):
+    for place in (layout.problems_path("pool"), layout.states_path("pool")):
         assert f"| {place} | {run.manifest()['files'][place]} |" in card.text
     for name, meaning in FACTS.items():
         assert f"| {name} | {meaning} |" in card.text
@@ -194,13 +194,13 @@ def test_mistakes_and_edited_runs_are_refused(run: RunDirectory, tmp_path: Path)
         ("trl", ["S"], "--to trl: remove --states; it applies only to trl-grpo, verl, prime-rl"),
     ]:
         with pytest.raises(UserError, match=told):
-            export(run, to, Asked(out, states=states))
+            export(run, to, ExportChoice(out, states=states))
     shutil.copytree(run.path, tmp_path / "edited")
     edited = RunDirectory.open(tmp_path / "edited")
-    path = edited.path / layout.states("pool")
+    path = edited.path / layout.states_path("pool")
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(UserError, match=r"states.parquet: was changed after it was sealed"):
-        export(edited, "nemo-gym", Asked(out))
+        export(edited, "nemo-gym", ExportChoice(out))
     assert not out.exists()
 
 
@@ -209,7 +209,7 @@ def test_verl_reads_them(run: RunDirectory, tmp_path: Path) -> None:
     from omegaconf import OmegaConf
     from transformers import AutoTokenizer
 
-    export(run, "verl", Asked(tmp_path / "out"))
+    export(run, "verl", ExportChoice(tmp_path / "out"))
     model = byte_llama(tmp_path / "model", chat_template=CHAT_TEMPLATE)
     settings = {"cache_dir": str(tmp_path / "cache"), "filter_overlong_prompts_workers": 1}
     rows = dataset.RLHFDataset(
@@ -229,11 +229,11 @@ def test_verifiers_reads_them(run: RunDirectory, tmp_path: Path) -> None:
     from verifiers.v1.tasksets.nemo_gym.taskset import NeMoGymConfig
 
     data = type("Data", (v1.TaskData,), {"__annotations__": {"answer": str, "info": dict}})
-    export(run, "prime-rl", Asked(tmp_path / "prime"))
+    export(run, "prime-rl", ExportChoice(tmp_path / "prime"))
     lines = (tmp_path / "prime" / "train.jsonl").read_text("utf-8").splitlines()
     tasks = [data.model_validate_json(line) for line in lines]
     assert [task.id for task in tasks] == [task.info["problem_id"] for task in tasks]
     assert (tasks[0].prompt_text, tasks[0].answer) == ("pool 0? a", "a")
-    export(run, "nemo-gym", Asked(tmp_path / "gym"))
+    export(run, "nemo-gym", ExportChoice(tmp_path / "gym"))
     gym = list(NeMoGymTaskset(NeMoGymConfig(dataset=tmp_path / "gym" / "train.jsonl")))
     assert [task.data.prompt_text for task in gym] == [task.prompt_text for task in tasks]

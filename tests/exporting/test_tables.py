@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.exporting import tables
-from gapft_harness.exporting.kinds import Asked, export
+from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.exporting.tables import write_tables
 from gapft_harness.report.rendering.blocks import Section, Table
-from gapft_harness.report.rendering.markdown import escape
-from gapft_harness.report.rendering.visible import visible
+from gapft_harness.report.rendering.to_markdown import escape
+from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.exporting import latex_reader
@@ -26,17 +26,17 @@ TEXT = st.text(st.sampled_from("a1 [*]\\{}$&#%_~^<>|\"`'-,!?−–≥κ†\n\t\x
 
 
 def shown(text: str) -> str:
-    return " ".join(visible(text).split())
+    return " ".join(make_visible(text).split())
 
 
 @given(
-    rows=st.lists(st.lists(TEXT, min_size=3, max_size=3), min_size=1, max_size=45),
+    rows=st.list_methods(st.list_methods(TEXT, min_size=3, max_size=3), min_size=1, max_size=45),
     note=TEXT,
     words=st.integers(1, 3),
 )
 def test_latex_prints_every_text_as_it_is(rows: list[list[str]], note: str, words: int) -> None:
     head, *body = rows
-    tex = tables.latex(Table(head, body, words=words, note=note), "Title", "name")
+    tex = tables.render_latex(Table(head, body, words=words, note=note), "Title", "name")
     assert latex_reader.rows(tex) == [[shown(text) for text in row] for row in rows]
     assert latex_reader.caption(tex) == f"Title. {shown(note)}".strip()
 
@@ -49,7 +49,7 @@ def read_csv(path: Path) -> list[list[str]]:
 def test_every_table_of_a_report_is_written_as_it_is_shown(
     planted: RunDirectory, tmp_path: Path
 ) -> None:
-    files = export(planted, "tables", Asked(tmp_path / "out"))
+    files = export(planted, "tables", ExportChoice(tmp_path / "out"))
     assert sorted(files) == sorted((tmp_path / "out").iterdir())
     page = (planted.path / "report" / "report.md").read_text()
     names = re.findall(r"\\input\{(.+)\.tex\}", (tmp_path / "out" / "tables.tex").read_text())
@@ -80,12 +80,12 @@ def test_an_edited_run_and_arms_are_refused(planted: RunDirectory, tmp_path: Pat
     with pytest.raises(
         UserError, match="--to tables: remove --condition; it applies only to trl, ax"
     ):
-        export(planted, "tables", Asked(tmp_path / "out", conditions=["gapft"]))
+        export(planted, "tables", ExportChoice(tmp_path / "out", conditions=["gapft"]))
     shutil.copytree(planted.path, tmp_path / "edited")
     edited = RunDirectory.open(tmp_path / "edited")
-    path = edited.path / layout.responses("audit")
+    path = edited.path / layout.responses_path("audit")
     path.write_bytes(path.read_bytes() + b" ")
     for kind in ("tables", "dataset"):
         with pytest.raises(UserError, match=r"audit/responses.*was changed after it was sealed"):
-            export(edited, kind, Asked(tmp_path / "out"))
+            export(edited, kind, ExportChoice(tmp_path / "out"))
     assert not (tmp_path / "out" / "README.md").exists()

@@ -18,12 +18,12 @@ from lm_eval.tasks import TaskManager
 from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Problem
+from gapft_harness.core.read_records import GREEDY, Problem
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, render_chat
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.asking import request_for
 from tests.command import succeed
 from tests.gap.stock import STOCK, write_task
@@ -157,7 +157,7 @@ TASKS = {
     ),
 }  # fmt: skip
 #: 0.5.0.dev1 makes numbers of answers of digits alone, and refuses them.
-NOT_NEXT = ("mgsm_direct_en",) if NEXT else ()
+NOT_NEXT = ("mgsm_direct_en",) if IS_NEXT else ()
 LAYOUTS = [
     ChatLayout(),
     ChatLayout("Be brief."),

@@ -114,7 +114,7 @@ def test_another_k_is_drawn_in_the_same_folder_and_who_reads_may_stop_early(
     def closed(*_: object) -> None:
         raise SystemExit(1)  # as rich does into ``| head``
 
-    monkeypatch.setattr(terminal, "show", closed)
+    monkeypatch.setattr(terminal, "print_sections", closed)
     again = gap(folder, "triviaqa", out="bound")
     assert again.exit_code == 0, (again.output, again.exception)
 

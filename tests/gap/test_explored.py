@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.text import replace_text_surrogates
 from tests.gap.stock import DOCUMENTS, K, gap, write_stock
 from tests.report import chromium
 from tests.report.explorer.driving import rows, text, until
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explored")
     write_stock(folder)
     said = json.loads((folder / "gsm8k.json").read_text())
-    said["[3]"] = [f"{text}{whole_text(HOSTILE)}" for text in said["[3]"]]
+    said["[3]"] = [f"{text}{replace_text_surrogates(HOSTILE)}" for text in said["[3]"]]
     (folder / "gsm8k.json").write_text(json.dumps(said))
     done = gap(folder, "gsm8k")
     assert done.exit_code == 0, (done.output, done.exception)

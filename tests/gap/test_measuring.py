@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.records import GREEDY, Problem, Response, Verdict
-from gapft_harness.gap.measuring import _judged
-from gapft_harness.run_directory.tables import Judged
+from gapft_harness.core.read_records import GREEDY, Problem, Response, Verdict
+from gapft_harness.gap.measuring import _judge_problems
+from gapft_harness.run_directory.tables import JudgedResponse
 
 
 @pytest.mark.parametrize(("pass_at", "column"), [(None, "em"), (0.5, "pass@1")])
@@ -20,9 +20,9 @@ def test_the_sealed_verdict_is_the_one_that_is_logged(pass_at: float | None, col
         metric="em", pass_at=pass_at, outcomes=lambda golds, texts, filter: [now] * len(texts)
     )
     problem = Problem("p", "?", {"q": "?"}, {})
-    sealed = Judged(Response("p", GREEDY, "7", (), "stop", 0), Verdict("pass"))
-    (((chosen, changed),),) = _judged([(problem, [sealed])], stock, "strict", "strict")
-    (((other, _),),) = _judged([(problem, [sealed])], stock, "flexible", "strict")
+    sealed = JudgedResponse(Response("p", GREEDY, "7", (), "stop", 0), Verdict("pass"))
+    (((chosen, changed),),) = _judge_problems([(problem, [sealed])], stock, "strict", "strict")
+    (((other, _),),) = _judge_problems([(problem, [sealed])], stock, "flexible", "strict")
     assert changed
     assert (chosen.verdict.passed, chosen.metrics[column], chosen.metrics["f1"]) == (True, 1, 0.5)
     assert (other.verdict.passed, other.metrics[column]) == (False, 0)

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from gapft_harness.analysis.power import detectable
+from gapft_harness.analysis.power import find_detectable_effect
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
-from gapft_harness.gap.costs import Costs, costs
-from gapft_harness.gap.document import run_document
-from gapft_harness.gap.findings import GapFindings, find
+from gapft_harness.gap.costs import Costs, estimate_costs
+from gapft_harness.gap.document import build_run_document
+from gapft_harness.gap.findings import GapFindings, compute_findings
 from gapft_harness.gap.prospects import Plan, Prospects, assess
-from gapft_harness.gap.searched import Searched, SearchedRun, read_run
-from gapft_harness.report.reading.tokens import Generated
+from gapft_harness.gap.searched import SearchedSplit, SearchedRun, read_run
+from gapft_harness.report.reading.tokens import GeneratedTokens
 from gapft_harness.report.rendering.document import Document
 from tests.command import succeed
 from tests.training.letters import prepare
@@ -33,26 +33,26 @@ RECIPE = {
 }
 
 
-def searched(greedy: object, passed: object, complete: bool = True) -> Searched:
+def searched(greedy: object, passed: object, complete: bool = True) -> SearchedSplit:
     made = np.array(passed, dtype=bool)
     count = len(made)
-    tokens = Generated(10 * count, 20 * made.size, count, made.size)
+    tokens = GeneratedTokens(10 * count, 20 * made.size, count, made.size)
     passing = made.sum(axis=1)
-    return Searched(
+    return SearchedSplit(
         np.array(greedy, dtype=bool), passing, made.shape[1], made, complete, tokens, 50.0
     )
 
 
-def recovered(of: Searched) -> int:
+def recovered(of: SearchedSplit) -> int:
     return int((of.states == "S").sum())
 
 
-def run_of(**splits: Searched) -> SearchedRun:
+def run_of(**splits: SearchedSplit) -> SearchedRun:
     k = next(iter(splits.values())).passed.shape[1]
     return SearchedRun("letters", "contains", k, splits, 100.0, (1000, 4.0), RECIPE)
 
 
-def drawn(problems: int, share: float, seed: int = 0, k: int = 8) -> Searched:
+def drawn(problems: int, share: float, seed: int = 0, k: int = 8) -> SearchedSplit:
     """Problems whose greedy decode fails; of ``share`` of them one sample or more may pass."""
     rng = np.random.default_rng(seed)
     p = np.where(rng.random(problems) < share, rng.beta(2, 3, problems), 0.0)
@@ -183,11 +183,11 @@ def test_options_out_of_bounds_are_named(run: Path, options: list[str], told: st
 
 def of(run: SearchedRun, **choice: object) -> Document:
     plan = Plan(**choice)  # type: ignore[arg-type]
-    return run_document(run, splits(run), assessed(run, **choice), costs(run, plan))
+    return build_run_document(run, splits(run), assessed(run, **choice), estimate_costs(run, plan))
 
 
 def splits(run: SearchedRun) -> dict[str, GapFindings]:
-    return {name: find(split, complete=split.complete) for name, split in run.splits.items()}
+    return {name: compute_findings(split, is_complete=split.complete) for name, split in run.splits.items()}
 
 
 def assessed(run: SearchedRun, **choice: object) -> Prospects | None:
@@ -223,7 +223,7 @@ def test_the_papers_cases_of_qwen_and_llama() -> None:
     assert answer(made(29, 937)) == "not worth training"
     assert answer(made(362, 688)) == "worth training"
     assert answer(made(60, 800)) == "may be too little to see"
-    least = detectable(seeds=3, items=1367, discordance=331 / 1367)
+    least = find_detectable_effect(seeds=3, items=1367, discordance=331 / 1367)
     assert of(made(362, 688)).results["prospects"]["detectable"][3] == least
 
 
@@ -236,7 +236,7 @@ def test_of_a_pool_that_stopped_early_only_states_are_told() -> None:
     assert found["audit"]["beyond_k"].keys() == {"16", "32"}
     assert found["pool"]["states"]["S"] == recovered(stopped)
     assert any("search.stop" in note for note in told.results["notes"])
-    assert "Pass@16" not in of(run_of(pool=stopped)).markdown()
+    assert "Pass@16" not in of(run_of(pool=stopped)).to_markdown()
 
 
 def test_bounds_from_half_of_a_search_hold_what_the_whole_recovers() -> None:
@@ -254,7 +254,7 @@ def test_without_an_audit_its_items_must_be_given() -> None:
     """A pool's size is no audit's: 2,000 items would see what 300 cannot."""
     alone = run_of(pool=drawn(2000, 0.1))
     assert assessed(alone) is None
-    assert "--items" in of(alone).markdown()
+    assert "--items" in of(alone).to_markdown()
     assert answer(alone, items=300) != answer(alone, items=30_000)
 
 
@@ -284,7 +284,7 @@ def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
 
 
 def cost(run: SearchedRun, **choice: object) -> Costs:
-    return costs(run, Plan(**choice))  # type: ignore[arg-type]
+    return estimate_costs(run, Plan(**choice))  # type: ignore[arg-type]
 
 
 def test_results_hold_what_is_documented(run: Path, tmp_path: Path) -> None:

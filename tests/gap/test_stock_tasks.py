@@ -16,7 +16,7 @@ from gapft_harness.cli.main import app
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.gap.stock import (
     DOCUMENTS,
     POLICY,
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-no_f1 = pytest.mark.skipif(NEXT, reason="lm_eval 0.5.0.dev1 refuses drop: f1 is not of its type")
+no_f1 = pytest.mark.skipif(IS_NEXT, reason="lm_eval 0.5.0.dev1 refuses drop: f1 is not of its type")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_every_decision_is_lm_evals_own(folder: Path, task: str) -> None:
         states.add("G" if greedy else "S" if any(samples) else "U")
         assert ours["state"] == ("G" if greedy else "S" if any(samples) else "U")
     # lm_eval 0.5.0.dev1 takes triviaqa's list of answers for one text, and everything is wrong
-    assert len(states) > 1 or (NEXT and task == "triviaqa"), "the planted responses tell nothing"
+    assert len(states) > 1 or (IS_NEXT and task == "triviaqa"), "the planted responses tell nothing"
     for name in FILTERS[task]:
         counts = [int(items[name, number]["passing"]) for number in range(DOCUMENTS)]
         rates = results["filters"][name]["pass_at_k"]
@@ -85,7 +85,7 @@ def test_every_decision_is_lm_evals_own(folder: Path, task: str) -> None:
     # the greedy log is the one that lm-eval would have written of these responses
     logged = {(row["filter"], row["doc_id"]): row for row in read_log(folder / task, "greedy")}
     for key, (row, *_) in theirs.items():
-        filtered = [one for (one,) in row["filtered_resps"]] if NEXT else row["filtered_resps"]
+        filtered = [one for (one,) in row["filtered_resps"]] if IS_NEXT else row["filtered_resps"]
         assert logged[key]["filtered_resps"] == filtered
         for same in ("doc", "doc_hash", metric):
             assert logged[key][same] == json.loads(json.dumps(row[same])), same

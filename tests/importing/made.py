@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Problem
+from gapft_harness.core.read_records import Problem
 from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.job import import_split
 from gapft_harness.importing.rows import ImportChoice
@@ -16,7 +16,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states
-from gapft_harness.stages.generation.parts import Draft
+from gapft_harness.stages.generation.stored_files import DraftResponses
 from gapft_harness.stages.pipeline import run_stages
 from tests.recording_run import Letters
 
@@ -89,4 +89,4 @@ def gather(
     """Gathers files for the problems of ``VERDICTS``, of which K is 2."""
     prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
-    Gathering(choice, problems, "pool", 2).gather(Draft().add, tokenizer, progress)
+    Gathering(choice, problems, "pool", 2).gather(DraftResponses().add, tokenizer, progress)

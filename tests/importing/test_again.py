@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.job import require_free
+from gapft_harness.importing.job import require_not_searched
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.run_directory import layout
@@ -28,7 +28,7 @@ def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
     """Other options, or other files, would be ignored: the table is there."""
     file = write(made.folder / "r.jsonl", plain(VERDICTS))
     run = imported(made, model, "run", [file])
-    require_free(str(run.path), "pool", ImportChoice([file]))
+    require_not_searched(str(run.path), "pool", ImportChoice([file]))
     for choice, said in (
         (ImportChoice([file], judge=True), "judge: false before, true now"),
         (ImportChoice([file], metric="other"), 'metric: null before, "other" now'),
@@ -40,11 +40,11 @@ def test_the_same_import_alone_goes_on(made: Letters, model: Path) -> None:
         with pytest.raises(
             UserError, match=rf"pool was imported with other options \(.*{said}.* already"
         ):
-            require_free(str(run.path), "pool", choice)
+            require_not_searched(str(run.path), "pool", choice)
     other = write(made.folder / "other.jsonl", [*plain(VERDICTS), ""])
     for files in ([other], [file, other]):
         with pytest.raises(UserError, match="pool was imported from other files already"):
-            require_free(str(run.path), "pool", ImportChoice(files))
+            require_not_searched(str(run.path), "pool", ImportChoice(files))
 
 
 def test_imported_responses_are_never_stored_as_generated_ones(made: Letters, model: Path) -> None:
@@ -61,7 +61,7 @@ def test_imported_responses_are_never_stored_as_generated_ones(made: Letters, mo
 
 def test_a_search_takes_away_what_a_killed_import_left(made: Letters, model: Path) -> None:
     run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
-    left = run.path / layout.imported("audit")
+    left = run.path / layout.import_folder("audit")
     left.mkdir(parents=True)
     (left / "0.jsonl").touch()
     run_stages(made.context(run, ("audit",)), ["search"], lambda stage: None)
@@ -87,6 +87,6 @@ def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"is not a regular file \(a pipe\?\).* more than once; write"
     ):
-        require_free(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "pipe")]))
+        require_not_searched(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "pipe")]))
     with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
-        require_free(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "none.jsonl")]))
+        require_not_searched(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "none.jsonl")]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.job import state
+from gapft_harness.importing.job import seal_states
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, imported, plain, states_of, write
 from tests.recording_run import Letters, letters
@@ -78,7 +78,7 @@ def test_logs_are_a_search(made: Letters, model: Path) -> None:
         for name in ("greedy", "samples")
     )
     run = imported(made, model, "run", [samples], greedy=greedy)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == STATES
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.job import state
+from gapft_harness.importing.job import seal_states
 from gapft_harness.importing.nemo_skills import read_nemo_skills
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.run_directory.tables import read_judged
@@ -81,7 +81,7 @@ def test_a_greedy_log_and_logs_of_samples(made: Letters, model: Path, repeats: b
     logs = [samples_log(made)] if repeats else one_log_a_sample(made)
     files = [write(made.folder / f"{i}.jsonl", log) for i, log in enumerate(logs)]
     run = imported(made, model, "run", files, greedy=greedy, k=3)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == STATES
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
@@ -104,7 +104,7 @@ def test_a_log_that_does_not_say_which_passed_is_refused(made: Letters, model: P
     rows[0]["pass@1"] = rows[1]["pass@1"] = 1.0
     write(made.folder / "samples.jsonl", rows)
     run = imported(made, model, "all", [file], greedy=greedy, k=3)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == STATES, "all of the first two problems' samples, and none of the last"
     counts = {
         problem_id.partition("-")[0]: sum(each.verdict.passed for each in judged[1:])
@@ -155,7 +155,7 @@ def test_greedy_and_samples_are_judged_alike(made: Letters, model: Path) -> None
         "from 'flexible'"
     )
     run = imported(made, model, "run", files, greedy=swapped, k=3, filter="none")
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == STATES
     named = [{**row, "acc": 1.0, "metrics": ["acc", "exact_match"]} for row in rows]
     greedy = write(made.folder / "g.jsonl", named)
@@ -183,7 +183,7 @@ def test_output_of_nemo_skills(made: Letters, model: Path) -> None:
         imported(made, model, "run", files, greedy=greedy, k=3)
     on = [("problem", "question")]
     run = imported(made, model, "run", files, greedy=greedy, k=3, on=on)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == STATES
     assert run.manifest()["finish_reasons"]["pool"] == {"stop": 3, "unknown": 9}
     judged = [[*judged_by_a_model(nemo(made, column))] for column in range(4)]
@@ -198,7 +198,7 @@ def test_output_of_nemo_skills(made: Letters, model: Path) -> None:
     for file, rows in zip(files, judged[1:], strict=True):
         write(Path(file), rows)
     run = imported(made, model, "judged", files, greedy=greedy, k=3, on=on)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == STATES
     with pytest.raises(UserError, match="remove --filter"):
         imported(made, model, "filter", files, greedy=greedy, k=3, on=on, filter="none")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.importing.job import require_free, state
+from gapft_harness.importing.job import require_not_searched, seal_states
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-from gapft_harness.run_directory.manifest import TAKEN
+from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
@@ -43,14 +43,14 @@ def test_states_are_those_of_the_verdicts_whatever_the_order_of_lines(
     made = letters(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
     k = data.draw(st.integers(1, 4))
     table = data.draw(
-        st.lists(
-            st.lists(st.integers(0, 1), min_size=k + 1, max_size=k + 1), min_size=5, max_size=5
+        st.list_methods(
+            st.list_methods(st.integers(0, 1), min_size=k + 1, max_size=k + 1), min_size=5, max_size=5
         )
     )
     lines = plain(table)
     random.Random(data.draw(st.integers())).shuffle(lines)
     run = imported(made, model, "run", [write(made.folder / "r.jsonl", lines)], k=k)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == {f"pool{row}": defined(of) for row, of in enumerate(table)}
 
 
@@ -62,7 +62,7 @@ def test_what_was_imported_is_said_everywhere(made: Letters, model: Path) -> Non
         row = int(problem_id.removeprefix("pool").partition("-")[0])
         assert [int(j.verdict.passed) for j in judged] == VERDICTS[row]
         for column, each in enumerate(judged):
-            assert each.verdict.reason == TAKEN
+            assert each.verdict.reason == IMPORTED_PREFIX
             assert each.response.text == f"pool {row}, {column}{'!' * (column % 3)}"
             assert each.response.tokens_from == "retokenized"
             assert len(each.response.token_ids) == len(each.response.text.encode())
@@ -85,7 +85,7 @@ def test_the_tasks_verifier_judges_if_it_is_asked_to(made: Letters, model: Path)
     for line in lines[1:]:
         del line["passed"]
     run = imported(made, model, "run", [write(made.folder / "r.jsonl", lines)], judge=True)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
     assert run.manifest()["imported"]["pool"]["verdicts"] == "judged"
     assert "pool" in run.manifest()["judged_by"]
@@ -169,7 +169,7 @@ def test_k_may_be_lower_than_the_files_samples_and_not_higher(made: Letters, mod
         imported(made, model, "more", [file], k=3)
     assert not list((made.folder / "more").rglob("pool/*")), "a mistake leaves nothing"
     run = imported(made, model, "fewer", [file], k=1)
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "the first sample alone"
     assert "the first 1 of 2 samples" in " ".join(run.manifest()["warnings"])
 
@@ -189,7 +189,7 @@ def test_problems_are_found_by_document_or_a_field_of_it(made: Letters, model: P
         del line["prompt"]
         line["doc"] = records[row // 3]
     run = imported(made, model, "whole", [write(made.folder / "r.jsonl", lines)])
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     expected = states_of(run)
     assert sorted(expected.values()) == ["G", "S", "U"]
     for line in lines:
@@ -200,7 +200,7 @@ def test_problems_are_found_by_document_or_a_field_of_it(made: Letters, model: P
     ):
         imported(made, model, "other", [file])
     run = imported(made, model, "field", [file], on=[("asked", "question")])
-    state(run.path, "pool", made.plugins)
+    seal_states(run.path, "pool", made.plugins)
     assert states_of(run) == expected
 
 
@@ -218,7 +218,7 @@ def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path
     found = verify(run.path, made.plugins)
     assert found.differences == []
     with pytest.raises(UserError, match="the audit was searched already"):
-        require_free(str(run.path), "audit", ImportChoice([file]))
+        require_not_searched(str(run.path), "audit", ImportChoice([file]))
 
 
 @pytest.mark.parametrize(

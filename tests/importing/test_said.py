@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.exporting.kinds import Asked, export
-from gapft_harness.gap.document import run_notes
+from gapft_harness.exporting.kinds import ExportChoice, export
+from gapft_harness.gap.document import list_run_notes
 from gapft_harness.gap.searched import read_run
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
@@ -43,9 +43,9 @@ def test_an_import_is_said_wherever_its_verdicts_count(made: Letters, model: Pat
     assert results["imported"]["pool"]["verdicts"] == "file"
     assert str(made.folder) not in json.dumps(results["imported"])
     assert results["imported"]["audit"]["files"][0].keys() == {"sha256", "format", "holds"}
-    files = export(run, "dataset", Asked(made.folder / "evidence"))
+    files = export(run, "dataset", ExportChoice(made.folder / "evidence"))
     assert said_in(files[-1].read_text().replace("\\", ""))
-    assert said_in(" ".join(note.text for note in run_notes(read_run(run.path), {})))
+    assert said_in(" ".join(note.text for note in list_run_notes(read_run(run.path), {})))
     run.update_manifest(lambda manifest: manifest.update(warnings=[]))
     run.update_manifest(lambda manifest: manifest.pop("imported"))
     differences = verify(run.path, made.plugins).differences

@@ -12,7 +12,7 @@ import pytest
 
 import gapft_harness as g
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states, response_schema
@@ -37,10 +37,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 def plant(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
     """Seals decisions: the source's greedy rows with other verdicts."""
-    table = pq.read_table(run.path / layout.responses("audit"))
+    table = pq.read_table(run.path / layout.responses_path("audit"))
     greedy = table.filter(pc.equal(table["index"], -1)).to_pylist()
     for condition, right in passed.items():
-        place = layout.decisions(Arm(condition, 13))
+        place = layout.decisions_path(Arm(condition, 13))
         rows = [
             row | {"status": "pass" if number in right else "fail"}
             for number, row in enumerate(greedy)
@@ -56,7 +56,7 @@ def test_tables_hold_what_is_sealed_and_say_what_it_is_of(audited: RunDirectory)
     states = run.states.to_pylist()
     for split in ("audit", "pool"):
         told = [(row["problem_id"], row["state"]) for row in states if row["split"] == split]
-        sealed = read_states(audited.path / layout.states(split))
+        sealed = read_states(audited.path / layout.states_path(split))
         assert told == [(of.problem_id, of.state) for of in sealed]
     assert run.responses.num_rows == 5 * (24 + 21)
     assert {*run.problems["split"].to_pylist()} == {"audit", "pool"}
@@ -147,7 +147,7 @@ def test_decompose_wants_every_arm_and_files_as_they_were_sealed(tmp_path: Path)
     plant(run, {"gapft": {1}})
     with pytest.raises(UserError, match=r"uniform-seed13\.parquet: does not exist yet"):
         g.decompose(g.open_run(run.path))
-    with (run.path / layout.states("audit")).open("ab") as file:
+    with (run.path / layout.states_path("audit")).open("ab") as file:
         file.write(b" ")
     with pytest.raises(UserError, match="was changed after it was sealed"):
         _ = g.open_run(run.path).states

@@ -58,21 +58,21 @@ OURS = os.path.realpath(tasks_path())
 )
 def test_our_folder_comes_before_the_users(points, arguments, expected):
     module = module_with_manager()
-    autoload.extend(module)
+    autoload.extend_task_manager(module)
     assert module.TaskManager(**arguments).include_path == expected
 
 
 def test_nothing_is_done_where_lm_eval_reads_the_group_itself(points):
     module = module_with_manager(discover_plugin_task_paths=list)
     before = module.TaskManager.__init__
-    autoload.extend(module)
+    autoload.extend_task_manager(module)
     assert module.TaskManager.__init__ is before
 
 
 def test_a_package_that_cannot_be_found_is_warned_of_and_the_others_are_used(points):
     points.append(Point("zz_gone", "no_such_package_at_all.tasks"))
     with pytest.warns(RuntimeWarning, match="zz_gone"):
-        assert autoload.entry_point_paths() == [OURS]
+        assert autoload.find_task_folders() == [OURS]
 
 
 def test_a_failure_is_warned_of_and_does_not_stop_lm_eval():
@@ -120,7 +120,7 @@ def test_a_metric_of_another_package_is_not_imported(tmp_path, monkeypatch):
         "importlib.metadata.entry_points",
         lambda group: [theirs] if group == theirs.group else [],
     )
-    autoload.offer()
+    autoload.register_entry_points()
     known = import_module("lm_eval.api.registry")
     assert "theirs" not in known.metric_registry
 

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Decoding, Problem
+from gapft_harness.core.read_records import GREEDY, Decoding, Problem
 from gapft_harness.hooks.protocols import (
     Generated,
     ReportGeneration,
@@ -20,8 +20,8 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.stages.generation.generation import chunks_of, greedy_phase
-from gapft_harness.stages.generation.parts import StoredResponses
+from gapft_harness.stages.generation.generation import divide_into_chunks, build_greedy_phase
+from gapft_harness.stages.generation.stored_files import StoredResponses
 from tests.asking import generate_all, request_for
 from tests.generated import generated, parts_in
 from tests.test_generation import SeededSampler
@@ -110,11 +110,11 @@ def test_prompts_that_are_all_longer_than_the_context_are_one_error(tmp_path: Pa
     of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
 
     def search(name: str, *fits: str) -> StoredResponses:
-        return generated(tmp_path / name, of, [greedy_phase(SHORT)], Narrow(fits), chunk=8)
+        return generated(tmp_path / name, of, [build_greedy_phase(SHORT)], Narrow(fits), chunk=8)
 
     with pytest.raises(UserError, match=r"search\.max_gen_toks"):
         search("none")
     assert not parts_in(tmp_path / "none"), "nothing is kept of it"
-    fits = chunks_of(of, 8)[0][3].id
+    fits = divide_into_chunks(of, 8)[0][3].id
     entries = search("one", fits).read([problem.id for problem in of])
     assert [len(entry.responses) for entry in entries] == [1] * 10, "one that fits is enough"

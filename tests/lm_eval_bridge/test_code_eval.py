@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge import code_eval
-from gapft_harness.lm_eval_bridge.code_eval import CodeEval, answer
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.code_eval import CodeEval, install_code_eval
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.gap.stock import PLUGIN, POLICY, K, gap, lm_eval_logs, write_task
 
-no_dict = pytest.mark.skipif(NEXT, reason="humaneval's metric of lm_eval fails in 0.5.0.dev1")
+no_dict = pytest.mark.skipif(IS_NEXT, reason="humaneval's metric of lm_eval fails in 0.5.0.dev1")
 
 DOCUMENTS = 4
 ADD = "def add(a, b):\n    return a + b"
@@ -81,13 +81,13 @@ def test_tasks_may_have_different_numbers_of_candidates(metric: CodeEval) -> Non
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
+@given(st.list_methods(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
 def test_the_mean_is_that_of_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
     if not counts:
         return
     k = min(total for total, _ in counts)
     each = [float(pass_at_k(np.array([passed]), total, k)[0]) for total, passed in counts]
-    assert code_eval._mean(counts, k) == pytest.approx(float(Fraction(sum(each)) / len(each)))
+    assert code_eval._mean_pass_at_k(counts, k) == pytest.approx(float(Fraction(sum(each)) / len(each)))
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_gap_judges_every_response_in_the_sandbox(folder: Path, task: str) -> No
 
 @no_dict
 def test_lm_eval_itself_gives_the_same_without_being_told_to_run_unsafe_code(folder: Path) -> None:
-    answer()
+    install_code_eval()
     for index in range(K + 1):
         rows = lm_eval_logs(folder, "humaneval", index)
         assert [row["pass@1"] for row in rows] == [right(i, index) for i in range(DOCUMENTS)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import FINISH_REASONS, GREEDY, STOP_STRING, Decoding
+from gapft_harness.core.read_records import FINISH_REASONS, GREEDY, STOP_STRING, Decoding
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings
 from tests.asking import generate_all, request_for
 from tests.tiny_models import byte_llama
@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 from gapft_harness.lm_eval_bridge.samplers import batch_sizes  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler  # noqa: E402
-from gapft_harness.lm_eval_bridge.samplers.text import instances  # noqa: E402
+from gapft_harness.lm_eval_bridge.samplers.text import build_instances  # noqa: E402
 
 GREEDY_DECODE = Decoding(False, 40)
 SAMPLED = Decoding(True, 40, (), 0.9, 0.9)
@@ -93,7 +93,7 @@ def of_lm_eval(folder: Path, prompts: Sequence[str], decoding: Decoding, size: i
     lm = get_model("hf").create_from_arg_obj(
         {"pretrained": str(folder), "dtype": "float32", "device": "cpu", "batch_size": size}
     )
-    asked = instances(asking(prompts, GREEDY), prompts, decoding)
+    asked = build_instances(asking(prompts, GREEDY), prompts, decoding)
     found: list[str] = lm.generate_until(asked, disable_tqdm=True)
     return found
 
@@ -370,7 +370,7 @@ def test_auto_goes_by_the_memory_that_is_free(model: Path, monkeypatch: pytest.M
     assert per_token == 2 * 2 * 2 * 8 * 4, "layers, keys and values, heads, size, bytes"
     for free in (0.0, 8.0, 40.0, 1e9):
         monkeypatch.setattr(
-            batch_sizes, "free_memory", lambda device, f=free: f * 100 * 3 * per_token
+            batch_sizes, "measure_free_memory", lambda device, f=free: f * 100 * 3 * per_token
         )
         sampler = sampler_of(model, batch_size="auto")
         with counting(sampler) as counts:

@@ -9,10 +9,10 @@ import pytest
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
+from gapft_harness.core.read_records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
-from gapft_harness.lm_eval_bridge.judge import Judge
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.judge import CachingJudge
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 
 YAML = """
 task: mine
@@ -256,7 +256,7 @@ def test_pass_at_k_is_the_unbiased_one(folder):
     assert "pass@8" not in results[0]
 
 
-@pytest.mark.skipif(NEXT, reason="lm_eval 0.5 keeps all responses where no filter is named")
+@pytest.mark.skipif(IS_NEXT, reason="lm_eval 0.5 keeps all responses where no filter is named")
 def test_fewer_responses_than_repeats_is_an_error_that_names_the_problem(folder):
     text = PASSK.replace("filter_list", "# filter_list")
     (folder / "mine_passk.yaml").write_text(text, encoding="utf-8")
@@ -280,7 +280,7 @@ class Counting:
 def test_all_responses_are_judged_in_one_call_and_each_pair_once(folder):
     task = opened(folder, "mine_passk")
     counting = Counting()
-    task.judge = Judge(counting)
+    task.judge = CachingJudge(counting)
     results = answer(task, [["8", "8", "x", "8"], ["9"] * 4, ["9"] * 4])
     assert counting.calls == [3]
     assert [r["pass@1"] for r in results] == [pytest.approx(0.75), 1.0, 1.0]
@@ -291,7 +291,7 @@ def test_a_verifier_that_raises_is_counted_and_loses_no_run(folder, caplog):
         raise RuntimeError("worker gone")
 
     task = opened(folder, "mine")
-    task.judge = Judge(SimpleNamespace(verify=fail))
+    task.judge = CachingJudge(SimpleNamespace(verify=fail))
     results = answer(task, [["8"], ["9"], ["9"]])
     assert [r["verifier_errors"] for r in results] == [1, 1, 1]
     assert [r["pass@1"] for r in results] == [0.0, 0.0, 0.0]

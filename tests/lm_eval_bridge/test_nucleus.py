@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import Decoding
+from gapft_harness.core.read_records import Decoding
 
 torch = pytest.importorskip("torch")
 
@@ -41,7 +41,7 @@ def our_scores(logits: Any, decoding: Decoding, largest: int) -> tuple[Any, Any]
     """The logits as ``cut_largest`` leaves them, and the rows that are certain."""
     cut = cut_largest(logits, decoding, largest)
     assert (cut.ids[:, 1:] > cut.ids[:, :-1]).all()
-    return torch.full_like(logits, -torch.inf).scatter(1, cut.ids, cut.scores), cut.certain
+    return torch.full_like(logits, -torch.inf).scatter(1, cut.ids, cut.scores), cut.is_certain
 
 
 #: Few values, so that many are tied; some cannot be drawn at all.
@@ -53,10 +53,10 @@ ANY = st.floats(-8, 8, width=32)
 def cases(draw: st.DrawFn) -> tuple[Any, Decoding, int]:
     vocabulary = draw(st.integers(2, 40))
     values = draw(st.sampled_from([TIED, ANY, st.one_of(TIED, ANY)]))
-    row = st.lists(values, min_size=vocabulary, max_size=vocabulary).filter(
+    row = st.list_methods(values, min_size=vocabulary, max_size=vocabulary).filter(
         lambda row: max(row) > -torch.inf
     )
-    logits = torch.tensor(draw(st.lists(row, min_size=1, max_size=4)))
+    logits = torch.tensor(draw(st.list_methods(row, min_size=1, max_size=4)))
     decoding = Decoding(
         True,
         1,
@@ -91,7 +91,7 @@ def test_an_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: in
     assert certain.sum() >= 30
 
 
-@given(st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
+@given(st.list_methods(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
 def test_a_boundary_within_rounding_is_not_certain(weights: list[int], kept: int) -> None:
     """The first tokens have a probability of p, to the last bit of some sum or other."""
     weights.sort(reverse=True)
@@ -117,8 +117,8 @@ def test_a_nucleus_that_does_not_fit_is_not_certain() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vocabulary of 60 is a large one."""
     monkeypatch.setattr(nucleus, "LARGEST", 16)
-    monkeypatch.setattr(nucleus, "_FEW", 4)
-    monkeypatch.setattr(nucleus, "_SPAN", 7)
+    monkeypatch.setattr(nucleus, "_FIRST_LARGEST", 4)
+    monkeypatch.setattr(nucleus, "_BLOCK_TOKENS", 7)
 
 
 @pytest.mark.usefixtures("small")

@@ -17,7 +17,7 @@ import yaml
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge import offered
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["\\boxed{1/2}", "It is \\boxed{0.50}.", "\\boxed{3}", "none", "\\boxed{\\frac{1}{2}}"]
@@ -106,7 +106,7 @@ def test_any_yaml_can_judge_by_a_verifier_and_read_its_answers(evaluated: Any) -
     for text in TEXTS:
         found = of["box", text][0]
         answer = verifier.answer(text)
-        assert (found[0] if NEXT else found) == ["[invalid]" if answer is None else answer]
+        assert (found[0] if IS_NEXT else found) == ["[invalid]" if answer is None else answer]
     assert results["gapft_verified,whole"] == pytest.approx(sum(passed) / len(TEXTS))
     assert results["gapft_verified,box"] == 0  # a box is asked for, and the filter took it away
 
@@ -117,7 +117,7 @@ def test_without_the_hook_lm_eval_does_not_know_them(evaluated: Any) -> None:
 
 def test_an_answer_may_be_a_list_and_mistakes_are_named() -> None:
     judged = offered.gapft_verified([["7", "8"]], ["\\boxed{8}"], verifier="boxed_math")
-    assert judged == ([1.0] if NEXT else 1.0)
+    assert judged == ([1.0] if IS_NEXT else 1.0)
     for options, message in (
         ({}, "metric gapft_verified: the key 'verifier' is missing"),
         ({"verifier": "boxed_mth"}, "metric gapft_verified: unknown verifier 'boxed_mth'"),

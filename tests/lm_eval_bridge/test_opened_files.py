@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gapft_harness.lm_eval_bridge.task_file.opened_files import code_files, data_files
+from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files, find_data_files
 
 
 def test_named_data_count_wherever_they_lie(
@@ -22,7 +22,7 @@ def test_named_data_count_wherever_they_lie(
     named = {"data_files": {"train": str(system / "pool.jsonl"), "test": "../system/audit.jsonl"}}
     task = SimpleNamespace(config=SimpleNamespace(dataset_kwargs=named))
     opened = [str(system / "zone"), str(folder / "t.yaml")]
-    found = data_files(opened, task, [folder])
+    found = find_data_files(opened, task, [folder])
     assert found == [system / "audit.jsonl", system / "pool.jsonl", folder / "t.yaml"]
 
 
@@ -37,5 +37,5 @@ def test_only_modules_with_a_whole_path_are_code(
         module.__file__ = file
         monkeypatch.setitem(sys.modules, f"planted_{name}", module)
     config = SimpleNamespace(to_dict=lambda keep_callable: {})
-    found = code_files(SimpleNamespace(config=config), [tmp_path])
+    found = find_code_files(SimpleNamespace(config=config), [tmp_path])
     assert found == {"scoring.py": tmp_path / "scoring.py"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import (
+from gapft_harness.core.read_records import (
     CONTEXT,
     GREEDY,
     STOP_STRING,
@@ -41,8 +41,8 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, load_
 from gapft_harness.lm_eval_bridge.samplers.text import (  # noqa: E402
     LmEvalSampler,
     dummy_sampler,
-    generation_kwargs,
-    instances,
+    build_generation_kwargs,
+    build_instances,
 )
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
@@ -212,7 +212,7 @@ def test_a_stop_string_that_is_a_special_token_ends_its_own_row(model, sampler):
 
 
 def test_a_token_that_holds_text_and_stop_is_kept_whole(sampler):
-    tokenizer = sampler._lm.tokenizer
+    tokenizer = sampler._lm.has_tokenizer
     ids = tokenizer("abcdef").input_ids
     assert ids_of_text(ids, "abc", tokenizer.decode) == ids[:3]
     assert ids_of_text(ids, "", tokenizer.decode) == []
@@ -449,7 +449,7 @@ def test_a_merged_adapter_generates_as_lm_eval_does_with_peft(model, adapter, sa
         {**settings(model).model_args, "peft": adapter.path, "batch_size": 4}
     )
     requests = greedy_requests()
-    theirs = served.generate_until(instances(requests, PROMPTS, GREEDY_DECODE), disable_tqdm=True)
+    theirs = served.generate_until(build_instances(requests, PROMPTS, GREEDY_DECODE), disable_tqdm=True)
     merged = HfSampler(settings(model), adapter)
     ours = [row[0].text for row in responses(generate_all(merged, requests, GREEDY_DECODE, 0))]
     source = [row[0].text for row in responses(generate_all(sampler, requests, GREEDY_DECODE, 0))]
@@ -516,12 +516,12 @@ def test_text_only_models_refuse_what_they_cannot_do(model, adapter):
 
 
 def test_generation_kwargs_are_explicit():
-    assert generation_kwargs(GREEDY_DECODE) == {
+    assert build_generation_kwargs(GREEDY_DECODE) == {
         "do_sample": False,
         "max_gen_toks": 12,
         "until": [],
     }
-    assert generation_kwargs(replace(SAMPLED, until=("\n",))) == {
+    assert build_generation_kwargs(replace(SAMPLED, until=("\n",))) == {
         "do_sample": True,
         "max_gen_toks": 12,
         "until": ["\n"],

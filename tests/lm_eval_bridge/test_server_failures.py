@@ -11,23 +11,23 @@ import time
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Decoding, Problem
+from gapft_harness.core.read_records import Decoding, Problem
 from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.server.client import Patience, find_proxy
-from gapft_harness.lm_eval_bridge.samplers.server.replies import retry_after
+from gapft_harness.lm_eval_bridge.samplers.server.client import RetryPolicy, find_proxy
+from gapft_harness.lm_eval_bridge.samplers.server.replies import parse_retry_after
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
-from gapft_harness.stages.generation.chunks import Phase
-from gapft_harness.stages.generation.parts import StoredResponses, generated_records, part_of
+from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.stored_files import StoredResponses, build_response_records, build_file
 from tests import toy_server
 from tests.asking import generate_all, request_for
 from tests.generated import generated, parts_in
 from tests.toy_server import ToyServer, Ways
 
 SAMPLED = Decoding(do_sample=True, max_gen_toks=12, temperature=0.9)
-QUICK = Patience(tries=3, first=0.01)
+QUICK = RetryPolicy(attempts=3, first_wait_s=0.01)
 REQUESTS = [request_for(f"p{i}", f"prompt {i}", (0, 1)) for i in range(3)]
 
 
@@ -42,7 +42,7 @@ def settings(server: ToyServer, **args) -> SamplerSettings:
     return SamplerSettings("local-completions", given)
 
 
-def sampler_of(server: ToyServer, patience: Patience = QUICK, **args) -> ServerSampler:
+def sampler_of(server: ToyServer, patience: RetryPolicy = QUICK, **args) -> ServerSampler:
     sampler = ServerSampler(settings(server, **args), None, patience)
     server.requests.clear()
     server.served.clear()
@@ -122,7 +122,7 @@ def test_a_rate_limit_holds_for_the_requests_that_did_not_hit_it(server):
     def other(handler):
         both.wait(20)
         until = time.monotonic() + 20
-        while sampler._client._closed_until <= time.monotonic() < until:
+        while sampler._client._paused_until <= time.monotonic() < until:
             time.sleep(0.01)  # until the client has read the refusal; only then it has a place free
         toy_server.answer(handler)
 
@@ -205,7 +205,7 @@ def test_half_of_a_surrogate_pair_is_replaced_and_can_be_stored(server, tmp_path
     found = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert found[0].generations[0].text == "hi \ufffd"
     path = tmp_path / "part.jsonl"
-    path.write_bytes(part_of(generated_records(REQUESTS, found)))
+    path.write_bytes(build_file(build_response_records(REQUESTS, found)))
     responses = StoredResponses()
     responses.add(path)
     [entry] = responses.read(["p0"])
@@ -233,7 +233,7 @@ def test_reasoning_kept_apart_is_refused(server):
 
 def test_stored_chunks_survive_a_failure_and_are_not_generated_again(server, tmp_path):
     problems = [Problem(f"p{i}", "x" * (9 - i), "gold", {}) for i in range(6)]
-    phases = [Phase("samples", SAMPLED, (0, 1, 2))]
+    phases = [DecodePhase("samples", SAMPLED, (0, 1, 2))]
 
     def run() -> StoredResponses:
         return generated(tmp_path, problems, phases, sampler_of(server))
@@ -359,7 +359,7 @@ def test_a_chat_server_needs_chat_prompts(server):
     ("header", "seconds"), [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("soon", 0.0), ("nan", 0.0)]
 )
 def test_retry_after_headers(header, seconds):
-    assert retry_after(header) == seconds
+    assert parse_retry_after(header) == seconds
 
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -15,14 +15,14 @@ import lm_eval
 import pytest
 
 from gapft_harness import load_verifier
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.command import succeed
 from tests.end_to_end.results_checks import check_results
 
 POLICY = Path(__file__).parents[2] / "gapft_harness" / "demo" / "policy"
 DOCUMENTS, SAMPLES = 12, 8
 
-pytestmark = pytest.mark.skipif(not NEXT, reason="make test-next runs it with lm_eval 0.5")
+pytestmark = pytest.mark.skipif(not IS_NEXT, reason="make test-next runs it with lm_eval 0.5")
 
 
 @pytest.fixture(scope="module")

@@ -10,26 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Evidence, Pool
+from gapft_harness.core.read_records import Arm, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.plugins.selectors.allocation import halves
-from gapft_harness.stages.selection.choosing import choose, make_pool, to_example
+from gapft_harness.plugins.selectors.allocation import draw_halves
+from gapft_harness.stages.selection.choosing import run_selector, group_by_state, build_example
 from gapft_harness.training.plan import budget
 from tests.pools import evidence
 from tests.training.examples import settings
 
 #: Response tokens of recovered problems; few values, so that ties are common.
-LENGTHS = st.lists(st.integers(1, 12) | st.integers(1, 2000), min_size=2, max_size=30)
+LENGTHS = st.list_methods(st.integers(1, 12) | st.integers(1, 2000), min_size=2, max_size=30)
 SEEDS = st.sampled_from([13, 21, 42])
 
 
 def recovered(lengths: list[int]) -> Pool:
     solved = [evidence(f"G{i}", "G") for i in range(3)]
-    return make_pool(solved + [evidence(f"S{i}", "S", n) for i, n in enumerate(lengths)])
+    return group_by_state(solved + [evidence(f"S{i}", "S", n) for i, n in enumerate(lengths)])
 
 
 def arm(condition: str, of: Pool, n: int, seed: int = 13) -> list[Evidence]:
-    return choose(*load_plugins().selector(condition), of, n, Arm(condition, seed))
+    return run_selector(*load_plugins().selector(condition), of, n, Arm(condition, seed))
 
 
 def ids(chosen: list[Evidence] | tuple[Evidence, ...]) -> Counter[str]:
@@ -38,7 +38,7 @@ def ids(chosen: list[Evidence] | tuple[Evidence, ...]) -> Counter[str]:
 
 def supervised(chosen: list[Evidence] | tuple[Evidence, ...]) -> int:
     fits = settings(max_length=3000)
-    return budget([to_example(e) for e in chosen], fits).supervised_tokens
+    return budget([build_example(e) for e in chosen], fits).supervised_tokens
 
 
 @given(LENGTHS, st.data(), SEEDS)
@@ -63,7 +63,7 @@ def test_halves_differ_in_tokens_by_at_most_the_largest_gap_between_neighbours(
 ) -> None:
     source = recovered(lengths)
     n = 2 * data.draw(st.integers(1, len(lengths) // 2))
-    split = halves(source, n, seed)
+    split = draw_halves(source, n, seed)
     assert not ids(split.shared) & ids(split.new)
     drawn = sorted(len(e.response.token_ids) for e in split.shared + split.new if e.response)
     gap = max(y - x for x, y in zip(drawn[::2], drawn[1::2], strict=True))
@@ -79,14 +79,14 @@ def test_order_of_the_pool_changes_nothing(lengths: list[int], random: object, s
     shuffled = list(source.recovered)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     n = len(lengths) // 2 * 2
-    assert halves(make_pool([*source.solved, *shuffled]), n, seed) == halves(source, n, seed)
+    assert draw_halves(group_by_state([*source.solved, *shuffled]), n, seed) == draw_halves(source, n, seed)
 
 
 def test_small_gaps_even_out_what_a_large_one_left() -> None:
     """Gaps of 4, 6 and 10: decided as they stand, they would leave 8."""
     source = recovered([1, 5, 100, 106, 200, 210])
     for seed in range(30):
-        split = halves(source, 6, seed)
+        split = draw_halves(source, 6, seed)
         assert supervised(split.shared) == supervised(split.new)
 
 
@@ -95,13 +95,13 @@ def test_a_problem_is_in_half_a_as_often_as_not() -> None:
     source = recovered([1, 2, 2, 2, 40, 41, 700, 1536])
     found = Counter[str]()
     for seed in range(2000):
-        found += ids(halves(source, 8, seed).shared)
+        found += ids(draw_halves(source, 8, seed).shared)
     assert all(abs(found[f"S{i}"] - 1000) < 5 * 22.4 for i in range(8)), found
 
 
 def test_problems_of_one_length_are_not_tied_to_one_partner() -> None:
     source = recovered([5] * 6)
-    splits = {frozenset(ids(halves(source, 6, seed).shared)) for seed in range(400)}
+    splits = {frozenset(ids(draw_halves(source, 6, seed).shared)) for seed in range(400)}
     assert len(splits) == 20  # all ways to choose three of six
 
 
@@ -118,9 +118,9 @@ def test_a_response_that_was_cut_has_no_end_token_to_count() -> None:
     cut = evidence("cut", "S", 100)
     assert cut.response
     cut = replace(cut, response=replace(cut.response, finish_reason="length"))
-    source = make_pool([cut, *recovered([100, 200, 201]).recovered])
+    source = group_by_state([cut, *recovered([100, 200, 201]).recovered])
     for seed in range(30):
-        split = halves(source, 4, seed)
+        split = draw_halves(source, 4, seed)
         assert supervised(split.shared) == supervised(split.new)
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.records import CONTEXT, Response, Verdict
-from gapft_harness.hooks.checked import answers_of
+from gapft_harness.core.read_records import CONTEXT, Response, Verdict
+from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
-from gapft_harness.plugins.verifiers.statements import first_statement
+from gapft_harness.plugins.verifiers.statements import find_first_statement
 from gapft_harness.verification.judging import answer_responses, judge_and_answer, judge_unique
 from tests.plugins.test_option_letter import OPTIONS, RULES, TABLE
 
@@ -22,7 +22,7 @@ pieces = st.sampled_from(
     ["A", "B", "(C)", "D.", "E", "the answer is ", "not ", " or ", "\n", "rain fell", "a cat", ". ",
      "\\boxed{", "}", "A man", "wait, "]
 )  # fmt: skip
-texts = st.sampled_from([row[0] for row in TABLE]) | st.lists(pieces, max_size=6).map("".join)
+texts = st.sampled_from([row[0] for row in TABLE]) | st.list_methods(pieces, max_size=6).map("".join)
 
 
 @given(texts, st.sampled_from(RULES), st.booleans())
@@ -97,7 +97,7 @@ def test_each_text_is_read_once_and_what_was_not_generated_never() -> None:
     verifier = Words()
     given = [response("it is B"), response("so B"), response("it is B"), response("", CONTEXT)]
     golds = ["B", "C", "C", "C"]
-    assert answer_responses(answers_of(verifier), given, golds) == ["B", "B", "B", None]
+    assert answer_responses(find_answer_reader(verifier), given, golds) == ["B", "B", "B", None]
     assert sorted(verifier.asked) == ["it is B", "so B"]
 
 
@@ -108,12 +108,12 @@ def test_a_verifier_without_the_method_gives_no_answers() -> None:
         def verify(self, responses: Any, golds: Any) -> list[Verdict]:
             return []
 
-    assert answers_of(Silent()) is None
+    assert find_answer_reader(Silent()) is None
     assert answer_responses(None, [response("B")], ["B"]) == [None]
 
 
 def test_an_answer_of_half_a_surrogate_pair_is_mended() -> None:
-    assert answer_responses(answers_of(Words()), [response("x \ud83d")], [None]) == ["\ufffd"]
+    assert answer_responses(find_answer_reader(Words()), [response("x \ud83d")], [None]) == ["\ufffd"]
 
 
 @pytest.mark.parametrize("wrong", [3, ["B"], b"B"])
@@ -124,7 +124,7 @@ def test_an_answer_that_is_no_text_is_named(wrong: Any) -> None:
             return found
 
     with pytest.raises(PluginError, match=r"verifier '.*Wrong'.* from answer; expected text"):
-        answer_responses(answers_of(Wrong()), [response("B")], ["B"])
+        answer_responses(find_answer_reader(Wrong()), [response("B")], ["B"])
 
 
 def test_a_verifier_that_raises_is_named() -> None:
@@ -133,7 +133,7 @@ def test_a_verifier_that_raises_is_named() -> None:
             raise ValueError("no idea")
 
     with pytest.raises(PluginError, match=r"verifier '.*Raising'.* failed: ValueError: no idea"):
-        answer_responses(answers_of(Raising()), [response("B")], ["B"])
+        answer_responses(find_answer_reader(Raising()), [response("B")], ["B"])
 
 
 class InOnePass(Words):
@@ -151,7 +151,7 @@ class InOnePass(Words):
 
 
 @given(
-    st.lists(texts, min_size=1, max_size=8),
+    st.list_methods(texts, min_size=1, max_size=8),
     st.sampled_from(RULES),
     st.sampled_from([*LETTERS, "E", ""]),
     st.booleans(),
@@ -174,7 +174,7 @@ def test_a_text_is_read_once_for_verdict_and_answer() -> None:
     given = [response("it is B"), response("so C"), response("", CONTEXT), response("so C")]
     stands = Verdict("timeout", "slow")
     known = [stands, None, None, None]
-    found = judge_and_answer(verifier, answers_of(verifier), given, ["B"] * 4, known)
+    found = judge_and_answer(verifier, find_answer_reader(verifier), given, ["B"] * 4, known)
     assert [answer for _, answer in found] == ["B", "C", None, "C"]
     statuses = [verdict.status for verdict, _ in found]
     assert statuses == ["timeout", "fail", "fail", "fail"]
@@ -182,21 +182,21 @@ def test_a_text_is_read_once_for_verdict_and_answer() -> None:
 
 
 def test_sealing_and_lm_eval_read_a_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gapft_harness.lm_eval_bridge.judge import Judge
+    from gapft_harness.lm_eval_bridge.judge import CachingJudge
     from gapft_harness.plugins.verifiers import option_letter
 
     read: list[str] = []
 
     def counted(text: str, *args: Any) -> Any:
         read.append(text)
-        return first_statement(text, *args)
+        return find_first_statement(text, *args)
 
-    monkeypatch.setattr(option_letter, "first_statement", counted)
+    monkeypatch.setattr(option_letter, "find_first_statement", counted)
     verifier = OptionLetter(rule="first_explicit")
-    judge_and_answer(verifier, answers_of(verifier), [response("I say B.")], ["B"])
+    judge_and_answer(verifier, find_answer_reader(verifier), [response("I say B.")], ["B"])
     assert read == ["I say B."]
-    judge = Judge(verifier)
-    judge.learn([("I say C.", "B")])
+    judge = CachingJudge(verifier)
+    judge.judge_new([("I say C.", "B")])
     assert (judge.verdicts(["I say C."], "B"), judge.answers(["I say C."], "B")) == (
         [Verdict("fail", "said C")], ["C"])  # fmt: skip
     assert read == ["I say B.", "I say C."]

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Evidence, Example, Pool
-from gapft_harness.experiments.controls.search import unmatched
-from gapft_harness.stages.selection.choosing import make_pool, to_example
+from gapft_harness.core.read_records import Evidence, Example, Pool
+from gapft_harness.experiments.controls.search import find_differences
+from gapft_harness.stages.selection.choosing import group_by_state, build_example
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
 from tests.training.examples import settings
 
-LETTERS = st.lists(st.sampled_from("ABC"), min_size=1, max_size=20)
+LETTERS = st.list_methods(st.sampled_from("ABC"), min_size=1, max_size=20)
 SEEDS = st.sampled_from([13, 21, 73])
 
 
@@ -37,7 +37,7 @@ def failure(number: int, state: Any, letter: str, text: str = "", gold: Any = No
 def pool(recovered: str | list[str], missed: str | list[str], solved: int = 2) -> Pool:
     found = [failure(i, "S", letter) for i, letter in enumerate(recovered)]
     found += [failure(i, "U", letter) for i, letter in enumerate(missed)]
-    return make_pool([*found, *(evidence(f"G{i}", "G") for i in range(solved))])
+    return group_by_state([*found, *(evidence(f"G{i}", "G") for i in range(solved))])
 
 
 def letter(of: Evidence) -> str:
@@ -62,14 +62,14 @@ def test_targets_classes_and_budget_are_gapfts_and_problems_are_source_failures(
         assert replace(e, response=known[e.problem_id].response) == known[e.problem_id]
         assert e.response is not None
         assert letter(known[e.response.problem_id]) == letter(e)
-    examples = [[to_example(e) for e in one] for one in (gapft, gold)]
+    examples = [[build_example(e) for e in one] for one in (gapft, gold)]
     assert [e.origin for e in examples[1][:n]] == [e.problem_id for e in gapft[:n]]
     told = settings(max_length=64)
     one, other = (budget(es, told) for es in examples)
     assert one.supervised_tokens == other.supervised_tokens
     assert (one.n, one.exposures, one.steps) == (other.n, other.exposures, other.steps)
     golds = {i: e.gold for i, e in known.items()} | {f"G{i}": "A" for i in range(2)}
-    assert list(unmatched(*examples, golds, told)) == []
+    assert list(find_differences(*examples, golds, told)) == []
 
 
 def test_every_failure_of_a_class_is_as_likely_and_no_class_lends_to_another() -> None:
@@ -97,12 +97,12 @@ def test_every_failure_of_a_class_is_as_likely_and_no_class_lends_to_another() -
 def test_what_cannot_be_given_to_another_problem_is_refused(
     text: str, gold: Any, expected: str
 ) -> None:
-    of = make_pool([failure(0, "S", "A", text, gold), failure(1, "U", "A")])
+    of = group_by_state([failure(0, "S", "A", text, gold), failure(1, "U", "A")])
     with pytest.raises(UserError, match=expected):
         chosen(of, "gold_labels", 1, 13)
 
 
-@given(st.lists(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS)
+@given(st.list_methods(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS)
 def test_a_slot_whose_target_says_more_keeps_gapfts_own_example(
     targets: list[tuple[str, bool]], seed: int
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_slot_whose_target_says_more_keeps_gapfts_own_example(
         failure(i, "S", letter, text)
         for i, ((letter, _), text) in enumerate(zip(targets, texts, strict=True))
     ]
-    of = make_pool([*found, *(failure(i, "U", letter) for i, letter in enumerate("AABB"))])
+    of = group_by_state([*found, *(failure(i, "U", letter) for i, letter in enumerate("AABB"))])
     says_more = {e.problem_id for e, (_, more) in zip(found, targets, strict=True) if more}
     n = len(found)
     if len(says_more) == n:
@@ -127,13 +127,13 @@ def test_a_slot_whose_target_says_more_keeps_gapfts_own_example(
             assert other.problem_id not in says_more
         assert other.response == own.response
     assert len({e.problem_id for e in gold}) == n
-    examples = [[to_example(e) for e in one] for one in (gapft, gold)]
+    examples = [[build_example(e) for e in one] for one in (gapft, gold)]
     golds = {e.problem_id: e.gold for e in (*of.recovered, *of.missed)}
-    assert list(unmatched(*examples, golds, settings(max_length=64))) == []
+    assert list(find_differences(*examples, golds, settings(max_length=64))) == []
 
 
 def test_any_verified_response_to_the_same_answer_if_that_is_asked_for() -> None:
-    of = make_pool([failure(0, "S", "4", "2+2=4; 4", 4), failure(1, "U", "4", gold="4")])
+    of = group_by_state([failure(0, "S", "4", "2+2=4; 4", 4), failure(1, "U", "4", gold="4")])
     taken = {chosen(of, "gold_labels", 1, s, answer_only=False)[0].problem_id for s in range(9)}
     assert taken == {"S00", "U01"}
 
@@ -156,26 +156,26 @@ def test_two_training_sets_that_do_not_agree_are_told_apart(
 ) -> None:
     of = pool("AAA", "AAC")
     gapft, gold = (
-        [to_example(e) for e in chosen(of, name, 3, 13)] for name in ("gapft", "gold_labels")
+        [build_example(e) for e in chosen(of, name, 3, 13)] for name in ("gapft", "gold_labels")
     )
     golds = {e.problem_id: e.gold for e in (*of.recovered, *of.missed)}
-    assert list(unmatched(gapft, gold, golds, settings())) == []
-    found = list(unmatched(gapft, changed(gold, **fields), golds, settings()))
+    assert list(find_differences(gapft, gold, golds, settings())) == []
+    found = list(find_differences(gapft, changed(gold, **fields), golds, settings()))
     assert any(line.startswith(expected) for line in found), found
 
 
 def test_a_sequence_that_loses_its_end_breaks_the_match() -> None:
     """A longer prompt leaves less room for the same target."""
-    of = make_pool(
+    of = group_by_state(
         [
             replace(failure(0, "S", "A", "A."), prompt_ids=(1,)),
             *(replace(failure(i, "U", "A"), prompt_ids=(1,) * 5) for i in range(20)),
         ]
     )
     gapft, gold = (
-        [to_example(e) for e in chosen(of, name, 1, 13)] for name in ("gapft", "gold_labels")
+        [build_example(e) for e in chosen(of, name, 1, 13)] for name in ("gapft", "gold_labels")
     )
     golds = {e.problem_id: e.gold for e in (*of.recovered, *of.missed)}
     short = settings(max_length=6, too_long="truncate")
     assert gold[0].state == "U"
-    assert "differ in supervised_tokens: 3 and 1" in list(unmatched(gapft, gold, golds, short))
+    assert "differ in supervised_tokens: 3 and 1" in list(find_differences(gapft, gold, golds, short))

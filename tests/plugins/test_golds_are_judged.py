@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import STATUSES
+from gapft_harness.core.read_records import STATUSES
 from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.sandbox import Test, probe
+from gapft_harness.sandbox import Test, probe_tiers
 from gapft_harness.verification.judging import check_golds, verify_unique
 from gapft_harness.verification.programs import check_calls, read_suite
 from tests.tasks.benchmark_files import coded, needs_reasoning_gym, packed
@@ -73,10 +73,10 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 odd = st.sampled_from(sorted(ODD))
 anything: st.SearchStrategy[Any] = odd | st.recursive(
     leaves | odd,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    lambda inner: st.list_methods(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     max_leaves=4,
 )
-tests = st.lists(
+tests = st.list_methods(
     st.fixed_dictionaries({"input": calls, "output": calls})
     | st.fixed_dictionaries({"input": calls, "expected": calls})
     | anything,
@@ -95,14 +95,14 @@ functions = st.fixed_dictionaries(
     {
         "kind": st.just("function"),
         "function": st.just("f"),
-        "tests": st.lists(
+        "tests": st.list_methods(
             st.fixed_dictionaries({"input": calls, "output": calls}), min_size=1, max_size=2
         ),
     }
 )
 choices = st.fixed_dictionaries(
     {"answer": st.sampled_from("AB") | anything},
-    optional={"options": st.lists(st.text(max_size=3), max_size=3) | anything, "more": anything},
+    optional={"options": st.list_methods(st.text(max_size=3), max_size=3) | anything, "more": anything},
 )
 #: Of Reasoning Gym, problems that its scorer may not know what to do with.
 generated = st.fixed_dictionaries(
@@ -144,7 +144,7 @@ def verifier(
         (folder / "train.jsonl").write_text(json.dumps({"question": "1?", "answer": "1"}))
         task = {**TASK, "dataset_kwargs": {"data_files": {"train": str(folder / "train.jsonl")}}}
         (folder / "pears.yaml").write_text(yaml.safe_dump(task))
-    if request.param == "programs" and not any(found.holds for found in probe()):
+    if request.param == "programs" and not any(found.holds for found in probe_tiers()):
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     name, params = {
         "option_letter": ("option_letter", {"rule": "first_explicit"}),

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
+from gapft_harness.core.read_records import Verdict
 from gapft_harness.plugins.verifiers import statements
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
-from gapft_harness.plugins.verifiers.statements import first_statement
+from gapft_harness.plugins.verifiers.statements import find_first_statement
 
 PAGE = Path(__file__).parents[2] / "docs" / "verifiers.md"
 OPTIONS = ["the old man walks", "rain fell", "Neither of them", "a cat, or a dog."]
@@ -237,7 +237,7 @@ def test_only_the_permissive_rule_misses_the_options_texts():
 
 
 @pytest.mark.parametrize("rule", RULES)
-@given(golds=st.lists(golds))
+@given(golds=st.list_methods(golds))
 def test_check_gold_refuses_exactly_what_verify_cannot_judge_by(rule, golds):
     verifier = OptionLetter(rule)
     for gold in golds:
@@ -277,11 +277,11 @@ def test_an_unknown_rule_names_the_nearest():
 words = st.sampled_from(
     [*"ABCDE", "A.", "(B)", "the", "answer", "is", "not", "wrong", "so", "and", "or", ",", "\n"]
 )
-texts = st.text() | st.lists(words).map(" ".join)
+texts = st.text() | st.list_methods(words).map(" ".join)
 
 
 @pytest.mark.parametrize("rule", RULES)
-@given(items=st.lists(st.tuples(texts, golds)), random=st.randoms(use_true_random=False))
+@given(items=st.list_methods(st.tuples(texts, golds)), random=st.randoms(use_true_random=False))
 def test_any_text_gets_a_verdict_that_does_not_depend_on_order(rule, items, random):
     verifier = OptionLetter(rule)
     verdicts = verifier.verify([t for t, _ in items], [g for _, g in items])
@@ -361,11 +361,11 @@ def test_a_statement_counts_however_it_is_emphasised_and_whatever_else_is_reject
     if letter == other:
         return
     told = (lead.format(other), statement.format(emphasis.format(letter)), remark.format(other))
-    assert first_statement("".join(told), "H").letters == letter
+    assert find_first_statement("".join(told), "H").letters == letter
 
 
 @given(
-    st.lists(
+    st.list_methods(
         st.sampled_from([f for f in [*LEADS, *STATEMENTS, *REMARKS] if "A)" not in f]),
         max_size=5,
     ),
@@ -378,13 +378,13 @@ def test_other_letters_permute_the_reading(forms, order):
     told = " ".join(f.format(x) for f, x in zip(forms, first, strict=True))
     again = " ".join(f.format(renamed[x]) for f, x in zip(forms, first, strict=True))
     if sum(f in ("{}\n", "({})", "{}.", "Option {}.") for f in forms) < 2:
-        found = first_statement(told, "H").letters
-        assert first_statement(again, "H").letters == "".join(sorted(renamed[x] for x in found))
+        found = find_first_statement(told, "H").letters
+        assert find_first_statement(again, "H").letters == "".join(sorted(renamed[x] for x in found))
 
 
 @given(letters, letters, st.sampled_from([", or rather {}", " - no, {}.", ". Wait, it is {}."]))
 def test_a_correction_counts(letter, other, words):
-    assert first_statement(f"The answer is {letter}{words.format(other)}", "H").letters == other
+    assert find_first_statement(f"The answer is {letter}{words.format(other)}", "H").letters == other
 
 
 HOSTILE = [
@@ -393,16 +393,16 @@ HOSTILE = [
 ]
 
 
-@given(st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=3))
+@given(st.list_methods(st.sampled_from(HOSTILE), min_size=1, max_size=3))
 @settings(max_examples=20, deadline=None)
 def test_hostile_text_states_letters_or_says_why_not(parts):
-    found = first_statement(("".join(parts) * 5_000)[:5_000], "H")
+    found = find_first_statement(("".join(parts) * 5_000)[:5_000], "H")
     assert bool(found.letters) != bool(found.why)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Lu", "Ll", "Lo", "Lt", "Lm"])))
 def test_without_a_letter_nothing_is_stated(text):
-    assert first_statement(text, "H").letters == ""
+    assert find_first_statement(text, "H").letters == ""
 
 
 def test_what_a_table_was_judged_by_says_the_edition_of_its_rule():
@@ -415,13 +415,13 @@ def test_what_is_said_again_and_again_is_judged_once(
     repeated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each place that is judged costs a fraction of a millisecond, and a text has millions."""
-    judged, really = [], statements._Context.level
+    judged, really = [], statements._Context.classify
 
     def level(context: Any) -> Any:
         judged.append(context)
         return really(context)
 
-    monkeypatch.setattr(statements._Context, "level", level)
-    statements._level.cache_clear()
-    statements.first_statement(repeated * 20_000, "E", ["one", "two", "three", "four", "five"])
+    monkeypatch.setattr(statements._Context, "classify", level)
+    statements._classify_mention.cache_clear()
+    statements.find_first_statement(repeated * 20_000, "E", ["one", "two", "three", "four", "five"])
     assert 1 <= len(judged) < 500

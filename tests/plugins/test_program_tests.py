@@ -8,13 +8,13 @@ import pytest
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
-from gapft_harness.lm_eval_bridge.judge import Judge
+from gapft_harness.core.read_records import Verdict
+from gapft_harness.lm_eval_bridge.judge import CachingJudge
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
-from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe
+from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe_tiers
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
-from gapft_harness.verification.feedback import _installation, failure_feedback, without_paths
+from gapft_harness.verification.feedback import _installation_pattern, failure_feedback, without_paths
 from gapft_harness.verification.judging import verify_unique
 from tests.real_data import real_file
 from tests.tasks.benchmark_files import coded, packed
@@ -41,7 +41,7 @@ def fenced(program: str) -> str:
 
 @pytest.fixture(scope="module")
 def verifier():
-    tried = probe()
+    tried = probe_tiers()
     if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as made:
@@ -185,7 +185,7 @@ def test_a_failing_sandbox_gives_no_verdict_and_stops_the_run(verifier, monkeypa
             verify_unique(verifier, [fenced("print(2)")], [DOUBLE])
         # Nor does the stock lm_eval score it 0.
         with pytest.raises(InfrastructureError):
-            Judge(verifier).verdicts([fenced("print(2)")], DOUBLE)
+            CachingJudge(verifier).verdicts([fenced("print(2)")], DOUBLE)
     assert verifier.verify([fenced("print(2 * int(input()))")], [DOUBLE]) == [Verdict("pass")]
 
 
@@ -241,7 +241,7 @@ TELLING = {
 
 @pytest.mark.parametrize("tier", ["namespaces", "landlock"])
 def test_neither_model_nor_reason_learns_where_anything_is_installed(tier):
-    if not all(found.holds for found in probe(tier)):
+    if not all(found.holds for found in probe_tiers(tier)):
         pytest.skip(f"tier {tier} does not hold on this machine: NOT TESTED")
     responses = [fenced(program) for program in TELLING]
     golds = [{"kind": "stdin", "tests": [{"input": "1", "expected": "2"}]}] * len(TELLING)
@@ -283,7 +283,7 @@ def test_folders_that_python_shares_with_a_system_are_told(prefix, monkeypatch):
         monkeypatch.setattr(f"sys.{name}", prefix)
     places = {"stdlib": lib, "scripts": f"{prefix.rstrip('/')}/bin", "data": prefix}
     monkeypatch.setattr("sysconfig.get_paths", lambda: places)
-    _installation.cache_clear()
+    _installation_pattern.cache_clear()
     try:
         for path in ("/usr/share/words", "/usr/bin/x", "/usr/local/x", "/usr/local/bin/x", "/x"):
             assert without_paths(f"no {path}") == f"no {path}"
@@ -291,7 +291,7 @@ def test_folders_that_python_shares_with_a_system_are_told(prefix, monkeypatch):
         own = "/home/me/python/share/x"
         assert without_paths(own) == ("share/x" if prefix in own else own)
     finally:
-        _installation.cache_clear()
+        _installation_pattern.cache_clear()
 
 
 def test_the_authentic_problem_judges_right_and_wrong_programs(verifier):

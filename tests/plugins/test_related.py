@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Evidence, Pool, Response
-from gapft_harness.stages.selection.choosing import make_pool
+from gapft_harness.core.read_records import GREEDY, Evidence, Pool, Response
+from gapft_harness.stages.selection.choosing import group_by_state
 from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
 from tests.pools import pool as plain
@@ -21,7 +21,7 @@ from tests.pools import pool as plain
 K = 8
 SEEDS = st.sampled_from([13, 21, 73])
 #: The texts of each problem's passing samples, by number: few, so that some are the same.
-TEXTS = st.lists(st.sampled_from(["a", "b", "a b", "a  b", "c"]), min_size=1, max_size=5)
+TEXTS = st.list_methods(st.sampled_from(["a", "b", "a b", "a  b", "c"]), min_size=1, max_size=5)
 
 
 def problem(name: str, state: Any, texts: list[str], samples: int | None = K) -> Evidence:
@@ -38,7 +38,7 @@ def problem(name: str, state: Any, texts: list[str], samples: int | None = K) ->
 def pool(solved: list[list[str]], recovered: list[list[str]]) -> Pool:
     found = [problem(f"G{i:02}", "G", texts) for i, texts in enumerate(solved)]
     found += [problem(f"S{i:02}", "S", texts) for i, texts in enumerate(recovered)]
-    return make_pool([*found, replace(evidence("U0", "U"), samples=K)])
+    return group_by_state([*found, replace(evidence("U0", "U"), samples=K)])
 
 
 def text(of: Evidence) -> str:
@@ -51,7 +51,7 @@ def variety(texts: list[str]) -> int:
 
 
 @given(
-    st.lists(TEXTS, max_size=6), st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 4),
+    st.list_methods(TEXTS, max_size=6), st.list_methods(TEXTS, min_size=1, max_size=6), st.integers(1, 4),
     SEEDS, st.data(),
 )  # fmt: skip
 def test_distinct_paths_fills_slots_with_different_responses_of_few_problems(
@@ -114,7 +114,7 @@ def test_the_second_draw_goes_by_the_weights_that_are_left() -> None:
 @pytest.mark.parametrize("samples", [None, 0, 3])
 def test_fail_rates_need_every_sample(samples: int | None) -> None:
     solved = problem("G0", "G", ["a"], samples)
-    of = make_pool([solved, problem("S0", "S", ["a"]), replace(evidence("U0", "U"), samples=K)])
+    of = group_by_state([solved, problem("S0", "S", ["a"]), replace(evidence("U0", "U"), samples=K)])
     with pytest.raises(UserError, match=r"needs the same number of samples.*stop: never"):
         chosen(of, "difficulty_weighted", 1, 13)
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Evidence, Pool
+from gapft_harness.core.read_records import Arm, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.called_plugins import find_selector
-from gapft_harness.stages.selection.budgets import enforce_matched
-from gapft_harness.stages.selection.choosing import fill, make_pool, to_example
+from gapft_harness.stages.selection.budgets import require_matched
+from gapft_harness.stages.selection.choosing import fill_slots, group_by_state, build_example
 from gapft_harness.training.plan import budget
 from tests.pools import evidence
 from tests.test_conditions import recipe
@@ -23,7 +23,7 @@ from tests.training.examples import settings
 K = 8
 SEEDS = st.sampled_from([13, 21, 73])
 #: The first passing sample of every recovered failure.
-FIRST = st.lists(st.integers(0, K - 1), min_size=1, max_size=30)
+FIRST = st.list_methods(st.integers(0, K - 1), min_size=1, max_size=30)
 
 
 def pool(first: list[int], solved: int) -> Pool:
@@ -33,14 +33,14 @@ def pool(first: list[int], solved: int) -> Pool:
         replace(evidence(f"S{i:02}", "S", 2 + i % 3, min(at + 1, K - 1)), first_success=at)
         for i, at in enumerate(first)
     ]
-    return make_pool([*found, replace(evidence("U0", "U"), samples=K)])
+    return group_by_state([*found, replace(evidence("U0", "U"), samples=K)])
 
 
 def chosen(
     of: Pool, selector: str, n: int, seed: int, replay: int = 0, **params: Any
 ) -> list[Evidence]:
     named = recipe({"c": {"selector": selector, **({"params": params} if params else {})}})
-    return fill(*find_selector(named, "c", load_plugins()), of, n, replay, Arm("c", seed))
+    return fill_slots(*find_selector(named, "c", load_plugins()), of, n, replay, Arm("c", seed))
 
 
 @given(FIRST, st.integers(0, 9), st.integers(0, 4), SEEDS, st.data())
@@ -86,7 +86,7 @@ def test_inclusion_of_all_is_gapft_and_of_none_is_the_depth_of_the_early_ones(
     assert included(0) == chosen(of, "search_depth", n, seed, k=within)
 
 
-@given(FIRST, st.integers(0, 9), SEEDS, st.lists(st.integers(0, 20), min_size=2, max_size=2))
+@given(FIRST, st.integers(0, 9), SEEDS, st.list_methods(st.integers(0, 20), min_size=2, max_size=2))
 def test_a_share_of_the_late_failures_joins_and_a_smaller_one_is_a_part_of_it(
     first: list[int], more: int, seed: int, twentieths: list[int]
 ) -> None:
@@ -124,10 +124,10 @@ def test_all_of_them_have_the_same_budget(
     sets += [
         chosen(of, "randomized_inclusion", n, seed, replay, share=share) for share in (0, 0.5, 1)
     ]
-    enforce_matched(
+    require_matched(
         {
             Arm(str(i), seed): budget(
-                [to_example(e) for e in one], settings(repetitions=repetitions)
+                [build_example(e) for e in one], settings(repetitions=repetitions)
             )
             for i, one in enumerate(sets)
         }

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Response
+from gapft_harness.core.read_records import Response
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.response_rules.paper_rules import first, shortest
 
@@ -19,7 +19,7 @@ def response(index: int, tokens: int, text: str = "t") -> Response:
 
 
 #: Passing samples of one problem: distinct sample numbers in any order, lengths that often tie.
-PASSING = st.lists(
+PASSING = st.list_methods(
     st.builds(response, st.integers(0, 15), st.integers(1, 5)),
     min_size=1,
     max_size=10,

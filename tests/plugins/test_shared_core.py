@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Evidence, Pool
+from gapft_harness.core.read_records import Arm, Evidence, Pool
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.controls.search import unmatched
-from gapft_harness.plugins.selectors.shared_core import core_depth, repeats
-from gapft_harness.stages.selection.budgets import enforce_matched
-from gapft_harness.stages.selection.choosing import make_pool, to_example
+from gapft_harness.experiments.controls.search import find_differences
+from gapft_harness.plugins.selectors.shared_core import core_depth, match_repeats
+from gapft_harness.stages.selection.budgets import require_matched
+from gapft_harness.stages.selection.choosing import group_by_state, build_example
 from gapft_harness.training.plan import budget
 from tests.plugins.test_gold_labels import LETTERS, failure, letter
 from tests.plugins.test_replacing_replay import chosen
@@ -24,7 +24,7 @@ from tests.training.examples import settings
 
 K = 8
 SEEDS = st.sampled_from([13, 21, 42])
-LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=20)
+LENGTHS = st.list_methods(st.integers(1, 30), min_size=1, max_size=20)
 
 
 def pool(recovered: str | list[str], missed: str | list[str], solved: list[int]) -> Pool:
@@ -38,7 +38,7 @@ def pool(recovered: str | list[str], missed: str | list[str], solved: list[int])
         replace(evidence(f"G{i:02}", "G"), prompt_ids=(7,) * length)
         for i, length in enumerate(solved)
     ]
-    return make_pool(found)
+    return group_by_state(found)
 
 
 def at_depth(of: Pool, n: int, seed: int, k: int) -> list[Evidence]:
@@ -46,7 +46,7 @@ def at_depth(of: Pool, n: int, seed: int, k: int) -> list[Evidence]:
 
 
 def tokens(of: list[Evidence]) -> int:
-    return budget([to_example(e) for e in of], settings(max_length=64)).tokens
+    return budget([build_example(e) for e in of], settings(max_length=64)).tokens
 
 
 @given(LETTERS, LETTERS, LENGTHS, SEEDS, st.data())
@@ -80,11 +80,11 @@ def test_all_have_the_same_budget_and_gold_labels_gapfts_targets(
     n, told = len(of.verified), settings(repetitions=repetitions, max_length=64)
     sets = [at_depth(of, n, seed, k) for k in (0, 1, K)]
     sets.append(chosen(of, "core_gold", n, seed))
-    examples = [[to_example(e) for e in one] for one in sets]
+    examples = [[build_example(e) for e in one] for one in sets]
     budgets = [budget(one, told) for one in examples]
-    enforce_matched({Arm(str(i), seed): one for i, one in enumerate(budgets)})
+    require_matched({Arm(str(i), seed): one for i, one in enumerate(budgets)})
     golds = {e.problem_id: e.gold for e in (*of.solved, *of.recovered, *of.missed)}
-    assert list(unmatched(examples[2], examples[3], golds, told)) == []
+    assert list(find_differences(examples[2], examples[3], golds, told)) == []
     assert Counter(map(letter, sets[3][len(solved) :])) == Counter(recovered)
 
 
@@ -95,14 +95,14 @@ def test_repeats_process_as_many_tokens_where_lengths_allow_it(
     """A solved problem of each failure's length: then every depth processes the same."""
     plain = pool(recovered, "", [1])
     own = size(evidence("G", "G")) - len(evidence("G", "G").prompt_ids)
-    other = data.draw(st.lists(st.integers(1, 9), min_size=more, max_size=more))
+    other = data.draw(st.list_methods(st.integers(1, 9), min_size=more, max_size=more))
     of = pool(recovered, "", [*(size(e) - own for e in plain.recovered), *other])
     n = len(of.verified)
     sizes = {tokens(at_depth(of, n, seed, k)) for k in range(K + 1)}
     assert len(sizes) == 1
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), LENGTHS, SEEDS)
+@given(st.list_methods(st.integers(1, 30), min_size=1, max_size=40), LENGTHS, SEEDS)
 def test_a_repeat_is_the_nearest_to_its_failure_and_what_earlier_ones_lack(
     wanted: list[int], solved: list[int], seed: int
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_repeat_is_the_nearest_to_its_failure_and_what_earlier_ones_lack(
     slots = [replace(evidence(f"S{i}", "S"), prompt_ids=(1,) * w) for i, w in enumerate(wanted)]
     left: list[Evidence] = []
     owed = 0
-    for failure_, repeat in zip(slots, repeats(of, slots, seed), strict=True):
+    for failure_, repeat in zip(slots, match_repeats(of, slots, seed), strict=True):
         left = left or [*of.solved]
         owed += size(failure_)
         assert abs(owed - size(repeat)) == min(abs(owed - size(e)) for e in left)

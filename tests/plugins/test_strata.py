@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Arm, Evidence, Pool, Response
+from gapft_harness.core.read_records import GREEDY, Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
-from gapft_harness.plugins.selectors.exchange import supervised_tokens
-from gapft_harness.plugins.selectors.strata import matched_counts, shares
+from gapft_harness.plugins.selectors.exchange import count_supervised_tokens
+from gapft_harness.plugins.selectors.strata import match_counts, divide_counts
 from gapft_harness.recipe.sections import Training
-from gapft_harness.stages.selection.budgets import enforce_tokens
-from gapft_harness.stages.selection.choosing import make_pool, to_example
+from gapft_harness.stages.selection.budgets import require_similar_tokens
+from gapft_harness.stages.selection.choosing import group_by_state, build_example
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
@@ -28,7 +28,7 @@ BY = ["subject", "level"]
 STREAM = Stream(13, "test")
 COUNTS = st.dictionaries(st.sampled_from([("a",), ("b",), ("c",), ("d",)]), st.integers(0, 4))
 #: Of each problem: its subject, its level, its response's tokens.
-PROBLEMS = st.lists(
+PROBLEMS = st.list_methods(
     st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2]), st.integers(1, 60)),
     min_size=1,
     max_size=40,
@@ -42,7 +42,7 @@ def pool(solved: list[Any], recovered: list[Any]) -> Pool:
             for i, (s, of, t) in enumerate(problems)
         ]
 
-    return make_pool([*made("G", solved), *made("S", recovered), evidence("U0", "U")])
+    return group_by_state([*made("G", solved), *made("S", recovered), evidence("U0", "U")])
 
 
 def strata(examples: list[Evidence]) -> Counter[Any]:
@@ -63,22 +63,22 @@ def test_strata_are_matched_exactly_where_they_can_be(wanted: Any, available: An
     ]
     if not any(sum(counts) == size for counts in product(*ranges)):
         with pytest.raises(UserError, match="have too few"):
-            matched_counts(wanted, available, STREAM, "s")
+            match_counts(wanted, available, STREAM, "s")
         return
-    found = matched_counts(wanted, available, STREAM, "s")
+    found = match_counts(wanted, available, STREAM, "s")
     assert sum(found.values()) == size
     assert all(0 <= count <= available.get(label, 0) for label, count in found.items())
     assert most_apart(Counter(wanted), Counter(found)) <= 1
     if all(available.get(label, 0) >= count for label, count in wanted.items()):
         assert found == wanted
     turned = [dict(reversed(of.items())) for of in (wanted, available)]
-    assert matched_counts(*turned, STREAM, "s") == found
+    assert match_counts(*turned, STREAM, "s") == found
 
 
 @given(COUNTS, st.integers(1, 4))
 def test_shares_are_a_times_th_of_each_stratum_to_less_than_one(counts: Any, times: int) -> None:
     counts = {**counts, ("e",): -sum(counts.values()) % times}
-    found = shares(counts, times, STREAM)
+    found = divide_counts(counts, times, STREAM)
     assert times * sum(found.values()) == sum(counts.values())
     assert all(abs(times * found[of] - count) < times for of, count in counts.items())
 
@@ -105,16 +105,16 @@ def test_whatever_is_matched_is_within_one_problem_a_stratum_and_the_tokens_tole
         except UserError as error:
             refused.append(str(error))
             continue
-        again = make_pool([*of.missed, *reversed(of.verified)])
+        again = group_by_state([*of.missed, *reversed(of.verified)])
         assert chosen(again, selector, n, seed, by=by, tokens=tokens, **params) == sets[name]
     assert all("have too few problems" in of or "cannot match" in of for of in refused)
     assert sets["recovered"] == gapft, "nothing to exchange where the states are the same"
     settings_ = Training(repetitions=4, micro_batch=1, accumulation=1)
     budgets = {
-        Arm(name, seed): budget([to_example(e) for e in found], settings_)
+        Arm(name, seed): budget([build_example(e) for e in found], settings_)
         for name, found in sets.items()
     }
-    enforce_tokens(budgets, tokens)
+    require_similar_tokens(budgets, tokens)
     assert {(b.n, b.exposures, b.steps) for b in budgets.values()} == {(n, 4 * n, 4 * n)}
     for name, found in sets.items():
         if name != "repeated" and by == BY:
@@ -140,7 +140,7 @@ def test_without_tokens_the_first_of_each_stratum_are_taken_and_with_them_no_mor
     for stratum, count in strata(gapft).items():
         there = [e for e in drawn if strata([e]) == {stratum: 1}]
         assert [e for e in first if strata([e]) == {stratum: 1}] == there[:count]
-    sums = [sum(supervised_tokens(e) for e in found) for found in (first, gapft)]
+    sums = [sum(count_supervised_tokens(e) for e in found) for found in (first, gapft)]
     if abs(sums[0] - sums[1]) <= 0.1 * sums[1]:
         assert chosen(of, "matched_strata", n, seed, states="G", by=BY, tokens=0.2) == first
 
@@ -149,7 +149,7 @@ def test_tokens_are_matched_by_exchange_and_refused_with_the_figures_where_they_
     long = [("a", 1, 50)] * 10
     of = pool([("a", 1, 10)] * 20 + [("a", 1, 90)] * 20, long)
     found = chosen(of, "matched_strata", 10, 13, states="G", by=BY)
-    assert abs(sum(supervised_tokens(e) for e in found) - 510) <= 5.1
+    assert abs(sum(count_supervised_tokens(e) for e in found) - 510) <= 5.1
     few = pool([("a", 1, 10)] * 20, long)
     with pytest.raises(
         UserError, match=r"states: G.*slots have 510, .* 110 \(possible: 110 to 110"
@@ -168,8 +168,8 @@ def test_which_tokens_count_are_those_that_training_supervises() -> None:
     cut = replace(cut, response=replace(cut.response, finish_reason="length"))
     of = [ended, cut, evidence("U0", "U")]
     plan = Training(repetitions=1)
-    assert [supervised_tokens(e) for e in of] == [5, 4, 0]
-    assert budget([to_example(ended), to_example(cut)], plan).supervised_tokens == 9
+    assert [count_supervised_tokens(e) for e in of] == [5, 4, 0]
+    assert budget([build_example(ended), build_example(cut)], plan).supervised_tokens == 9
 
 
 def searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:
@@ -183,17 +183,17 @@ def searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evi
 
 def test_the_nearest_response_departs_latest_from_the_failed_one() -> None:
     made = searched("S0", [1, 2, 3, 4], {2: [9], 4: [1, 2, 9], 5: [1, 2, 8], 7: [2, 2, 3, 4]})
-    of = make_pool([made])
+    of = group_by_state([made])
     (found,) = chosen(of, "matched_strata", 1, 13, states="S", responses="nearest", tokens=None)
     assert found.response is not None
     assert found.response.index == 4  # of two that share as much the first
-    unknown = make_pool([evidence("S0", "S")])
+    unknown = group_by_state([evidence("S0", "S")])
     with pytest.raises(UserError, match="greedy response to problem S0 is unknown"):
         chosen(unknown, "matched_strata", 1, 13, states="S", responses="nearest")
 
 
 def test_a_drawn_response_is_any_that_passed_and_the_problems_are_gapfts() -> None:
-    of = make_pool([searched(f"S{i}", [1], {0: [1], 3: [2], 6: [3]}) for i in range(30)])
+    of = group_by_state([searched(f"S{i}", [1], {0: [1], 3: [2], 6: [3]}) for i in range(30)])
     found = chosen(of, "matched_strata", 20, 13, states="S", responses="drawn")
     assert {e.response.index for e in found if e.response} == {0, 3, 6}, "each of one token"
     gapft = chosen(of, "gapft", 20, 13)
@@ -202,7 +202,7 @@ def test_a_drawn_response_is_any_that_passed_and_the_problems_are_gapfts() -> No
 
 
 @given(
-    st.lists(st.lists(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30),
+    st.list_methods(st.list_methods(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30),
     SEEDS,
     st.sampled_from(["drawn", "nearest"]),
     st.booleans(),
@@ -210,7 +210,7 @@ def test_a_drawn_response_is_any_that_passed_and_the_problems_are_gapfts() -> No
 def test_tokens_are_matched_by_other_responses_before_other_problems(
     lengths: list[list[int]], seed: int, responses: str, spare: bool
 ) -> None:
-    of = make_pool(
+    of = group_by_state(
         [
             searched(f"S{i}", [1] * 60, {index: [1] * (tokens - 1) + [index + 2]
                                          for index, tokens in enumerate(each)})
@@ -223,12 +223,12 @@ def test_tokens_are_matched_by_other_responses_before_other_problems(
         chosen(of, name, n, seed, **params)
         for name, params in (("gapft", {}), ("matched_strata", {**asked, "tokens": None}))
     )
-    target, first = (sum(supervised_tokens(e) for e in found) for found in (gapft, drawn))
+    target, first = (sum(count_supervised_tokens(e) for e in found) for found in (gapft, drawn))
     wide = max(abs(first - target) / target, 0.01)
     same = chosen(of, "matched_strata", n, seed, **asked, tokens=min(2.01 * wide, 0.99))
     assert wide > 0.49 or same == drawn, "none is exchanged without need"
     found = chosen(of, "matched_strata", n, seed, **asked, tokens=0.5)
-    assert abs(sum(supervised_tokens(e) for e in found) - target) <= 0.25 * target
+    assert abs(sum(count_supervised_tokens(e) for e in found) - target) <= 0.25 * target
     assert [e.problem_id for e in found] == [e.problem_id for e in gapft]
 
 
@@ -239,14 +239,14 @@ def test_solved_problems_with_drawn_responses_are_exchanged_where_responses_do_n
         ways = {0: [1] * tokens, 1: [2] * (tokens + 1)}
         return replace(searched(name, [1], ways), state="G")
 
-    of = make_pool(
+    of = group_by_state(
         [
             *(solved(f"G{i:02}", 10 if i % 4 else 90) for i in range(40)),
             *(evidence(f"S{i}", "S", 50) for i in range(10)),
         ]
     )
     found = chosen(of, "matched_strata", 10, 13, states="G", responses="drawn")
-    assert abs(sum(supervised_tokens(e) for e in found) - 510) <= 5.1
+    assert abs(sum(count_supervised_tokens(e) for e in found) - 510) <= 5.1
 
 
 @pytest.mark.parametrize(

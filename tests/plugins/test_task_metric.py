@@ -7,9 +7,9 @@ import yaml
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
+from gapft_harness.core.read_records import Verdict
 from gapft_harness.lm_eval_bridge.stock import StockTask
-from gapft_harness.lm_eval_bridge.task_file.versions import NEXT
+from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 
 NO_BLEU = "lm_eval 0.5.0.dev1 has no aggregation of the name bleu, which YAML for 0.4 gives"
 
@@ -134,7 +134,7 @@ def test_it_agrees_with_what_lm_eval_itself_reports(folder):
         assert [v.passed for v in ours] == [chosen == "flexible-extract", True]
 
 
-@pytest.mark.skipif(NEXT, reason=NO_BLEU)
+@pytest.mark.skipif(IS_NEXT, reason=NO_BLEU)
 def test_a_metric_that_is_not_0_or_1_is_an_error_that_names_it(folder):
     verifier = load_verifier("task_metric", task="pears_bleu", include_path=folder)
     (verdict,) = verifier.verify(["#### 7"], [DOCUMENTS[0]])
@@ -184,7 +184,7 @@ def test_a_filter_that_raises_on_one_response_spoils_no_other(folder, monkeypatc
         pytest.param(
             {"task": "pears_bleu", "metric": "ter"},
             "'pears_bleu': metric 'ter': lower is bet",
-            marks=pytest.mark.skipif(NEXT, reason=NO_BLEU),
+            marks=pytest.mark.skipif(IS_NEXT, reason=NO_BLEU),
         ),
     ],
 )

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.thoughts import remove_thoughts
-from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval
 from gapft_harness.lm_eval_bridge.offered import AnswerFilter, gapft_verified
 from gapft_harness.lm_eval_bridge.stock import StockTask
-from gapft_harness.sandbox import probe
+from gapft_harness.sandbox import probe_tiers
 
 #: A thought and the answer behind it, as models and their servers write them.
 FORMS = {
@@ -90,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("rule", RULES)
 def test_only_what_follows_a_thought_is_judged(rule: str, folder: Path) -> None:
     name, params, gold, right, wrong = RULES[rule]
-    if name == "program_tests" and not any(found.holds for found in probe()):
+    if name == "program_tests" and not any(found.holds for found in probe_tiers()):
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     if name == "task_metric":
         params = {**params, "include_path": str(folder)}
@@ -109,7 +109,7 @@ def test_only_what_follows_a_thought_is_judged(rule: str, folder: Path) -> None:
 def test_answers_are_read_without_thoughts_too() -> None:
     text = "<think>Perhaps (C)</think>\n(B) two"
     verifier = load_verifier("option_letter", rule="first_explicit")
-    answers = answers_of(verifier)
+    answers = find_answer_reader(verifier)
     assert answers is not None
     assert answers.read([text], ["B"]) == ["B"]
     assert verifier.opening(text, gold="B") == "B"  # type: ignore[attr-defined]
@@ -133,7 +133,7 @@ def test_a_stock_tasks_filters_and_our_metric_and_filter_see_no_thought(folder: 
 
 
 def test_code_eval_runs_no_thought() -> None:
-    if not any(found.holds for found in probe()):
+    if not any(found.holds for found in probe_tiers()):
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     head = "def add(a, b):\n"
     candidates = [
@@ -205,7 +205,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.lists(pieces, max_size=12).map("".join))
+@given(st.list_methods(pieces, max_size=12).map("".join))
 def test_a_second_reading_removes_nothing(text: str) -> None:
     once = remove_thoughts(text)
     assert remove_thoughts(once) == once

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from gapft_harness.core.records import Arm, Budget
+from gapft_harness.core.read_records import Arm, Budget
 from gapft_harness.experiments.allocation import AllocationPart, ExposedSeed, Exposures
 from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
     Audit,
-    Further,
+    FurtherAudit,
     ReportInputs,
-    Taken,
+    LoadedPart,
     TrainedArm,
 )
 
@@ -133,7 +133,7 @@ def exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
 
 def compared(exposures):
     """The allocation comparison's part of a report."""
-    return (Taken(AllocationPart(), exposures),)
+    return (LoadedPart(AllocationPart(), exposures),)
 
 
 def allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
@@ -204,8 +204,8 @@ def audited_inputs(sizes=(446, 280, 274), **changes):
     return replace(
         made,
         further=(
-            Further("other", "", further),
-            Further("deduplicated", "audit", made.at(made.audit.ids[::3])),
-            Further("hard", "other", further.at(other.ids[other.states != "G"])),
+            FurtherAudit("other", "", further),
+            FurtherAudit("deduplicated", "audit", made.at(made.audit.ids[::3])),
+            FurtherAudit("hard", "other", further.at(other.ids[other.states != "G"])),
         ),
     )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.report import tables
-from gapft_harness.report.findings.whole import compute
-from gapft_harness.report.reading.inputs import Further, ReportInputs
-from gapft_harness.report.rendering.document import as_csv
-from gapft_harness.report.results import results
+from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.reading.inputs import FurtherAudit, ReportInputs
+from gapft_harness.report.rendering.document import format_csv
+from gapft_harness.report.results import build_results
 from tests.report import planted
 
 FEW = planted.recipe(statistics={"replicates": 40, "seed": 0})
@@ -26,7 +26,7 @@ ON_AUDIT = ("source", "conditions", "contrasts")
 
 def content(inputs: ReportInputs) -> dict[str, Any]:
     inputs = inputs
-    return results(inputs, compute(inputs))
+    return build_results(inputs, compute_findings(inputs))
 
 
 @settings(max_examples=12)
@@ -36,7 +36,7 @@ def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int])
     rows = sorted(members)
     ids = SMALL.audit.ids[rows]
     alone = SMALL.at(ids)
-    found = content(replace(SMALL, further=(Further("some", "audit", alone),)))
+    found = content(replace(SMALL, further=(FurtherAudit("some", "audit", alone),)))
     assert found["audits"]["some"]["source"]["n"] == len(members)
     of_alone = content(alone)
     for key in ON_AUDIT:
@@ -51,7 +51,7 @@ def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int])
 
 
 def test_a_subset_of_all_problems_is_the_audit() -> None:
-    found = content(replace(SMALL, further=(Further("all", "audit", SMALL.at(SMALL.audit.ids)),)))
+    found = content(replace(SMALL, further=(FurtherAudit("all", "audit", SMALL.at(SMALL.audit.ids)),)))
     assert {key: found["audits"]["all"][key] for key in ON_AUDIT} == {
         key: found[key] for key in ON_AUDIT
     }
@@ -66,15 +66,15 @@ def test_the_conditions_of_an_experiment_lead_in_every_audit() -> None:
     """The lead is the run's, though further audits have no experiment."""
     made = planted.allocation_inputs(sizes=(30, 20, 20))
     made = replace(made, conditions=made.conditions[::-1])
-    found = content(replace(made, further=(Further("all", "audit", made.at(made.audit.ids)),)))
+    found = content(replace(made, further=(FurtherAudit("all", "audit", made.at(made.audit.ids)),)))
     pairs = [[(c["a"], c["b"]) for c in of["contrasts"]] for of in (found, found["audits"]["all"])]
     assert pairs[0] == pairs[1]
 
 
 def test_its_tables_are_those_of_each_audit_by_name() -> None:
     inputs = planted.audited_inputs(sizes=(40, 35, 25))
-    every = tables.all_tables(inputs, compute(inputs))
-    written = {name: as_csv(rows) for name, rows in every}
+    every = tables.build_tables(inputs, compute_findings(inputs))
+    written = {name: format_csv(rows) for name, rows in every}
     for name in ("conditions", "seeds", "contrasts", "source_pass_at_k", "problems", "items"):
         rows = list(csv.reader(io.StringIO(written[f"audits_{name}.csv"])))
         own = list(csv.reader(io.StringIO(written[f"{name}.csv"])))
@@ -84,4 +84,4 @@ def test_its_tables_are_those_of_each_audit_by_name() -> None:
     assert len([row for row in problems if row["audit"] == "other"]) == 112
     assert {row["state"] for row in problems if row["audit"] == "hard"} == {"S", "U"}
     plain = SMALL
-    assert not [n for n, _ in tables.all_tables(plain, compute(plain)) if n.startswith("audits")]
+    assert not [n for n, _ in tables.build_tables(plain, compute_findings(plain)) if n.startswith("audits")]

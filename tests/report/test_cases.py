@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from gapft_harness.core.streams import derive
+from gapft_harness.core.streams import derive_key
 from gapft_harness.report import write_report
 from gapft_harness.report.findings import cases
-from gapft_harness.report.findings.whole import compute
+from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.differences import MOST_STEPS, Piece, differences, steps
-from gapft_harness.report.rendering.visible import LONGEST
+from gapft_harness.report.rendering.differences import MAX_STEPS, Piece, find_differences, estimate_steps
+from gapft_harness.report.rendering.visible import MAX_CHARS
 from tests.report import planted
 
-WORDS = st.lists(st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30)
+WORDS = st.list_methods(st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30)
 
 
 def parts(of: list[Piece], *, changed: bool) -> list[str]:
@@ -33,7 +33,7 @@ def parts(of: list[Piece], *, changed: bool) -> list[str]:
 @given(WORDS, WORDS)
 def test_pieces_are_the_texts_and_what_is_unmarked_is_the_same(a: list[str], b: list[str]) -> None:
     before, after = "".join(a), "".join(b)
-    found = differences(before, after)
+    found = find_differences(before, after)
     assert tuple("".join(piece.text for piece in side) for side in found) == (before, after)
     same = [parts(side, changed=False) for side in found]
     assert same[0] == same[1]
@@ -44,29 +44,29 @@ def test_pieces_are_the_texts_and_what_is_unmarked_is_the_same(a: list[str], b: 
 
 
 def test_words_are_marked_and_the_space_behind_them_is_not() -> None:
-    before, after = differences("so 6 are\n  left.", "so 490 are left. Done")
+    before, after = find_differences("so 6 are\n  left.", "so 490 are left. Done")
     assert [piece.text for piece in before if piece.changed] == ["6"]
     assert [piece.text for piece in after if piece.changed] == ["490", "Done"]
 
 
 def test_texts_beyond_the_bound_are_compared_by_lines_and_then_by_their_ends() -> None:
     """The words alternate with one word that all share: what costs difflib most."""
-    n = int((MOST_STEPS / 2) ** (1 / 3)) - 3
+    n = int((MAX_STEPS / 2) ** (1 / 3)) - 3
     a, b = (" ".join(f"{name}{i} x" for i in range(n)) for name in "ab")
-    assert parts(differences(a, b)[0], changed=False) == ["x"] * n
+    assert parts(find_differences(a, b)[0], changed=False) == ["x"] * n
     a, b = (f"{of} ! {of} ! {of}" for of in (a, b))
-    by_line = differences(f"same\n{a}\nkept {a}", f"same\n{b}\nkept {a}")
+    by_line = find_differences(f"same\n{a}\nkept {a}", f"same\n{b}\nkept {a}")
     assert parts(by_line[0], changed=False) == ["same", "kept", *a.split()]
     many = [f"same\n{of}\nsame".replace(" ", "\n") for of in (a, b)]
-    assert parts(differences(*many)[0], changed=False) == ["same", "x", "same"], "their ends"
+    assert parts(find_differences(*many)[0], changed=False) == ["same", "x", "same"], "their ends"
 
 
 def test_words_of_which_each_is_there_once_are_bounded_too() -> None:
     """A block for each word that both have, and no pair more than that."""
-    for n, same in ((int((MOST_STEPS / 9) ** 0.5) + 50, 0), (300, 300)):
+    for n, same in ((int((MAX_STEPS / 9) ** 0.5) + 50, 0), (300, 300)):
         a, b = (" ".join(f"{name}{i} x{i}" for i in range(n)) for name in "ab")
-        assert (steps(a.split(), b.split()) > MOST_STEPS) == (not same)
-        assert len(parts(differences(a, b)[0], changed=False)) == same
+        assert (estimate_steps(a.split(), b.split()) > MAX_STEPS) == (not same)
+        assert len(parts(find_differences(a, b)[0], changed=False)) == same
 
 
 @given(WORDS, WORDS)
@@ -84,7 +84,7 @@ def test_no_comparison_looks_at_more_than_what_is_counted(a: list[str], b: list[
     matcher = SequenceMatcher(None, a, b, autojunk=False)
     matcher.b2j = Places(matcher.b2j)
     matcher.get_matching_blocks()
-    assert looked <= 3 * steps(a, b) + len(a)
+    assert looked <= 3 * estimate_steps(a, b) + len(a)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def under(inputs: ReportInputs, condition: str, position: int) -> list[int]:
 def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
     inputs: ReportInputs,
 ) -> None:
-    found = cases.content(inputs, "gapft")
+    found = cases.build_content(inputs, "gapft")
     assert found["rule"] == cases.RULE
     ids = [str(problem) for problem in inputs.audit.ids]
     assert list(found["conditions"]) == list(inputs.conditions)
@@ -112,7 +112,7 @@ def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
                 if right == right_before and under(inputs, name, position)
             ]
             candidates.sort(
-                key=lambda p: (-len(under(inputs, name, p)), derive("case", ids[p]), ids[p])
+                key=lambda p: (-len(under(inputs, name, p)), derive_key("case", ids[p]), ids[p])
             )
             most = 4 if name == "gapft" else 1
             assert [of["problem_id"] for of in changes[change]] == [
@@ -126,15 +126,15 @@ def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
 
 def test_a_condition_that_has_anothers_models_is_not_shown_again(inputs: ReportInputs) -> None:
     training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
-    found = compute(replace(inputs, recipe=FEW, training=training))
+    found = compute_findings(replace(inputs, recipe=FEW, training=training))
     assert list(found.distinct) == ["gapft", "replay", "all_verified"]
     gone = {f"uniform-seed{s}": {"trained_as": f"depth_8-seed{s}"} for s in inputs.seeds}
-    assert "uniform" in compute(replace(inputs, recipe=FEW, training=gone)).distinct
+    assert "uniform" in compute_findings(replace(inputs, recipe=FEW, training=gone)).distinct
 
 
 FEW = planted.recipe(statistics={"replicates": 40, "seed": 0})
 BEFORE = "First [-1] and {++} then </del><b>6</b>.\n"
-BEFORE += " ".join(f"word{number}" for number in range(LONGEST)) + "\n"
+BEFORE += " ".join(f"word{number}" for number in range(MAX_CHARS)) + "\n"
 AFTER = BEFORE.replace("<b>6", "<b>490") + "End\u200b"
 
 
@@ -161,7 +161,7 @@ def test_the_page_has_both_responses_whole_with_their_differences_marked(written
         word = "6" if side == "Before" else "490"
         hostile = f"&lt;/del&gt;&lt;b&gt;{word}&lt;/b&gt;."
         assert marked == [hostile] + (["End&lt;U+200B&gt;"] if side == "After" else [])
-        assert html.count("word") == LONGEST, "nothing is cut"
+        assert html.count("word") == MAX_CHARS, "nothing is cut"
 
 
 def test_markdown_has_them_whole_and_its_marks_are_none_of_the_text(written: Path) -> None:

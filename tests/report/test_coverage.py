@@ -11,15 +11,15 @@ import pytest
 
 from gapft_harness.experiments.allocation import QUANTITIES, RATES
 from gapft_harness.report import write_report
-from gapft_harness.report.findings.whole import compute
+from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import PASS
-from gapft_harness.report.results import results
+from gapft_harness.report.results import build_results
 from tests.report import planted
 
 
 def content(inputs):
     inputs = inputs
-    return results(inputs, compute(inputs))
+    return build_results(inputs, compute_findings(inputs))
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.api import Column, Frame
-from gapft_harness.exporting.tables import latex
+from gapft_harness.exporting.tables import render_latex
 from gapft_harness.report.rendering import markdown, page
 from gapft_harness.report.rendering.blocks import Section, Table
-from gapft_harness.report.rendering.document import as_csv
+from gapft_harness.report.rendering.document import format_csv
 from gapft_harness.report.rendering.wording import percent
 
 Row = tuple[str, Fraction | None, int]
@@ -32,7 +32,7 @@ def test_results_have_every_quantity_unrounded() -> None:
 
 
 def test_a_csv_file_has_a_column_for_each_number() -> None:
-    assert as_csv(FRAME.csv()).splitlines() == [
+    assert format_csv(FRAME.csv()).splitlines() == [
         "condition,rate,n_S,n_U,few,same",
         f"a,{1 / 3},30,1,,true",
         "b,0.5,4,1,S,false",
@@ -66,10 +66,10 @@ def test_a_row_marks_its_best_and_second_best_number() -> None:
 def test_every_rendering_marks_ranks() -> None:
     table = Table(["cell", "a", "b"], [["x", "1", "2"]], ranks={(0, 2): "best", (0, 1): "second"})
     sections = [Section("Main", [table])]
-    assert "| x | <u>1</u> | **2** |" in markdown.render("t", "", sections)
-    html = page.render("t", "", sections, [], {})
+    assert "| x | <u>1</u> | **2** |" in markdown.render_markdown("t", "", sections)
+    html = page.render_page("t", "", sections, [], {})
     assert "<td><u>1</u></td><td><b>2</b></td>" in html
-    assert r"x & \underline{1} & \textbf{2} \\" in latex(table, "t", "t")
+    assert r"x & \underline{1} & \textbf{2} \\" in render_latex(table, "t", "t")
 
 
 def test_a_column_of_a_part_has_its_value_and_its_mark_or_what_stands_for_none() -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gapft_harness.report.document import build
-from gapft_harness.report.findings.whole import Findings, compute
+from gapft_harness.report.document import build_sections
+from gapft_harness.report.findings.computation import Findings, compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.report.results import results
-from gapft_harness.report.tables import all_tables
+from gapft_harness.report.results import build_results
+from gapft_harness.report.tables import build_tables
 from tests.report import planted
 
 SEEDS = (13, 21, 73)
@@ -56,15 +56,15 @@ def reworded(made: ReportInputs) -> ReportInputs:
 
 def text_of(made: ReportInputs, findings: Findings) -> str:
     """The first paragraph of the section."""
-    (section,) = [of for of in build(made, findings) if of.title == "Retraining noise"]
+    (section,) = [of for of in build_sections(made, findings) if of.title == "Retraining noise"]
     assert isinstance(section.blocks[0], Text)
     return section.blocks[0].text
 
 
 def test_decisions_are_counted_in_both_directions() -> None:
     made = inputs()
-    findings = compute(made)
-    (found,) = results(made, findings)["replicates"]
+    findings = compute_findings(made)
+    (found,) = build_results(made, findings)["replicates"]
     assert (found["condition"], found["original"]) == ("uniform", "gapft")
     first, second = (
         np.array([trained.passed for trained in made.of(name)]) for name in ("gapft", "uniform")
@@ -83,7 +83,7 @@ def test_decisions_are_counted_in_both_directions() -> None:
 
 def test_the_difference_has_the_interval_of_the_contrast() -> None:
     made = inputs()
-    found = results(made, compute(made))
+    found = build_results(made, compute_findings(made))
     (replicate,) = found["replicates"]
     (contrast,) = [of for of in found["contrasts"] if (of["a"], of["b"]) == ("gapft", "uniform")]
     low, high = contrast["ci95"]
@@ -105,15 +105,15 @@ def test_the_difference_has_the_interval_of_the_contrast() -> None:
 def test_the_report_says_whether_training_and_decoding_repeat(
     made: ReportInputs, said: str, not_said: str
 ) -> None:
-    text = text_of(made, compute(made))
+    text = text_of(made, compute_findings(made))
     assert said in text
     assert not_said not in text
 
 
 def test_a_replicate_is_no_rival_of_what_it_repeats() -> None:
     made = inputs()
-    findings = compute(made)
-    opening = build(made, findings)[0].blocks[0]
+    findings = compute_findings(made)
+    opening = build_sections(made, findings)[0].blocks[0]
     assert isinstance(opening, Text)
     assert "Against replay" in opening.text
     assert "Against uniform" not in opening.text
@@ -121,14 +121,14 @@ def test_a_replicate_is_no_rival_of_what_it_repeats() -> None:
 
 def test_a_run_without_replicates_has_no_section_and_no_table() -> None:
     made = planted.inputs()
-    findings = compute(made)
-    assert "replicates" not in results(made, findings)
-    assert "Retraining noise" not in [section.title for section in build(made, findings)]
-    assert "replicates.csv" not in [name for name, _ in all_tables(made, findings)]
+    findings = compute_findings(made)
+    assert "replicates" not in build_results(made, findings)
+    assert "Retraining noise" not in [section.title for section in build_sections(made, findings)]
+    assert "replicates.csv" not in [name for name, _ in build_tables(made, findings)]
 
 
 def test_a_report_of_the_replicate_alone_compares_nothing() -> None:
     made = inputs()
     recipe = {**made.recipe, "conditions": {"uniform": {"selector": "gapft", "replicate": 1}}}
     alone = replace(made, recipe=recipe, conditions=("uniform",), arms=made.of("uniform"))
-    assert compute(alone).replicates == ()
+    assert compute_findings(alone).replicates == ()

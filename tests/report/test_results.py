@@ -5,14 +5,14 @@ from fractions import Fraction
 
 import pytest
 
-from gapft_harness.report.findings.whole import compute
+from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import PASS, ReportInputs
-from gapft_harness.report.results import OWN_KEYS, results
+from gapft_harness.report.results import RESERVED_KEYS, build_results
 from tests.report import planted
 
 
 def content(inputs: ReportInputs):
-    return results(inputs, compute(inputs))
+    return build_results(inputs, compute_findings(inputs))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def found(inputs):
 
 def test_every_key_of_the_published_form_is_there(found):
     assert found["schema"] == 1
-    assert found.keys() <= {*OWN_KEYS}, "an experiment could take the name of one"
+    assert found.keys() <= {*RESERVED_KEYS}, "an experiment could take the name of one"
     assert (found["recipe"], found["task"], found["k"]) == ("synthetic", "gapft_synthetic", 8)
     assert {"n", "pass_at_1", "pass_at_k", "states"} <= set(found["source"])
     assert list(found["source"]["pass_at_k"]) == ["1", "2", "4", "8"]

@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from gapft_harness.core.records import Arm
-from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
+from gapft_harness.core.read_records import Arm
+from gapft_harness.experiments.scaling.job import CalibratedScale, ScaleChoice
 from gapft_harness.experiments.scaling.report import (
     ScaledArm,
     ScaledRun,
-    blocks,
+    build_blocks,
     compute_scaling,
-    content,
+    build_content,
 )
 
 
@@ -28,7 +28,7 @@ def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledA
     half = source.copy()
     half[wrong[: len(wrong) // 4]] = True
     by_scale = {0.0: source, 0.25: half, 0.5: half, 0.75: fixed, 1.0: trained}
-    scales = tuple(AtScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
+    scales = tuple(CalibratedScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
     choice = ScaleChoice(scale, 0.05, 0.10, 100, 60, scales)
     return ScaledArm(arm, choice, trained, fixed, by_scale[scale])
 
@@ -72,7 +72,7 @@ def shifted(arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float) 
     chosen, trained = source.copy(), source.copy()
     chosen[np.flatnonzero(~source)[:gained]] = True
     trained[np.flatnonzero(source)[:lost]] = False
-    scales = tuple(AtScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
+    scales = tuple(CalibratedScale(s, 0, 0.0, 0.05) for s in (0.25, 0.5, 0.75, 1.0))
     choice = ScaleChoice(scale, 0.05, 0.10, 100, 60, scales)
     return ScaledArm(arm, choice, trained, source, chosen)
 
@@ -106,7 +106,7 @@ def test_the_papers_eight_environments_and_their_24_checkpoints() -> None:
     assert (mean.above_before, mean.above_after) == (4, 0)
     # of 100, 100, 200 and 400 problems: (0 + 10 + 20 + 30 + 0 + 10 + 20 + 50) / 8 points
     assert mean.against["source"].mean == Fraction(140, 800)
-    assert content(found)["mean"]["against_source"]["mean"] == 0.175
+    assert build_content(found)["mean"]["against_source"]["mean"] == 0.175
     alone = found.environments["run3/uniform_4"]
     assert (alone.checkpoints, alone.against["source"].mean) == (3, Fraction(1, 2))
 
@@ -131,9 +131,9 @@ def test_a_copied_adapter_is_one_checkpoint() -> None:
 
 def test_a_source_that_solves_nothing_has_no_rate() -> None:
     found = compute_scaling([run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
-    assert content(found)["checkpoints"][0]["audit"]["rho_G"] == {"before": None, "after": None}
+    assert build_content(found)["checkpoints"][0]["audit"]["rho_G"] == {"before": None, "after": None}
     assert found.environments["r/a"].above_before == 0
-    assert len(blocks(found)) == 6
+    assert len(build_blocks(found)) == 6
 
 
 def test_the_order_of_runs_changes_no_figure() -> None:
@@ -142,7 +142,7 @@ def test_the_order_of_runs_changes_no_figure() -> None:
         run("y", {"a-1": (5, 0.75), "a-2": (0, 1.0)}, solved=40),
     ]
     one, other = (compute_scaling(of, 30, 0, pooled=True) for of in (runs, runs[::-1]))
-    assert content(one) == content(other)
+    assert build_content(one) == build_content(other)
 
 
 def test_a_condition_more_changes_no_figure_of_another() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gapft_harness.report import write_report
-from gapft_harness.report.reading.failures import Failed, Failures
+from gapft_harness.report.reading.failures import FailedResponse, Failures
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Section, Text
 from gapft_harness.run_directory.directory import RunDirectory
@@ -35,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place, name in zip(changed, ODD, strict=False):
         ids[place] = name
     failed = [
-        Failed("audit", ids[0], -1, "fail", "why", "text", "gold"),
-        Failed("pool", "of the pool", -1, "fail", "why", "text", "gold"),
+        FailedResponse("audit", ids[0], -1, "fail", "why", "text", "gold"),
+        FailedResponse("pool", "of the pool", -1, "fail", "why", "text", "gold"),
     ]
     failures = (Failures("audit", {"fail": 2}, ((("fail", "why"), 2),), tuple(failed)),)
     audit = replace(made.audit, ids=np.array(ids))
@@ -67,12 +67,12 @@ def test_a_long_page_has_its_contents_and_each_leads_to_its_section(
 def test_sections_of_one_name_have_anchors_of_their_own_and_a_short_page_no_contents() -> None:
     titles = ["", "Same", "same!", "Same", "***", "?"]
     sections = [Section(title, [Text("text")]) for title in titles]
-    html = page.render("t", "", sections, [], {})
+    html = page.render_page("t", "", sections, [], {})
     anchors = re.findall(r'<section id="(.*?)">', html)
     assert len(anchors) == len({*anchors}) == 5
     assert all(anchors)
     assert re.findall(r'<a href="#(.*?)">', html) == anchors
-    assert "<nav" not in page.render("t", "", sections[:3], [], {})
+    assert "<nav" not in page.render_page("t", "", sections[:3], [], {})
 
 
 def test_a_report_says_when_it_was_made(folder: Path) -> None:

@@ -6,10 +6,10 @@ from fractions import Fraction
 import pytest
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.report.reading.columns import GOLD_SHOWN, plain_gold
+from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.markdown import escape
-from gapft_harness.report.rendering.visible import visible
+from gapft_harness.report.rendering.to_markdown import escape
+from gapft_harness.report.rendering.visible import make_visible
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,22 @@ def test_rates_and_intervals():
 
 @pytest.mark.parametrize(("value", "shown"), [(0, "<1"), (1, "1"), (7, "7"), (8, "≥8")])
 def test_k_eq_says_less_and_at_least(value, shown):
-    assert wording.k_eq(value, 8) == shown
+    assert wording.format_k_eq(value, 8) == shown
 
 
 def test_p_values():
-    assert wording.p_value(0.0004) == "<0.001"
-    assert wording.p_value(0.0234) == "0.023"
-    assert wording.p_value(0.04996) == "0.04996"
-    assert (wording.p_value(0.05), wording.p_value(0.0503)) == ("0.050", "0.050")
-    assert wording.p_value(None) == "–"
+    assert wording.format_p_value(0.0004) == "<0.001"
+    assert wording.format_p_value(0.0234) == "0.023"
+    assert wording.format_p_value(0.04996) == "0.04996"
+    assert (wording.format_p_value(0.05), wording.format_p_value(0.0503)) == ("0.050", "0.050")
+    assert wording.format_p_value(None) == "–"
 
 
 def test_what_cannot_be_seen_is_shown():
-    assert visible("a\x00b\x1bc\x7f") == "a␀b␛c␡"
-    assert visible("a\tb\nc\r\nd") == "a\tb\nc\nd"
-    assert visible("\u202egpj\u200b") == "<U+202E>gpj<U+200B>"
-    assert visible("é 漢 👩‍🔬") == "é 漢 👩‍🔬"
+    assert make_visible("a\x00b\x1bc\x7f") == "a␀b␛c␡"
+    assert make_visible("a\tb\nc\r\nd") == "a\tb\nc\nd"
+    assert make_visible("\u202egpj\u200b") == "<U+202E>gpj<U+200B>"
+    assert make_visible("é 漢 👩‍🔬") == "é 漢 👩‍🔬"
 
 
 def test_markdown_is_escaped_where_it_would_mean_something():
@@ -62,17 +62,17 @@ def test_markdown_is_escaped_where_it_would_mean_something():
 
 
 def test_a_gold_is_shown_as_text_or_as_json_of_bounded_length():
-    long = "x" * (2 * GOLD_SHOWN)
-    assert plain_gold(json.dumps(long)) == long
-    assert plain_gold('{"answer": "B"}') == '{"answer": "B"}'
+    long = "x" * (2 * MAX_GOLD_CHARS)
+    assert format_gold(json.dumps(long)) == long
+    assert format_gold('{"answer": "B"}') == '{"answer": "B"}'
     packed = json.dumps({"kind": "stdin", "hidden": long})
-    assert plain_gold(packed) == packed[:GOLD_SHOWN] + "…"
+    assert format_gold(packed) == packed[:MAX_GOLD_CHARS] + "…"
 
 
 def test_a_programs_hidden_tests_are_counted_and_not_shown():
     public, secret = {"input": "1", "output": "2"}, {"input": "770077", "output": "9"}
     gold = {"kind": "stdin", "function": None, "tests": [public, secret], "public": 1}
-    shown = plain_gold(json.dumps(gold))
+    shown = format_gold(json.dumps(gold))
     assert shown == f"{json.dumps([public])} as public tests and 1 hidden ones"
-    assert "770077" not in plain_gold(json.dumps({**gold, "tests": [public], "hidden": "770077"}))
-    assert plain_gold(json.dumps({**gold, "tests": [public]})).endswith("as public tests")
+    assert "770077" not in format_gold(json.dumps({**gold, "tests": [public], "hidden": "770077"}))
+    assert format_gold(json.dumps({**gold, "tests": [public]})).endswith("as public tests")

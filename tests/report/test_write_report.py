@@ -13,9 +13,9 @@ from markdown_it import MarkdownIt
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.report import document, figures, write_report
-from gapft_harness.report.findings import whole as findings
+from gapft_harness.report.findings import computation as findings
 from gapft_harness.report.rendering.blocks import Figure
-from gapft_harness.report.rendering.visible import LONGEST
+from gapft_harness.report.rendering.visible import MAX_CHARS
 from tests.report import planted
 
 HOSTILE = (
@@ -42,7 +42,7 @@ def written(small, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawn(small):
-    return [of.name for of in figures.draw_all(findings.compute(small))]
+    return [of.name for of in figures.draw_figures(findings.compute_findings(small))]
 
 
 class Page(HTMLParser):
@@ -105,12 +105,12 @@ def test_names_are_drawn_as_they_are_and_rates_as_symbols(small):
         return figure
 
     def glyphs(text):
-        svg = figures.rendered("text", lambda: draw(text)).svg
+        svg = figures.render_figure("text", lambda: draw(text)).svg
         return set(re.findall(r'id="(DejaVu[\w-]+)"', svg))
 
     (dollar,) = glyphs("$")
     assert glyphs("$5 to $6") == {dollar, *glyphs("5 to 6")}
-    drawn = {of.name: of.svg for of in figures.draw_all(findings.compute(small))}
+    drawn = {of.name: of.svg for of in figures.draw_figures(findings.compute_findings(small))}
     assert f'id="{dollar}"' not in drawn["flows"]
 
 
@@ -159,7 +159,7 @@ def hostile_inputs(small):
             audit,
             prompts=tuple(HOSTILE for _ in audit.prompts),
             golds=tuple(json.dumps(HOSTILE) for _ in audit.golds),
-            greedy_texts=tuple(HOSTILE + "x" * 2 * LONGEST for _ in audit.greedy_texts),
+            greedy_texts=tuple(HOSTILE + "x" * 2 * MAX_CHARS for _ in audit.greedy_texts),
         ),
         arms=tuple(replace(arm, texts=tuple(HOSTILE for _ in arm.texts)) for arm in small.arms),
     )
@@ -177,7 +177,7 @@ def test_hostile_text_is_shown_and_never_used(small, written, tmp_path):
     assert "\u202e" not in text
     assert "\x00" not in text
     assert "<U+202E>" in text
-    assert "x" * 2 * LONGEST in text, "a response is shown whole"
+    assert "x" * 2 * MAX_CHARS in text, "a response is shown whole"
 
 
 def test_markdown_shows_hostile_text_and_never_uses_it(small, written, drawn, tmp_path):
@@ -210,10 +210,10 @@ def test_page_and_markdown_have_the_same_sections_in_the_same_order(written):
 @pytest.mark.parametrize("made", [planted.inputs, planted.allocation_inputs])
 def test_every_figure_that_is_drawn_is_shown_and_none_besides(made):
     inputs = made(sizes=(40, 35, 25))
-    found = findings.compute(inputs)
-    blocks = [block for section in document.build(inputs, found) for block in section.blocks]
+    found = findings.compute_findings(inputs)
+    blocks = [block for section in document.build_sections(inputs, found) for block in section.blocks]
     shown = [block.name for block in blocks if isinstance(block, Figure)]
-    assert sorted(shown) == sorted(drawing.name for drawing in figures.draw_all(found))
+    assert sorted(shown) == sorted(drawing.name for drawing in figures.draw_figures(found))
 
 
 def test_items_hold_every_change_with_its_whole_text(small, written):

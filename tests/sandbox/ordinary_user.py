@@ -13,14 +13,14 @@ import tempfile
 from pathlib import Path
 
 from gapft_harness.sandbox.confinement.namespaces import _BIND, _NEWNS, _PRIVATE, _REC, mount
-from gapft_harness.sandbox.confinement.syscalls import check, libc
+from gapft_harness.sandbox.confinement.syscalls import check_result, libc
 
 USER = 61_234
 _MOVE = 8192
 
 
 def main(command: list[str]) -> None:
-    check(libc.unshare(_NEWNS), "unshare(NEWNS)")
+    check_result(libc.unshare(_NEWNS), "unshare(NEWNS)")
     mount("none", "/", None, _REC | _PRIVATE)
     needed = {os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, os.getcwd())}
     closed = {_closed(Path(path)) for path in needed} - {None}
@@ -50,7 +50,7 @@ def _open(folder: str, paths: list[str]) -> None:
     for number, path in enumerate(paths):
         os.makedirs(path)
         mount(f"{staging}/{number}", path, None, _MOVE)
-    check(libc.umount2(os.fsencode(staging), 2), "umount")
+    check_result(libc.umount2(os.fsencode(staging), 2), "umount")
     os.rmdir(staging)
 
 

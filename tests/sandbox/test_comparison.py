@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox.comparison import (
     check_arguments,
-    expected_value,
-    same_output,
-    same_value,
+    parse_expected_value,
+    compare_outputs,
+    compare_values,
 )
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.list_methods(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
 
@@ -38,7 +38,7 @@ JSON = st.recursive(
     ],
 )
 def test_equal(printed, expected):
-    assert same_output(printed.encode(), expected) == ""
+    assert compare_outputs(printed.encode(), expected) == ""
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_equal(printed, expected):
     ],
 )
 def test_different(printed, expected, difference):
-    assert same_output(printed.encode(), expected) == difference
+    assert compare_outputs(printed.encode(), expected) == difference
 
 
 #: Each printed line beside an expected one: Python's decimals and white space, not a judge's.
@@ -76,14 +76,14 @@ ONLY_PYTHONS = [
 @pytest.mark.parametrize(("printed", "expected"), ONLY_PYTHONS)
 def test_only_livecodebench_takes_pythons_digits_and_white_space(printed, expected):
     official = _official(printed, expected)
-    assert (same_output(printed.encode(), expected, lcb=True) == "") == official
-    assert same_output(printed.encode(), expected) != ""
-    assert same_output(printed.encode(), printed) == ""
+    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == official
+    assert compare_outputs(printed.encode(), expected) != ""
+    assert compare_outputs(printed.encode(), printed) == ""
 
 
 @given(st.text("01_.eE+-٣１ \n\r\t\x0b\x1f\x85\u00a0\u2003infa"), st.text("01_.e ٣\n\x1f"))
 def test_its_rule_is_its_rule(printed, expected):
-    assert (same_output(printed.encode(), expected, lcb=True) == "") == _official(printed, expected)
+    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == _official(printed, expected)
 
 
 def _official(printed, expected):
@@ -102,38 +102,38 @@ def _official(printed, expected):
 
 
 def test_bytes_that_are_no_text_equal_no_text():
-    assert same_output(b"\xff", "\ufffd") != ""
-    assert same_output(b"\xff", "\xff") != ""
+    assert compare_outputs(b"\xff", "\ufffd") != ""
+    assert compare_outputs(b"\xff", "\xff") != ""
 
 
 @given(st.text())
 def test_any_text_equals_itself(text):
     text = text.replace("\r", "")
     encoded = text.encode("utf-8", "replace")
-    assert same_output(encoded, encoded.decode()) == ""
+    assert compare_outputs(encoded, encoded.decode()) == ""
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(0, 8))
 def test_a_decimal_equals_itself_however_written(number, zeros):
     written = f"{number:f}"
     other = written + ("0" * zeros if "." in written else "." + "0" * (zeros + 1))
-    assert same_output(written.encode(), other) == ""
-    assert same_output(written.encode(), str(number + Decimal("1e-3") * (1 + abs(number)))) != ""
+    assert compare_outputs(written.encode(), other) == ""
+    assert compare_outputs(written.encode(), str(number + Decimal("1e-3") * (1 + abs(number)))) != ""
 
 
 @given(JSON, JSON)
 def test_values_follow_pythons_equality(one, other):
     one, other = json.loads(json.dumps(one)), json.loads(json.dumps(other))
-    assert same_value(one, one) == ""
-    assert (same_value(one, other) == "") == (one == other)
+    assert compare_values(one, one) == ""
+    assert (compare_values(one, other) == "") == (one == other)
 
 
 def test_values_nested_deeply_are_compared_and_no_crash():
     one, other, third = [1], [1.0], [2]
     for _ in range(100_000):
         one, other, third = [one], [other], [third]
-    assert same_value(one, other) == ""
-    assert same_value(one, third).startswith("a different value")
+    assert compare_values(one, other) == ""
+    assert compare_values(one, third).startswith("a different value")
     for nested in (one, other, third):
         while isinstance(nested, list):  # else their deallocation recurses in C
             nested = nested[0]
@@ -141,7 +141,7 @@ def test_values_nested_deeply_are_compared_and_no_crash():
 
 def test_an_expected_value_must_be_json():
     with pytest.raises(UserError, match=r"must be JSON; found '\[1, 2'"):
-        expected_value("[1, 2")
+        parse_expected_value("[1, 2")
 
 
 @pytest.mark.parametrize("text", ["NaN", "1\n[1, NaN]", '{"a": -Infinity}'])
@@ -155,5 +155,5 @@ def test_an_input_that_is_no_number_is_refused(text: str) -> None:
 def test_an_expected_value_is_no_nan(text):
     """Python reads it, but NaN equals nothing: no program could pass."""
     with pytest.raises(UserError, match=r"must be JSON.*not a JSON number"):
-        expected_value(text)
-    assert expected_value('"NaN"') == "NaN"
+        parse_expected_value(text)
+    assert parse_expected_value('"NaN"') == "NaN"

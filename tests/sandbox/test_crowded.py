@@ -15,7 +15,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
 from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.forking import OneCpu
-from gapft_harness.sandbox.records import TIERS
+from gapft_harness.sandbox.read_records import TIERS
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import living_below
 
@@ -110,7 +110,7 @@ def test_a_worker_holds_to_the_cpu_where_it_runs():
         cpu = OneCpu()
         cpu.hold()
         held = os.sched_getaffinity(0)
-        cpu.release()
+        cpu.unpin()
         return held, os.sched_getaffinity(0)
 
     with ThreadPoolExecutor(1) as pool:  # a thread's own affinity
@@ -126,7 +126,7 @@ def test_where_cpus_may_not_be_chosen_they_are_left_alone(monkeypatch):
     cpu, before = OneCpu(), os.sched_getaffinity(0)
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     cpu.hold()
-    cpu.release()
+    cpu.unpin()
     assert os.sched_getaffinity(0) == before
 
 
@@ -163,8 +163,8 @@ def test_a_process_is_found_by_its_handle():
     with subprocess.Popen(["sleep", "60"]) as process:
         handle = os.pidfd_open(process.pid)
         try:
-            crowd.meet(handle)
-            assert crowd._number() == str(process.pid)
+            crowd.watch_process(handle)
+            assert crowd._find_pid() == str(process.pid)
         finally:
             process.kill()
     os.close(handle)
@@ -174,8 +174,8 @@ def test_a_process_is_found_by_its_handle():
 def test_where_no_number_is_told_waiting_is_estimated_and_threads_are_not_left_uncounted():
     crowd = Crowd(3, LIMITS.threads)
     null = os.open(os.devnull, os.O_RDONLY)  # no handle of a process
-    crowd.meet(null)
-    assert crowd.excused(2.0) == 6.0
+    crowd.watch_process(null)
+    assert crowd.compute_excused_time(2.0) == 6.0
     with pytest.raises(IndexError):
         crowd.check_threads(os.getpid())
     os.close(null)
@@ -194,18 +194,18 @@ def test_threads_that_wait_together_wait_once(tmp_path):
     crowd = Crowd(1, None)
     os.close(crowd._proc)
     crowd._proc = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
-    crowd.meet(5)
+    crowd.watch_process(5)
     (tmp_path / "self" / "fdinfo").mkdir(parents=True)
     (tmp_path / "self" / "fdinfo" / "5").write_text("pos:\t0\nPid:\t77\n")
     try:
         waited(*[0.0625] * 60)
-        assert crowd.excused(0.5) == 0.5 + 0.0625
+        assert crowd.compute_excused_time(0.5) == 0.5 + 0.0625
         waited(0.5625, *[0.0625] * 59)  # one of them alone
-        assert crowd.excused(0.5) == 0.5 + 0.5625
+        assert crowd.compute_excused_time(0.5) == 0.5 + 0.5625
         waited(0.5625, 1.0625, *[0.125] * 59)  # another one, in its turn, and a new one
-        assert crowd.excused(1) == 1 + 1.5625
-        crowd.meet(5)
-        assert crowd.excused(0) == 1.0625
+        assert crowd.compute_excused_time(1) == 1 + 1.5625
+        crowd.watch_process(5)
+        assert crowd.compute_excused_time(0) == 1.0625
     finally:
         os.close(crowd._proc)
 
@@ -233,13 +233,13 @@ def test_a_neighbours_threads_are_not_the_programs(tier):
 
 def test_a_container_s_limits_count_for_the_workers(monkeypatch):
     """The real readers' values of another machine: two and a half CPUs, three GiB."""
-    monkeypatch.setattr(api, "usable_cores", lambda: 2.5)
-    monkeypatch.setattr(api, "usable_memory", lambda: 3 << 30)
-    assert Sandbox(limits=Limits())._count == 2
-    assert Sandbox(limits=Limits(memory_bytes=2 << 30))._count == 1
-    assert Sandbox(limits=Limits(memory_bytes=8 << 30))._count == 1
-    assert Sandbox(workers=3)._count == 3
+    monkeypatch.setattr(api, "count_usable_cores", lambda: 2.5)
+    monkeypatch.setattr(api, "read_usable_memory", lambda: 3 << 30)
+    assert Sandbox(limits=Limits())._update_pace == 2
+    assert Sandbox(limits=Limits(memory_bytes=2 << 30))._update_pace == 1
+    assert Sandbox(limits=Limits(memory_bytes=8 << 30))._update_pace == 1
+    assert Sandbox(workers=3)._update_pace == 3
     with pytest.raises(UserError, match=r"found 4 x 1.00 GiB, expected at most the 3.0 GiB"):
         Sandbox(workers=4)
-    monkeypatch.setattr(api, "usable_cores", lambda: 0.5)
-    assert Sandbox()._count == 1
+    monkeypatch.setattr(api, "count_usable_cores", lambda: 0.5)
+    assert Sandbox()._update_pace == 1

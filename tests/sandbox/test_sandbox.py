@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox, Test, probe
-from gapft_harness.sandbox.probes import _CANARIES, _canary
-from gapft_harness.sandbox.records import TIERS
+from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox, Test, probe_tiers
+from gapft_harness.sandbox.probes import _CANARIES, _build_canary
+from gapft_harness.sandbox.read_records import TIERS
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import descendants, mounts
 
@@ -469,7 +469,7 @@ def test_every_canary_is_real():
         }
         for name, body in _CANARIES.items():
             done = subprocess.run(
-                [sys.executable, "-c", _canary(body)],
+                [sys.executable, "-c", _build_canary(body)],
                 input=json.dumps(given),
                 capture_output=True,
                 text=True,
@@ -480,7 +480,7 @@ def test_every_canary_is_real():
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_probe_names_the_tier_and_every_outcome(tier):
-    found = probe(tier)
+    found = probe_tiers(tier)
     assert {p.tier for p in found} == {tier}
     assert len(found) >= 10
     assert all(p.holds for p in found), "\n".join(map(str, found))
@@ -507,7 +507,7 @@ UNSHARE, LANDLOCK = {"unshare": 272}, {"landlock_create_ruleset": 444}
 def take_away(calls):
     """Makes system calls fail, in this process and those it starts, as a container may."""
     from gapft_harness.sandbox.confinement.namespaces import forbid_new_privileges
-    from gapft_harness.sandbox.confinement.syscalls import check, libc
+    from gapft_harness.sandbox.confinement.syscalls import check_result, libc
 
     forbid_new_privileges()
     # BPF: load the call's number; a call to refuse returns EPERM, any other one is allowed.
@@ -518,7 +518,7 @@ def take_away(calls):
     code = b"".join(struct.pack("HBBI", *step) for step in steps)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
-    check(libc.prctl(22, 2, ctypes.c_char_p(header), 0, 0), "seccomp")
+    check_result(libc.prctl(22, 2, ctypes.c_char_p(header), 0, 0), "seccomp")
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers are those of x86_64")
@@ -589,10 +589,10 @@ def test_wrong_records_are_errors(make, message):
 
 
 def test_an_unknown_machine_is_refused(monkeypatch):
-    from gapft_harness.sandbox.confinement.syscalls import Refused, machine
+    from gapft_harness.sandbox.confinement.syscalls import Refused, find_machine
 
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(
         Refused, match="found Linux on riscv64; the sandbox supports 64-bit Linux on"
     ):
-        machine()
+        find_machine()

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Test
-from gapft_harness.sandbox.comparison import check_arguments, expected_value
+from gapft_harness.sandbox.comparison import check_arguments, parse_expected_value
 from gapft_harness.sandbox.inside.messages import (
-    Answered,
+    AnsweredCall,
     Ending,
-    Spent,
+    Usage,
     pack_ending,
     unpack_ending,
 )
-from gapft_harness.sandbox.values import _parse_deep, encode, equal, parse
+from gapft_harness.sandbox.values import _parse_iteratively, encode_value, are_equal, parse_deep_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.list_methods(inner) | st.dictionaries(st.text(), inner),
 )
 JUNK = st.text(alphabet='[]{},:" 1-eatrunls\\\n\r\x0b\xa0\u2028', max_size=12)
 
@@ -32,8 +32,8 @@ SIZE = st.integers(0, 2**63)
 ENDINGS = st.builds(
     Ending,
     st.integers(-64, 255),
-    st.builds(Spent, SECONDS, SECONDS, st.sampled_from(["", "cpu", "wall"])),
-    st.lists(st.builds(Answered, SECONDS, SECONDS, SIZE, SIZE, SIZE), max_size=20),
+    st.builds(Usage, SECONDS, SECONDS, st.sampled_from(["", "cpu", "wall"])),
+    st.list_methods(st.builds(AnsweredCall, SECONDS, SECONDS, SIZE, SIZE, SIZE), max_size=20),
     st.booleans(),
     SECONDS,
     st.text(),
@@ -52,7 +52,7 @@ def deep(depth: int, inner: str = "1") -> str:
 @given(JSON, st.sampled_from([None, 1]))
 def test_both_parsers_read_the_same(value, indent):
     text = json.dumps(value, indent=indent)
-    assert _parse_deep(text) == value == parse(text)
+    assert _parse_iteratively(text) == value == parse_deep_json(text)
 
 
 @given(JUNK | st.builds(str.__add__, JSON.map(json.dumps), JUNK))
@@ -61,15 +61,15 @@ def test_both_parsers_refuse_the_same(text):
         expected = json.loads(text)
     except ValueError:
         with pytest.raises(ValueError, match=r"\S"):
-            _parse_deep(text)
+            _parse_iteratively(text)
     else:
-        assert _parse_deep(text) == expected
+        assert _parse_iteratively(text) == expected
 
 
 @given(JSON, JSON)
 def test_values_survive_and_keep_their_equality(one, other):
-    assert parse(encode(one, tagged=False)) == one
-    assert equal(one, other) == (one == other)
+    assert parse_deep_json(encode_value(one, tagged=False)) == one
+    assert are_equal(one, other) == (one == other)
 
 
 @pytest.mark.parametrize("depth", [500, 3_000, 9_999])
@@ -90,7 +90,7 @@ def test_deep_values_and_inputs_get_verdicts(sandbox, depth):
 
 def test_what_is_deeper_than_a_value_may_be(sandbox):
     with pytest.raises(UserError, match="must be JSON"):
-        expected_value(deep(20_000))
+        parse_expected_value(deep(20_000))
     with pytest.raises(UserError, match="nested more than 10000 times"):
         check_arguments(deep(20_000))
     check_arguments(deep(3_000))

@@ -97,9 +97,9 @@ def write_pool(folder: Path, inputs: ReportInputs) -> None:
         }
         for i in ids
     ]
-    write(folder / layout.problems("pool"), problems, problem_schema())
+    write(folder / layout.problems_path("pool"), problems, problem_schema())
     rows = [response(i, index, "", "fail") for i in ids for index in range(-1, inputs.k)]
-    write(folder / layout.responses("pool"), rows, response_schema())
+    write(folder / layout.responses_path("pool"), rows, response_schema())
 
 
 def reseal(folder: Path, file: str) -> None:

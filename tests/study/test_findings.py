@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.report import results as of_run
-from gapft_harness.report.findings.whole import compute
-from gapft_harness.study.cells import Collected
-from gapft_harness.study.document import checked, provenance, results, sections, spent
-from gapft_harness.study.findings import compute_study, shares
+from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.study.cells import CollectedCell
+from gapft_harness.study.document import compute_checked, build_provenance, build_study_results, build_sections, build_budgets
+from gapft_harness.study.findings import compute_study, compute_shares
 from gapft_harness.study.recipe import StudyRecipe
 from tests.report.planted import CONDITIONS
 from tests.study.sealed import cell
@@ -28,8 +28,8 @@ def study_of(names, **changes) -> StudyRecipe:
     return StudyRecipe.model_validate({"name": "planted", "cells": cells, **changes})
 
 
-def collected(name, inputs) -> Collected:
-    return Collected(name, name, (), inputs, ((f"decisions/{name}", name),))
+def collected(name, inputs) -> CollectedCell:
+    return CollectedCell(name, name, (), inputs, ((f"decisions/{name}", name),))
 
 
 def other_audit(inputs, task="another"):
@@ -104,20 +104,20 @@ def test_two_cells_of_the_same_decisions_have_the_interval_of_one():
 def test_a_study_of_one_cell_is_that_cells_report(three):
     of = three["a"]
     found = compute_study(study_of("a"), [of])
-    alone = compute(of.inputs)
+    alone = compute_findings(of.inputs)
     for mean in found.means:
         contrast = alone.contrast(mean.a, mean.b)
         assert (mean.delta, mean.interval) == (contrast.delta, contrast.interval)
         assert mean.resampled.p_value == contrast.resampled.p_value
-    said, expected = results(found)["cells"]["a"], of_run.results(of.inputs, alone)
+    said, expected = build_study_results(found)["cells"]["a"], of_run.build_results(of.inputs, alone)
     assert {key: said[key] for key in expected} == json.loads(json.dumps(expected))
 
 
 @settings(max_examples=15)
 @given(st.permutations(["a", "b", "c"]))
 def test_the_order_of_cells_changes_no_number(three, order):
-    found = results(compute_study(study_of(order), [three[name] for name in order]))
-    expected = results(compute_study(study_of(three), list(three.values())))
+    found = build_study_results(compute_study(study_of(order), [three[name] for name in order]))
+    expected = build_study_results(compute_study(study_of(three), list(three.values())))
     assert found == expected
     assert list(found["cells"]) == order
 
@@ -133,17 +133,17 @@ def test_terms_sum_exactly_to_every_cells_change(three):
 
 
 def test_no_mean_is_given_while_a_cell_lacks_something(three):
-    lacking = Collected("b", "b", ("no decisions of gapft under seed 73",))
+    lacking = CollectedCell("b", "b", ("no decisions of gapft under seed 73",))
     found = compute_study(study_of(three), [three["a"], lacking, three["c"]])
     assert found.means == ()
-    said = results(found)
+    said = build_study_results(found)
     assert (said["whole"], said["means"]) == (False, None)
     assert said["cells"]["b"] == {"lacks": ["no decisions of gapft under seed 73"]}
 
 
 def test_shares_are_gain_by_gain_and_problems_by_problems(three):
     (of,) = compute_study(study_of("a"), [three["a"]]).cells
-    (share,) = shares(of, "gapft")
+    (share,) = compute_shares(of, "gapft")
     gains = [of.found.contrast(name, "source").delta for name in ("gapft", "all_verified")]
     assert (share.full, share.gain) == ("all_verified", gains[0] / gains[1])
     assert share.problems == Fraction(100, 295)
@@ -152,7 +152,7 @@ def test_shares_are_gain_by_gain_and_problems_by_problems(three):
 def test_the_first_conditions_own_tokens_stand_beside_those_of_its_group(three):
     """As the paper's Table 5 lists L: of GapFT alone, the mean over its seeds."""
     found = compute_study(study_of(three), list(three.values()))
-    (table,) = spent(found)
+    (table,) = build_budgets(found)
     at = table.columns.index("L of GapFT")
     for one in found.cells:
         own = [arm.budget.tokens for arm in one.inputs.of("gapft")]
@@ -164,20 +164,20 @@ def test_the_first_conditions_own_tokens_stand_beside_those_of_its_group(three):
 def test_audits_of_one_task_on_other_problems_are_refused_with_their_ids(three):
     other = other_audit(cell(1), task=three["a"].inputs.recipe["data"]["task"])
     with pytest.raises(UserError, match=r"68 only in 'a' \(problem-00000.*68 only in 'b' \(other "):
-        checked(study_of("ab"), [three["a"], collected("b", other)])
+        compute_checked(study_of("ab"), [three["a"], collected("b", other)])
 
 
 def test_a_checkpoint_in_two_cells_is_refused(three):
     again = replace(three["a"], name="b")
     with pytest.raises(UserError, match=r"'a' and 'b' hold the same checkpoint"):
-        checked(study_of("ab"), [three["a"], again])
+        compute_checked(study_of("ab"), [three["a"], again])
 
 
 def test_episodes_that_differ_are_refused(three):
     task = {**three["b"].inputs.task, "episode": {"attempts": 3, "executions": 1}}
     other = collected("b", replace(three["b"].inputs, task=task))
     with pytest.raises(UserError, match=r"episode.attempts 1 → 3"):
-        checked(study_of("ab"), [three["a"], other])
+        compute_checked(study_of("ab"), [three["a"], other])
 
 
 def test_a_cells_imported_verdicts_are_not_the_verifiers(three):
@@ -185,7 +185,7 @@ def test_a_cells_imported_verdicts_are_not_the_verifiers(three):
     inputs = replace(three["a"].inputs, imported={"pool": said})
     cells = {**three, "a": replace(three["a"], inputs=inputs)}
     (table, *_), *_ = (
-        of.blocks for of in provenance(compute_study(study_of(cells), [*cells.values()]))
+        of.blocks for of in build_provenance(compute_study(study_of(cells), [*cells.values()]))
     )
     told = [row[4].partition("} ")[2] for row in table.rows]
     assert told == ["(not pool: verdicts of imported files)", "", ""]
@@ -194,7 +194,7 @@ def test_a_cells_imported_verdicts_are_not_the_verifiers(three):
 def test_the_main_table_counts_the_whole_pool_and_ranks_what_is_matched(three):
     """Table 1: n and All; All verified is a larger budget, and out of the ranking."""
     found = compute_study(study_of(three), list(three.values()))
-    table = next(of.blocks[0] for of in sections(found) if of.title == "Main comparison")
+    table = next(of.blocks[0] for of in build_sections(found) if of.title == "Main comparison")
     names = [*table.columns]
     place = names.index("n") + 1
     assert [row[place] for row in table.rows] == ["295"] * 3

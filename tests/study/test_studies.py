@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.recipe.bundled import bundled_recipes, bundled_studies
-from gapft_harness.report.rendering.markdown import escape
+from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
+from gapft_harness.report.rendering.to_markdown import escape
 from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.study.document import read_sections
-from gapft_harness.study.driver import describe_study, recipes_of, study_folder
+from gapft_harness.study.driver import describe_study, read_recipes, check_study_folder
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
@@ -224,7 +224,7 @@ def test_runs_and_studies_are_told_apart(folder):
     with pytest.raises(UserError, match="run it with gapft run"):
         read_study("demo")
     with pytest.raises(UserError, match="is a run directory"):
-        study_folder(Path("runs/a"))
+        check_study_folder(Path("runs/a"))
     study(folder)
     write_study_file(name="another")
     with pytest.raises(UserError, match=r"contains the study 'two', .* 'another'"):
@@ -241,7 +241,7 @@ def test_a_run_that_is_not_there_is_left_and_told(folder):
         study(folder)
 
 
-@pytest.mark.parametrize("name", sorted(bundled_studies()))
+@pytest.mark.parametrize("name", sorted(list_bundled_studies()))
 def test_bundled_studies_resolve_and_have_one_protocol(name):
     from gapft_harness.cli.options import Options
     from gapft_harness.cli.runs import resolve_recipe
@@ -253,10 +253,10 @@ def test_bundled_studies_resolve_and_have_one_protocol(name):
             Options(of.cells[cell].recipe, None, None, of.overrides(cell), (), of.seeds)
         )
 
-    recipes = recipes_of(of, Path("nowhere"), resolve)
+    recipes = read_recipes(of, Path("nowhere"), resolve)
     require_one_protocol(of, recipes)
     assert set(recipes) == set(of.cells)
-    assert name not in bundled_recipes()
+    assert name not in list_bundled_recipes()
 
 
 def test_the_papers_study_is_its_six_logic_recipes(tmp_path):

@@ -92,7 +92,7 @@ def test_logiqa(data):
     found, expected = task.published().found, task.published().expected
     assert found == {"audit": 2, "dropped from the pool": 1, "whole test split": 3}
     assert expected == {"audit": 1_367, "dropped from the pool": 211, "whole test split": 1_572}
-    assert not task.published().agree
+    assert not task.published().is_equal
     assert pool[2].id == f"{pool[0].id}#2"
     assert audit[0].id.startswith("2-")
     assert audit[0].prompt == (
@@ -201,7 +201,7 @@ def test_the_second_audit_of_math_shares_nothing_with_pool_and_first(data):
     assert parts[0]
     assert not parts[0] & (parts[1] | parts[2])
     assert [p.prompt for p in second.pool()] == [p.prompt for p in first.pool()]
-    assert [p.prompt for p in second.audit()] == [p.prompt for p in first.validation()]
+    assert [p.prompt for p in second.audit()] == [p.prompt for p in first.read_validation()]
 
 
 def test_math_without_a_test_file_divides_the_training_split(data):
@@ -227,10 +227,10 @@ def test_demo():
 
 def test_what_is_calibrated_on_is_in_neither_pool_nor_audit_by_content(data, error_of):
     """LogiQA's dev.txt, and the next of MATH's test split; the other splits stay."""
-    (kept,) = load_task("gapft_logiqa").validation()
+    (kept,) = load_task("gapft_logiqa").read_validation()
     assert "Some birds swim." in kept.prompt
     held = load_task("gapft_math")
-    apart = [{p.prompt for p in of} for of in (held.validation(), held.pool(), held.audit())]
+    apart = [{p.prompt for p in of} for of in (held.read_validation(), held.pool(), held.audit())]
     assert not apart[0] & (apart[1] | apart[2])
     new = [math_record(n, "test")["problem"] for n in range(650, 1300)]
     left = {text for text in new if not any(text in prompt for prompt in apart[2])}
@@ -239,10 +239,10 @@ def test_what_is_calibrated_on_is_in_neither_pool_nor_audit_by_content(data, err
     (data / "logiqa2" / "dev.txt").unlink()
     assert load_task("gapft_math").audit()
     assert load_task("gapft_logiqa").published()
-    message = error_of(load_task("gapft_math").validation)
+    message = error_of(load_task("gapft_math").read_validation)
     assert "test.jsonl" in message
     assert "experiments.scaling.calibration" in message
-    assert "dev.txt: file not found" in error_of(load_task("gapft_logiqa").validation)
+    assert "dev.txt: file not found" in error_of(load_task("gapft_logiqa").read_validation)
 
 
 def test_a_folder_without_a_file_is_an_error_and_not_filled_from_elsewhere(data, error_of):

@@ -13,7 +13,7 @@ def examined(monkeypatch):
     """The doctor's lines. It switches this process offline: that is undone."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "1")
-    return lambda: doctor.examine().splitlines()
+    return lambda: doctor.examine_machine().splitlines()
 
 
 def about(name: str, lines: list[str]) -> list[str]:

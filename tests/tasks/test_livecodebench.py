@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gapft_harness.lm_eval_bridge.benchmarks import livecodebench
-from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, flag_of
+from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, find_flag
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from gapft_harness.verification.programs import read_suite
@@ -78,10 +78,10 @@ def test_flagged_problems_are_left_out_or_kept_with_their_flag(data):
 
 
 def test_errata_are_found_by_id_or_by_title():
-    assert flag_of("abc337_e", "Bad Juice") == "interactive"
-    assert flag_of("3224", "find-the-peaks") == flag_of("3224", "Find the Peaks")
-    assert flag_of("3224", "find-the-peaks") == "several_answers"
-    assert flag_of("abc337_d", "Cheating Gomoku Narabe") is None
+    assert find_flag("abc337_e", "Bad Juice") == "interactive"
+    assert find_flag("3224", "find-the-peaks") == find_flag("3224", "Find the Peaks")
+    assert find_flag("3224", "find-the-peaks") == "several_answers"
+    assert find_flag("abc337_d", "Cheating Gomoku Narabe") is None
     names = [name for names in ERRATA.values() for name in names]
     assert len(names) == len(set(names)) == 17
 

@@ -88,7 +88,7 @@ def test_the_real_logiqa_validation_file_to_calibrate_on(tmp_path, monkeypatch):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
     task = load_task("gapft_logiqa")
     seen = {problem.prompt for problem in (*task.pool(), *task.audit())}
-    kept = task.validation()
+    kept = task.read_validation()
     assert not seen & {problem.prompt for problem in kept}
     assert 0 < len(kept) <= len(lines) - 900
 

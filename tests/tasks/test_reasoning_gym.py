@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
+from gapft_harness.core.read_records import Verdict
 from gapft_harness.lm_eval_bridge.benchmarks import reasoning_gym
 from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load, share_out
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.documents import Document
-from gapft_harness.plugins.verifiers.reasoning_gym import RULES, unwrapped
+from gapft_harness.plugins.verifiers.reasoning_gym import EXTRACTION_RULES, remove_wrapping
 from tests.canned_model import CannedModel
 from tests.command import gapft, succeed
 from tests.tasks.benchmark_files import needs_reasoning_gym
@@ -262,7 +262,7 @@ def test_two_generators_of_one_problem_are_refused(monkeypatch: pytest.MonkeyPat
 def test_without_the_package_the_command_that_installs_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reasoning_gym, "has", lambda package: False)
+    monkeypatch.setattr(reasoning_gym, "is_installed", lambda package: False)
     write(tmp_path, generators={"lcm": {}}, pool=4, audit=2)
     with pytest.raises(UserError, match=r"pip install 'gapft-harness\[reasoning-gym\]'"):
         load_task("sums", [tmp_path])
@@ -307,13 +307,13 @@ LCM = {"generator": "lcm", "settings": {}, "question": "?", "answer": "12", "met
     ],
 )
 def test_how_an_answer_is_read(rule: str, response: str, answer: str) -> None:
-    assert unwrapped(RULES[rule](response), "12") == answer
+    assert remove_wrapping(EXTRACTION_RULES[rule](response), "12") == answer
 
 
 def test_marks_of_the_recorded_answer_stay() -> None:
-    assert unwrapped("$\\frac{1}{2}$", "$\\frac{1}{2}$") == "$\\frac{1}{2}$"
-    assert unwrapped("**It rained.**", "It rained.") == "It rained."
-    assert unwrapped("*", "12") == "*"
+    assert remove_wrapping("$\\frac{1}{2}$", "$\\frac{1}{2}$") == "$\\frac{1}{2}$"
+    assert remove_wrapping("**It rained.**", "It rained.") == "It rained."
+    assert remove_wrapping("*", "12") == "*"
 
 
 def judge(response: str, gold: Any = LCM, **params: Any) -> Verdict:

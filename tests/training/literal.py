@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.streams import derive
+from gapft_harness.core.streams import derive_key
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.model import add_lora
-from gapft_harness.training.plan import Fitted
+from gapft_harness.training.plan import TrainingSequence
 
 
 def literal_training(
     base: Any,
-    steps: Sequence[Sequence[Fitted]],
+    steps: Sequence[Sequence[TrainingSequence]],
     settings: Training,
     end: int | None,
     seed: int = 13,
@@ -29,7 +29,7 @@ def literal_training(
     Yields:
         Loss, gradient norm and the model.
     """
-    model = add_lora(base, settings, derive(seed, "train/init") >> 33).train()
+    model = add_lora(base, settings, derive_key(seed, "train/init") >> 33).train()
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(
         trained, lr=settings.learning_rate, weight_decay=settings.weight_decay

@@ -12,12 +12,12 @@ import torch
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
-from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.training import loop
 from gapft_harness.training.devices import Devices
-from gapft_harness.training.loop import Checkpoint, random_state
+from gapft_harness.training.loop import Checkpoint, read_random_state
 from gapft_harness.training.model import add_lora, load_base
-from gapft_harness.training.objective import weighted_loss
+from gapft_harness.training.objective import compute_loss
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, job, settings
 
@@ -37,13 +37,13 @@ def test_a_step_that_failed_once_goes_on_to_the_bytes_of_one_that_never_did(
     passes = []
 
     def fails_at_three(*arguments: Any, **more: Any) -> torch.Tensor:
-        passes.append(weighted_loss(*arguments, **more))
+        passes.append(compute_loss(*arguments, **more))
         return passes[-1] * (float("nan") if len(passes) == 3 else 1)
 
     chosen = job(model, tmp_path / "failed", examples(60), **shape)
     chosen = dataclasses.replace(chosen, checkpoint_steps=every)
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "weighted_loss", fails_at_three)
+        patched.setattr(loop, "compute_loss", fails_at_three)
         with pytest.raises(GapftError, match=r"step 3 of 4 has loss nan.*state before it is saved"):
             lora(chosen)
     kept = torch.load(tmp_path / ".failed.checkpoint", weights_only=True)
@@ -61,10 +61,10 @@ def test_a_state_of_another_kind_of_device_is_not_taken_up(model: Path, tmp_path
     rests_on = {"settings": 1}
 
     def checkpoint(devices: Devices) -> Checkpoint:
-        return Checkpoint.beside(tmp_path / "a", rests_on, devices, None)
+        return Checkpoint.for_output(tmp_path / "a", rests_on, devices, None)
 
     done = [{"step": 1, "loss": 0.5}]
-    checkpoint(cpu).save(cpu, adapted, optimizer, done, random_state(cpu.device))
+    checkpoint(cpu).save(cpu, adapted, optimizer, done, read_random_state(cpu.device))
     before = [p.detach().clone() for p in trainable]
     assert checkpoint(gpu).load(gpu, adapted, optimizer) == []
     assert all(torch.equal(a, b) for a, b in zip(before, trainable, strict=True))

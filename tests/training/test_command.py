@@ -19,7 +19,7 @@ import yaml
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
@@ -27,10 +27,10 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.train import stage
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
-from gapft_harness.store.store import PLACE
+from gapft_harness.store.store import STORE_VARIABLE
 from gapft_harness.training import lora
 from gapft_harness.training.model import load_base
-from gapft_harness.training.plan import sequences
+from gapft_harness.training.plan import build_sequences
 from tests.command import gapft, succeed
 from tests.recording_run import Here
 from tests.training.examples import same_weights
@@ -153,7 +153,7 @@ def test_the_command_trains_as_a_literal_loop_does(
     settings, log = run.recipe.training, log_of(adapter)
     fitted = {
         s.slot: s
-        for s in sequences(read_examples(run.sealed(f"selections/{ARM}.parquet")), settings)
+        for s in build_sequences(read_examples(run.sealed(f"selections/{ARM}.parquet")), settings)
     }
     base = load_base(
         {"pretrained": run.recipe.model.args["pretrained"]},
@@ -170,18 +170,18 @@ def test_as_many_workers_train_as_memory_has_room_for(
     selected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, groups: int
 ) -> None:
     """A process with torch alone has 0.4 GB, the model of this test next to nothing."""
-    monkeypatch.setattr(lora, "free_memory", lambda device: int(free))
+    monkeypatch.setattr(lora, "measure_free_memory", lambda device: int(free))
     run = RunDirectory.open(copy_with(selected, tmp_path / "run", {}, workers=2))
     arms = [Arm("gapft", 13), Arm("gapft", 21)]
-    shutil.copy(*(run.path / layout.selection(arm) for arm in arms))
+    shutil.copy(*(run.path / layout.selection_path(arm) for arm in arms))
     manifest = run.manifest()
     manifest["budgets"][arms[1].name] = manifest["budgets"][arms[0].name]
-    manifest["files"][layout.selection(arms[1])] = manifest["files"][layout.selection(arms[0])]
+    manifest["files"][layout.selection_path(arms[1])] = manifest["files"][layout.selection_path(arms[0])]
     (run.path / "manifest.json").write_text(json.dumps(manifest))
     said: list[str] = []
     plugin = [str(selected / "plugin.py")]
-    context = Context(run, Here(), plugin, say=said.append)
-    assert len(stage._even_groups(context, arms)) == groups
+    context = Context(run, Here(), plugin, report_line=said.append)
+    assert len(stage._divide_arms(context, arms)) == groups
     assert [("1 of 2 workers" in line, "GB are free" in line) for line in said] == [
         (True, True)
     ] * (2 - groups)
@@ -283,7 +283,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bytes(
     training = {"dropout": 0.1, "schedule": "cosine", "repetitions": 200, "padding_free": True}
     whole = train(selected, tmp_path / "whole", training, processes=processes)
     run = copy_with(selected, tmp_path / "run", training, processes=processes, checkpoint_steps=2)
-    monkeypatch.setenv(PLACE, str(tmp_path / "store of its own"))
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store of its own"))
     checkpoint = run / "adapters" / f".{ARM}.checkpoint"
     command = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(run)]
     command += ["--only", "train", "--plugin"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from gapft_harness.training.grpo import masked
+from gapft_harness.training.grpo import mask_flat_groups
 
 GROUPS, SIZE, TOKENS = 3, 2, 5
 FLAT = [False, True, False]
@@ -67,7 +67,7 @@ def test_the_loss_is_that_of_the_other_groups_alone(
     drawn: tuple[dict[str, Any], torch.Tensor], loss: str, beta: float
 ) -> None:
     output, logps = drawn
-    changed = masked(output, FLAT, SIZE)
+    changed = mask_flat_groups(output, FLAT, SIZE)
     assert changed.keys() == {"tool_mask", "num_items_in_batch"}
     alone, keep = without_the_flat(output)
     expected = trl_loss(loss, beta, alone, logps[keep])
@@ -81,7 +81,7 @@ def test_the_loss_is_that_of_the_other_groups_alone(
 
 def test_without_flat_groups_nothing_changes(drawn: tuple[dict[str, Any], torch.Tensor]) -> None:
     output, logps = drawn
-    changed = masked(output, [False] * GROUPS, SIZE)
+    changed = mask_flat_groups(output, [False] * GROUPS, SIZE)
     assert trl_loss("dapo", 0.1, {**output, **changed}, logps) == trl_loss(
         "dapo", 0.1, output, logps
     )
@@ -91,5 +91,5 @@ def test_an_update_of_flat_groups_alone_has_the_loss_zero(
     drawn: tuple[dict[str, Any], torch.Tensor],
 ) -> None:
     output, logps = drawn
-    changed = masked(output, [True] * GROUPS, SIZE)
+    changed = mask_flat_groups(output, [True] * GROUPS, SIZE)
     assert trl_loss("dapo", 0.1, {**output, **changed}, logps) == 0

@@ -58,7 +58,7 @@ def test_the_fused_layer_computes_what_lora_is(
 ) -> None:
     """With 16 bits a CPU draws other masks than torch; here both draw the same."""
     drop = partial(torch.ops.aten.native_dropout, train=True)
-    monkeypatch.setattr(model, "_drop", drop)
+    monkeypatch.setattr(model, "_apply_dropout", drop)
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(*shape) for shape in ((2, 9, 16), (12, 16), (12,)))
     a, b, scaling = torch.randn(4, 16), torch.randn(12, 4), 2.0

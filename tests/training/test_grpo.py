@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
@@ -188,13 +188,13 @@ def test_a_killed_arm_starts_again_and_gives_the_same_bytes(
 
 def trained(run: Path, output: Path, **own: Any) -> list[dict[str, Any]]:
     """What an arm tells of its updates if it is trained by itself, without dropout."""
-    from gapft_harness.stages.train.job import _job, searched_pool, tracking
+    from gapft_harness.stages.train.job import _build_job, read_searched_pool, build_tracking
     from gapft_harness.training.grpo import train_grpo
 
     opened, plugins, arm = RunDirectory.open(run), load_plugins(), Arm("grpo_masked", 13)
-    job = _job(
-        opened, arm, lambda done, total: None, tracking(opened, arm, plugins), False,
-        searched_pool(opened, plugins, ()),
+    job = _build_job(
+        opened, arm, lambda done, total: None, build_tracking(opened, arm, plugins), False,
+        read_searched_pool(opened, plugins, ()),
     )  # fmt: skip
     settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **own}}
     train_grpo(replace(job, settings=settings, output=output))
@@ -286,10 +286,10 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
     from gapft_harness.stages.train import job
 
     recipe, plugins = load_recipe(find_recipe("controls/online")), load_plugins()
-    assert job.missing_packages(recipe, plugins) == []
+    assert job.list_missing_packages(recipe, plugins) == []
     for version, there in (("", "it is not"), ("1.0.0", "1.0.0 is")):
-        monkeypatch.setattr(job, "installed", lambda package, version=version: version)
-        assert job.missing_packages(recipe, plugins) == [
+        monkeypatch.setattr(job, "find_version", lambda package, version=version: version)
+        assert job.list_missing_packages(recipe, plugins) == [
             f"trainer 'grpo' needs trl>=1.16, but {there} installed; "
             "pip install 'gapft-harness[online]'"
         ]

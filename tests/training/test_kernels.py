@@ -16,15 +16,15 @@ from transformers.models.llama import modeling_llama
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training import kernels as module
-from gapft_harness.training.attention import packed_kernel
-from gapft_harness.training.kernels import check_kernels, kernels
+from gapft_harness.training.attention import find_packed_kernel
+from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.model import (
     LoraLinear,
-    _drop,
-    _drop_again,
+    _apply_dropout,
+    _apply_dropout_mask,
     add_lora,
-    fuse,
-    take_off,
+    fuse_lora_layers,
+    remove_lora,
 )
 from tests.tiny_models import byte_llama
 
@@ -84,7 +84,7 @@ def test_after_a_training_kernels_are_as_before(
     monkeypatch.setitem(sys.modules, "liger_kernel", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", fake)
     enabled = torch.backends.cuda.cudnn_sdp_enabled()
-    with kernels(FUSED, model):
+    with use_kernels(FUSED, model):
         assert modeling_llama.apply_rotary_pos_emb is None
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert modeling_llama.apply_rotary_pos_emb is rotary
@@ -100,7 +100,7 @@ def test_fused_layers_of_a_model_are_pefts_and_come_off_with_the_adapter(base: P
     for with_fused in (False, True):
         adapted = add_lora(model, settings, 1)
         if with_fused:
-            assert fuse(adapted) == 7 * model.config.num_hidden_layers
+            assert fuse_lora_layers(adapted) == 7 * model.config.num_hidden_layers
         factors = [p for p in adapted.parameters() if p.requires_grad]
         torch.manual_seed(2)
         for factor in factors:
@@ -108,7 +108,7 @@ def test_fused_layers_of_a_model_are_pefts_and_come_off_with_the_adapter(base: P
         logits = adapted(ids).logits.float()
         logits.logsumexp(-1).sum().backward()
         found.append([logits.detach(), *(p.grad for p in factors if p.grad is not None)])
-        take_off(adapted, settings)
+        remove_lora(adapted, settings)
     assert len(found[0]) == len(found[1]) == 1 + 14 * model.config.num_hidden_layers
     for plain, fused in zip(*found, strict=True):
         assert 0 < (plain - fused).norm() < 0.05 * plain.norm()
@@ -131,12 +131,12 @@ def test_where_one_kernel_for_all_sequences_does_not_compute_this_there_is_none(
     query, value = (
         SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(1, 2, 3, w)) for w in (width, of_value)
     )
-    assert packed_kernel(query, value) is None  # type: ignore[arg-type]
+    assert find_packed_kernel(query, value) is None  # type: ignore[arg-type]
 
 
 def test_there_is_one_where_this_torch_has_it() -> None:
     query = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(1, 2, 3, 64))
-    found = packed_kernel(query, query)  # type: ignore[arg-type]
+    found = find_packed_kernel(query, query)  # type: ignore[arg-type]
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     assert found is not None
     assert found.func is varlen.varlen_attn
@@ -153,14 +153,14 @@ def test_a_model_of_which_no_layer_can_be_fused_is_refused(base: Path) -> None:
 def test_on_a_cpu_dropout_keeps_its_share_and_repeats_it(share: float) -> None:
     torch.manual_seed(0)
     x = torch.rand(301, 999).bfloat16() + 1
-    kept, mask = _drop(x, share)
+    kept, mask = _apply_dropout(x, share)
     dropped = kept == 0
     # five standard deviations of a share of 300,000
     assert abs(float(dropped.float().mean()) - share) < 5 * (share / x.numel()) ** 0.5
     torch.testing.assert_close(kept[~dropped], x[~dropped] / (1 - share), rtol=0.01, atol=0)
     other = torch.rand(301, 999).bfloat16() + 1
-    assert torch.equal(_drop_again(other, mask, share) == 0, dropped)
-    assert not torch.equal(_drop(x, share)[0] == 0, dropped)
+    assert torch.equal(_apply_dropout_mask(other, mask, share) == 0, dropped)
+    assert not torch.equal(_apply_dropout(x, share)[0] == 0, dropped)
     # in no two rows, columns or places of a 64-bit number the same
     flat = dropped.flatten()[: x.numel() // 4 * 4].view(-1, 4).double()
     assert float((torch.corrcoef(flat.T) - torch.eye(4)).abs().max()) < 0.02
@@ -175,7 +175,7 @@ def test_dropout_of_16_bits_has_the_gradient_of_its_output() -> None:
     out = LoraLinear.apply(x, weight, None, a, b, 2.0, 0.4)  # type: ignore[no-untyped-call]
     out.sum().backward()
     torch.manual_seed(1)
-    kept, _ = _drop(x.detach(), 0.4)
+    kept, _ = _apply_dropout(x.detach(), 0.4)
     exact = [t.detach().float().requires_grad_() for t in (x, a, b)]
     mask = kept.float() / x.detach().float()
     plain = exact[0] @ weight.float().T + (exact[0] * mask) @ exact[1].T @ exact[2].T * 2.0

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from gapft_harness.training.ledger import (
-    learning_rate,
-    ledger,
-    ledger_facts,
-    sequences_hash,
+    compute_learning_rate,
+    build_ledger,
+    compute_ledger_facts,
+    hash_sequences,
 )
-from gapft_harness.training.plan import sequences
+from gapft_harness.training.plan import build_sequences
 from tests.training.examples import examples, settings
 
 
@@ -29,7 +29,7 @@ def test_learning_rates_are_those_of_transformers(schedule: str, warmup: int, st
     chosen = settings(learning_rate=0.3, schedule=schedule, warmup_steps=warmup)
     for number in range(1, steps + 1):
         expected = theirs.get_last_lr()[0]
-        assert learning_rate(chosen, number, steps) == pytest.approx(expected, abs=1e-15)
+        assert compute_learning_rate(chosen, number, steps) == pytest.approx(expected, abs=1e-15)
         optimizer.step()
         theirs.step()
 
@@ -37,38 +37,38 @@ def test_learning_rates_are_those_of_transformers(schedule: str, warmup: int, st
 @pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean", "token_sum"])
 def test_a_ledger_adds_up(normalization: str) -> None:
     chosen = settings(normalization=normalization)
-    fitted = {s.slot: s for s in sequences(examples(5), chosen)}
+    fitted = {s.slot: s for s in build_sequences(examples(5), chosen)}
     slots = list(fitted)
-    steps = ledger([slots[:3], slots[3:]], fitted, chosen)
+    steps = build_ledger([slots[:3], slots[3:]], fitted, chosen)
     for step in steps:
         tokens = [fitted[slot].supervised for slot in step.slots]
         assert step.supervised_tokens == sum(tokens)
         assert step.weight == math.fsum(w * n for w, n in zip(step.weights, tokens, strict=True))
         expected = sum(tokens) if normalization == "token_sum" else 1
         assert step.weight == pytest.approx(expected)
-    assert ledger_facts(steps)["weight_sum"] == steps[0].weight + steps[1].weight
+    assert compute_ledger_facts(steps)["weight_sum"] == steps[0].weight + steps[1].weight
 
 
 def test_each_hash_sees_what_it_is_of() -> None:
     chosen = settings()
-    fitted = {s.slot: s for s in sequences(examples(5), chosen)}
+    fitted = {s.slot: s for s in build_sequences(examples(5), chosen)}
     slots = list(fitted)
-    one, two = ledger([slots[:3], slots[3:]], fitted, chosen)
-    facts = ledger_facts([one, two])
+    one, two = build_ledger([slots[:3], slots[3:]], fitted, chosen)
+    facts = compute_ledger_facts([one, two])
     changed = {
         "plan_sha256": dataclasses.replace(one, slots=one.slots[::-1]),
         "supervised_sha256": dataclasses.replace(one, supervised_tokens=1),
         "weights_sha256": dataclasses.replace(one, weights=one.weights[::-1][:2]),
     }
     for key, step in changed.items():
-        other = ledger_facts([step, two])
+        other = compute_ledger_facts([step, two])
         assert {k for k in changed if other[k] != facts[k]} == {key}
 
 
 def test_the_hash_of_sequences_sees_ids_and_what_is_supervised_and_no_order() -> None:
-    fitted = sequences(examples(3), settings())
+    fitted = build_sequences(examples(3), settings())
     first, *rest = fitted
-    assert sequences_hash(fitted) == sequences_hash(fitted[::-1])
+    assert hash_sequences(fitted) == hash_sequences(fitted[::-1])
     moved = (*first.prompt_ids, *first.target_ids)
     others = [
         dataclasses.replace(first, slot="another"),
@@ -81,5 +81,5 @@ def test_the_hash_of_sequences_sees_ids_and_what_is_supervised_and_no_order() ->
             target_ids=moved[len(first.prompt_ids) - 1 :],
         ),
     ]
-    hashes = {sequences_hash([other, *rest]) for other in [first, *others]}
+    hashes = {hash_sequences([other, *rest]) for other in [first, *others]}
     assert len(hashes) == 1 + len(others)

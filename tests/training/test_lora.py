@@ -15,15 +15,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.streams import derive
+from gapft_harness.core.streams import derive_key
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
-from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.training import adapter
 from gapft_harness.training.devices import Devices
-from gapft_harness.training.ledger import ledger
+from gapft_harness.training.ledger import build_ledger
 from gapft_harness.training.loop import Checkpoint, run_steps
-from gapft_harness.training.plan import plan, sequences
+from gapft_harness.training.plan import plan_steps, build_sequences
 from tests.chat_models import set_generation_ends
 from tests.tiny_models import byte_llama
 from tests.training.examples import example, examples, job, same_weights, settings
@@ -202,11 +202,11 @@ def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
     chosen = job(model, tmp_path / "a", examples(N))
     adapted = add_lora(load_base(chosen.model_args, settings()), settings(), 1)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
-    fitted = {s.slot: s for s in sequences(chosen.examples, settings())}
+    fitted = {s.slot: s for s in build_sequences(chosen.examples, settings())}
     slots = list(fitted)
-    steps = ledger([slots[:16], slots[16:]], fitted, settings())
+    steps = build_ledger([slots[:16], slots[16:]], fitted, settings())
     devices = Devices.of(chosen)
-    checkpoint = Checkpoint.beside(chosen.output, {}, devices, None)
+    checkpoint = Checkpoint.for_output(chosen.output, {}, devices, None)
     run_steps(chosen, settings(), adapted, steps, fitted, 2, devices, checkpoint)
     changed = {
         name for name, now in adapted.state_dict().items() if not torch.equal(now, before[name])
@@ -221,9 +221,9 @@ def test_the_loop_equals_a_plain_one(model: Path, tmp_path: Path) -> None:
 
     chosen = job(model, tmp_path / "a", examples(N), weight_decay=0.1, clip_norm=0.5)
     lora(chosen)
-    fitted = {s.slot: s for s in sequences(chosen.examples, settings())}
+    fitted = {s.slot: s for s in build_sequences(chosen.examples, settings())}
     names = list(settings().target_modules)
-    torch.manual_seed(derive(13, "train/init") >> 33)
+    torch.manual_seed(derive_key(13, "train/init") >> 33)
     plain = get_peft_model(
         AutoModelForCausalLM.from_pretrained(model),
         LoraConfig(r=8, lora_alpha=16, target_modules=names, task_type="CAUSAL_LM"),
@@ -231,7 +231,7 @@ def test_the_loop_equals_a_plain_one(model: Path, tmp_path: Path) -> None:
     trainable = [p for p in plain.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-2, weight_decay=0.1, foreach=False)
     expected = []
-    for step in plan(fitted, settings(), 13):
+    for step in plan_steps(fitted, settings(), 13):
         members = [fitted[slot] for slot in step]
         optimizer.zero_grad()
         loss = torch.zeros(())

@@ -13,21 +13,21 @@ import pytest
 import torch
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.memory import free_memory
-from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.core.memory import measure_free_memory
+from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.training import loop, memory, objective
 from gapft_harness.training import lora as trainer
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.memory import (
-    Estimate,
-    enforce,
-    estimate,
-    fit_at_once,
+    MemoryEstimate,
+    check_memory,
+    estimate_memory,
+    count_fitting,
 )
-from gapft_harness.training.model import add_lora, fuse, load_base, without_weights
-from gapft_harness.training.objective import collate, flatten, weighted_loss
+from gapft_harness.training.model import add_lora, fuse_lora_layers, load_base, build_meta_model
+from gapft_harness.training.objective import collate, flatten, compute_loss
 from gapft_harness.training.passes import Member
-from gapft_harness.training.plan import sequences
+from gapft_harness.training.plan import build_sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import example, examples, job, settings
 
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def members(prompt: int, response: int, count: int) -> list[Member]:
     chosen = [example(f"p{i}", prompt, response, index=i) for i in range(count)]
-    return [Member(s, 1.0) for s in sequences(chosen, settings())]
+    return [Member(s, 1.0) for s in build_sequences(chosen, settings())]
 
 
 def kept(adapted: Any, batch: Any) -> int:
@@ -58,7 +58,7 @@ def kept(adapted: Any, batch: Any) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        weighted_loss(adapted, batch)
+        compute_loss(adapted, batch)
     return sum(s.nbytes() for at, s in storages.items() if at not in weights)
 
 
@@ -71,11 +71,11 @@ def test_it_is_near_what_a_real_model_takes(
 ) -> None:
     chosen = settings(dtype=dtype, dropout=dropout, padding_free=padding_free)
     step = members(prompt=150, response=50, count=4)
-    found = estimate(without_weights(model, chosen), chosen, [step])
+    found = estimate_memory(build_meta_model(model, chosen), chosen, [step])
     base = load_base(model, chosen)
     assert found.base == sum(p.nbytes for p in base.parameters())
     adapted = add_lora(base, chosen, 1).train()
-    fuse(adapted)  # as training on a CPU does
+    fuse_lora_layers(adapted)  # as training on a CPU does
     trained = [p for p in adapted.parameters() if p.requires_grad]
     assert found.adapters == 4 * sum(p.nbytes for p in trained)  # itself, gradient, two states
     real = kept(adapted, (flatten if padding_free else collate)(step, 2))
@@ -83,10 +83,10 @@ def test_it_is_near_what_a_real_model_takes(
 
 
 def test_checkpointing_few_bits_and_sharing_lower_their_parts(model: dict[str, Any]) -> None:
-    def of(shards: int = 1, **changes: Any) -> Estimate:
+    def of(shards: int = 1, **changes: Any) -> MemoryEstimate:
         chosen = settings(**changes)
-        return estimate(
-            without_weights(model, chosen), chosen, [members(20, 5, 2), members(90, 10, 8)], shards
+        return estimate_memory(
+            build_meta_model(model, chosen), chosen, [members(20, 5, 2), members(90, 10, 8)], shards
         )
 
     plain = of()
@@ -96,7 +96,7 @@ def test_checkpointing_few_bits_and_sharing_lower_their_parts(model: dict[str, A
     assert of(shards=8).base < of(shards=2).base
     assert of(rank=16).adapters == 2 * plain.adapters
     alone = settings()
-    larger = estimate(without_weights(model, alone), alone, [members(90, 10, 8)])
+    larger = estimate_memory(build_meta_model(model, alone), alone, [members(90, 10, 8)])
     assert plain == larger, "the largest pass counts, whatever its place"
 
 
@@ -104,14 +104,14 @@ def test_of_many_logits_a_chunk_counts_where_a_chunk_is_made(
     model: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = settings(dtype="bfloat16")
-    weightless = without_weights(model, chosen)
+    weightless = build_meta_model(model, chosen)
     vocabulary, hidden = weightless.get_output_embeddings().weight.shape
-    monkeypatch.setitem(objective.LOGITS_AT_ONCE, "cpu", 10 * vocabulary)
-    monkeypatch.setattr(memory, "FLOAT32_AT_ONCE", 5 * vocabulary)
+    monkeypatch.setitem(objective.MAX_LOGITS, "cpu", 10 * vocabulary)
+    monkeypatch.setattr(memory, "MAX_FLOAT32_LOGITS", 5 * vocabulary)
 
     def logits(supervised: int, *, head_is_last: bool) -> int:
         step = members(20, supervised - 1, 1)  # and an end token
-        return estimate(weightless, chosen, [step], head_is_last=head_is_last).logits
+        return estimate_memory(weightless, chosen, [step], is_head_last=head_is_last).logits
 
     one = logits(10, head_is_last=True)
     assert one == 10 * (vocabulary + hidden) * 2 * 2 + 5 * vocabulary * 2 * 4
@@ -120,12 +120,12 @@ def test_of_many_logits_a_chunk_counts_where_a_chunk_is_made(
 
 
 def test_side_by_side_each_training_needs_its_own_and_a_mapped_base_is_there_once() -> None:
-    of_libraries = int(memory._LIBRARIES["cpu"])
-    found = Estimate(base=of_libraries, adapters=0, activations=of_libraries, logits=0)
+    of_libraries = int(memory._LIBRARY_BYTES["cpu"])
+    found = MemoryEstimate(base=of_libraries, adapters=0, activations=of_libraries, logits=0)
     free = 6 * of_libraries
 
     def count(processes: int, *, shared: bool, free: int = free) -> int:
-        return fit_at_once(found, free, CPU, processes, shared)
+        return count_fitting(found, free, CPU, processes, shared)
 
     assert count(1, shared=False) == 2  # three parts each
     assert count(1, shared=True) == 2  # one part, and two each
@@ -147,11 +147,11 @@ def test_a_base_that_cannot_fit_is_refused_before_it_is_loaded(tmp_path: Path) -
 
 
 def test_processes_of_one_memory_need_it_together() -> None:
-    found = Estimate(base=6, adapters=2, activations=1, logits=1)
-    enforce(found, 16, CPU, 2)
+    found = MemoryEstimate(base=6, adapters=2, activations=1, logits=1)
+    check_memory(found, 16, CPU, 2)
     with pytest.raises(UserError, match="for each of 2 processes"):
-        enforce(found, 15, CPU, 2)
-    assert free_memory(CPU) > 0
+        check_memory(found, 15, CPU, 2)
+    assert measure_free_memory(CPU) > 0
 
 
 @pytest.mark.parametrize(("dtype", "copies"), [("float32", False), ("bfloat16", True)])
@@ -167,42 +167,42 @@ def test_copies_of_the_base_count_where_processes_share_it_out(
         raise Loaded
 
     one = job(Path(model["pretrained"]), tmp_path / "a", examples(2), dtype=dtype)
-    two = Devices(None, CPU, 0, 2, sharded=True)
+    two = Devices(None, CPU, 0, 2, is_sharded=True)
     whole = sum(p.nbytes for p in load_base(model, settings(dtype=dtype)).parameters())
     monkeypatch.setattr(trainer, "load_base", load)
     monkeypatch.setattr(Devices, "of", lambda job: two)
-    monkeypatch.setattr(trainer, "free_memory", lambda device: 2 * whole - 1)
-    monkeypatch.setattr(trainer, "enforce", lambda *_: None)
+    monkeypatch.setattr(trainer, "measure_free_memory", lambda device: 2 * whole - 1)
+    monkeypatch.setattr(trainer, "check_memory", lambda *_: None)
     with pytest.raises(UserError if copies else Loaded) as refused:
         trainer.train(one)
     if copies:
         assert "each of 2 processes needs the complete base in bfloat16" in str(refused.value)
-    monkeypatch.setattr(trainer, "free_memory", lambda device: 2 * whole)
+    monkeypatch.setattr(trainer, "measure_free_memory", lambda device: 2 * whole)
     with pytest.raises(Loaded):
         trainer.train(one)
 
 
 def test_what_is_counted_must_fit_and_what_is_guessed_may_be_a_quarter_too_high() -> None:
-    few = Estimate(base=6, adapters=2, activations=1, logits=1)
-    enforce(few, 8, CPU, 1)
+    few = MemoryEstimate(base=6, adapters=2, activations=1, logits=1)
+    check_memory(few, 8, CPU, 1)
     with pytest.raises(UserError, match="7e-09 GB free"):
-        enforce(few, 7, CPU, 1)
-    many = Estimate(base=1, adapters=1, activations=90, logits=8)
-    enforce(many, 80, CPU, 1)
+        check_memory(few, 7, CPU, 1)
+    many = MemoryEstimate(base=1, adapters=1, activations=90, logits=8)
+    check_memory(many, 80, CPU, 1)
     with pytest.raises(UserError, match=r"7\.9e-08 GB free"):
-        enforce(many, 79, CPU, 1)
+        check_memory(many, 79, CPU, 1)
 
 
 def test_a_token_keeps_what_the_experts_that_it_goes_through_keep(model: dict[str, Any]) -> None:
     """transformers 5 has no experts as layers of their own; a base with code of its own may."""
-    dense = without_weights(model, settings())
-    before = estimate(dense, settings(), [members(20, 5, 2)])
+    dense = build_meta_model(model, settings())
+    before = estimate_memory(dense, settings(), [members(20, 5, 2)])
     mixed = copy.deepcopy(dense)
     for layer in mixed.model.layers:
         layer.mlp.experts = torch.nn.ModuleList(copy.deepcopy(layer.mlp) for _ in range(8))
-    every = estimate(mixed, settings(), [members(20, 5, 2)])
+    every = estimate_memory(mixed, settings(), [members(20, 5, 2)])
     mixed.config.num_local_experts, mixed.config.num_experts_per_tok = 8, 2
-    two = estimate(mixed, settings(), [members(20, 5, 2)])
+    two = estimate_memory(mixed, settings(), [members(20, 5, 2)])
     added = every.activations - before.activations
     assert (two.activations - before.activations) * 4 == pytest.approx(added)
     assert two.base == every.base > before.base
@@ -234,7 +234,7 @@ def test_what_the_allocator_holds_free_is_free(monkeypatch: pytest.MonkeyPatch) 
     figures = {"memory_reserved": 50, "memory_allocated": 20, "mem_get_info": (100, 1000)}
     for name, value in figures.items():
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
-    assert free_memory(torch.device("cuda", 0)) == 130
+    assert measure_free_memory(torch.device("cuda", 0)) == 130
 
 
 def test_a_device_that_runs_out_all_the_same_is_told_with_the_estimate(
@@ -245,7 +245,7 @@ def test_a_device_that_runs_out_all_the_same_is_told_with_the_estimate(
     def runs_out(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(loop, "weighted_loss", runs_out)
+    monkeypatch.setattr(loop, "compute_loss", runs_out)
     with pytest.raises(GapftError, match=r"gapft-seed13: cpu ran out .* about .*micro_batch"):
         lora(job(Path(model["pretrained"]), tmp_path / "a", examples(3)))
     assert not (tmp_path / "a").exists()

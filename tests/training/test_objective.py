@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Normalization
 from gapft_harness.training import attention
-from gapft_harness.training.attention import SEGMENTS, attend, check_apart, register_segments
-from gapft_harness.training.ledger import token_weights
-from gapft_harness.training.objective import collate, flatten, weighted_loss
-from gapft_harness.training.passes import Member, cut
-from gapft_harness.training.plan import Fitted, sequences
+from gapft_harness.training.attention import SEGMENTS, attend, check_separation, register_segments
+from gapft_harness.training.ledger import compute_token_weights
+from gapft_harness.training.objective import collate, flatten, compute_loss
+from gapft_harness.training.passes import Member, cut_step
+from gapft_harness.training.plan import TrainingSequence, build_sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, settings
 
@@ -50,11 +50,11 @@ def unpadded(folder: Path) -> Any:
     )
 
 
-def members_of(sequences: Sequence[Fitted], weight: float = 1.0) -> list[Member]:
+def members_of(sequences: Sequence[TrainingSequence], weight: float = 1.0) -> list[Member]:
     return [Member(sequence, weight) for sequence in sequences]
 
 
-def reference(model: Any, members: Sequence[Fitted], normalization: Normalization) -> torch.Tensor:
+def reference(model: Any, members: Sequence[TrainingSequence], normalization: Normalization) -> torch.Tensor:
     """Each sequence alone, all its logits, labels of -100 on the prompt, torch's own means."""
     losses = []
     for member in members:
@@ -73,16 +73,16 @@ def reference(model: Any, members: Sequence[Fitted], normalization: Normalizatio
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=20),
+    st.list_methods(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=20),
     st.sampled_from(NORMALIZATIONS[:2]),
 )
 def test_weights_of_a_mean_sum_to_one(
     targets: list[tuple[int, bool]], normalization: Normalization
 ) -> None:
     members = [
-        Fitted(str(i), (1,), (5,) * length, eos, False) for i, (length, eos) in enumerate(targets)
+        TrainingSequence(str(i), (1,), (5,) * length, eos, False) for i, (length, eos) in enumerate(targets)
     ]
-    weights = token_weights(members, normalization)
+    weights = compute_token_weights(members, normalization)
     each = [w * m.supervised for w, m in zip(weights, members, strict=True)]
     assert sum(each) == pytest.approx(1, abs=1e-12)
     if normalization == "token_mean":
@@ -109,15 +109,15 @@ def test_loss_and_gradient_equal_the_plain_ones(
     """However a step is cut into passes and dealt to processes."""
     chosen = settings(normalization=normalization, **shape)
     trained = unpadded if chosen.padding_free else model
-    members = sequences(examples(11), chosen)
-    weights = token_weights(members, normalization)
+    members = build_sequences(examples(11), chosen)
+    weights = compute_token_weights(members, normalization)
     expected = reference(model, members, normalization)
     expected_gradient = torch.autograd.grad(expected, query_weight(model))[0]
     loss = torch.zeros(())
     for share in range(shares):
-        for part in cut(members, weights, chosen, share, shares):
+        for part in cut_step(members, weights, chosen, share, shares):
             batch = flatten(part, END) if chosen.padding_free else collate(part, END)
-            loss = loss + weighted_loss(trained, batch)
+            loss = loss + compute_loss(trained, batch)
     gradient = torch.autograd.grad(loss, query_weight(trained))[0]
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
     scale = float(expected_gradient.abs().max())
@@ -129,14 +129,14 @@ def query_weight(model: Any) -> Any:
 
 
 def test_a_model_that_mixes_neighbours_is_refused(unpadded: Any) -> None:
-    check_apart(unpadded, torch.device("cpu"))
+    check_separation(unpadded, torch.device("cpu"))
 
     def mix(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
         return output + output.roll(8, dims=1)
 
     hook = unpadded.model.layers[0].mlp.register_forward_hook(mix)
     with pytest.raises(UserError, match=r"mixes concatenated .*padding_free: false"):
-        check_apart(unpadded, torch.device("cpu"))
+        check_separation(unpadded, torch.device("cpu"))
     hook.remove()
 
 
@@ -146,12 +146,12 @@ def test_an_attention_that_is_not_told_where_sequences_end_is_refused(unpadded: 
 
 
 def test_logits_are_computed_where_supervised_alone_and_equal_those_of_all(model: Any) -> None:
-    members = sequences(examples(7), settings())
+    members = build_sequences(examples(7), settings())
     batch = collate(members_of(members), END)
     shapes = []
     hook = model.lm_head.register_forward_hook(lambda _, __, out: shapes.append(out.shape))
     with torch.no_grad():
-        lean = weighted_loss(model, batch)
+        lean = compute_loss(model, batch)
         logits = model(input_ids=batch.input_ids).logits
     hook.remove()
     supervised = sum(m.supervised for m in members)
@@ -163,7 +163,7 @@ def test_logits_are_computed_where_supervised_alone_and_equal_those_of_all(model
 
 
 def test_only_response_and_end_tokens_are_targets_and_each_follows_its_position() -> None:
-    members = sequences(examples(9), settings())
+    members = build_sequences(examples(9), settings())
     batch = collate(members_of(members), END)
     wanted = [t for m in members for t in (*m.target_ids, *([END] if m.eos else []))]
     assert batch.targets.tolist() == wanted
@@ -175,27 +175,27 @@ def test_only_response_and_end_tokens_are_targets_and_each_follows_its_position(
 
 def test_no_prompt_token_is_a_target_whatever_the_prompt_is(model: Any) -> None:
     """The loss is the log-probability of the response given the prompt, and of nothing else."""
-    (member,) = sequences(examples(1), settings())
-    other = Fitted(member.slot, (7, *member.prompt_ids[1:]), member.target_ids, True, False)
+    (member,) = build_sequences(examples(1), settings())
+    other = TrainingSequence(member.slot, (7, *member.prompt_ids[1:]), member.target_ids, True, False)
     for each in (member, other):
         batch = collate(members_of([each]), END)
         assert batch.targets.tolist() == [*member.target_ids, END]
         torch.testing.assert_close(
-            weighted_loss(model, batch), reference(model, [each], "token_mean") * each.supervised
+            compute_loss(model, batch), reference(model, [each], "token_mean") * each.supervised
         )
 
 
 def test_what_fills_a_short_row_is_never_read(model: Any) -> None:
-    members = sequences(examples(6), settings())
+    members = build_sequences(examples(6), settings())
     batch = collate(members_of(members), END)
-    before = weighted_loss(model, batch)
+    before = compute_loss(model, batch)
     for row, member in enumerate(members):
         batch.input_ids[row, member.tokens :] = 77
-    torch.testing.assert_close(weighted_loss(model, batch), before, rtol=0, atol=0)
+    torch.testing.assert_close(compute_loss(model, batch), before, rtol=0, atol=0)
 
 
 def test_an_end_token_without_an_id_is_an_error() -> None:
-    (member,) = sequences(examples(1), settings())
+    (member,) = build_sequences(examples(1), settings())
     with pytest.raises(ValueError, match="end_id"):
         collate(members_of([member]), None)
 

@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gapft_harness.analysis.flat_groups import flat_groups, solved_share
-from gapft_harness.core.records import State
+from gapft_harness.analysis.flat_groups import count_flat_groups, compute_solved_share
+from gapft_harness.core.read_records import State
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.training.groups import (
     Group,
     group_facts,
-    group_faults,
+    find_group_faults,
     is_flat,
-    json_lines,
-    prompt_plan,
+    format_json_lines,
+    plan_prompts,
     read_groups,
 )
 
-REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_size=8)
+REWARDS = st.list_methods(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_size=8)
 
 
 @given(REWARDS)
@@ -41,7 +41,7 @@ def test_a_group_whose_mean_rounds_is_decided_by_its_rewards() -> None:
     assert not is_flat([1.0, 1.0, 1.0 - 2**-53])
 
 
-IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
+IDS = st.list_methods(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
 
 
 @given(IDS, st.integers(1, 20), st.integers(1, 5), st.randoms())
@@ -49,14 +49,14 @@ def test_no_prompt_comes_again_before_all_have_come(
     ids: list[str], updates: int, prompts: int, shuffler: Any
 ) -> None:
     settings = Grpo(prompts_per_update=prompts)
-    plan = prompt_plan(ids, updates, settings, 13)
+    plan = plan_prompts(ids, updates, settings, 13)
     assert len(plan) == updates * prompts
     for start in range(0, len(plan), len(ids)):
         one_pass = plan[start : start + len(ids)]
         assert len(set(one_pass)) == len(one_pass)
     shuffled = list(ids)
     shuffler.shuffle(shuffled)
-    assert prompt_plan(shuffled, updates, settings, 13) == plan
+    assert plan_prompts(shuffled, updates, settings, 13) == plan
 
 
 STATES: dict[str, State] = {"a": "G", "b": "S", "c": "U", "d": "G"}
@@ -70,12 +70,12 @@ GROUPS = [
 
 
 def faults(groups: list[Group], settings: Grpo = SETTINGS) -> list[str]:
-    return list(group_faults("f", groups, list("abcd"), STATES, settings))
+    return list(find_group_faults("f", groups, list("abcd"), STATES, settings))
 
 
 def test_groups_that_follow_from_plan_states_and_rewards_have_no_fault(tmp_path: Path) -> None:
     assert faults(GROUPS) == []
-    (tmp_path / "groups.jsonl").write_text(json_lines(GROUPS))
+    (tmp_path / "groups.jsonl").write_text(format_json_lines(GROUPS))
     assert list(read_groups(tmp_path)) == GROUPS
     assert list(read_groups(tmp_path / "none")) == []
 
@@ -111,15 +111,15 @@ def test_what_groups_come_to() -> None:
     }  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))
+@given(st.list_methods(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))
 def test_flat_groups_are_those_that_all_pass_or_all_fail(drawn: list[Any]) -> None:
     drawn = [(state, max(size, passed), passed) for state, size, passed in drawn]
-    found = flat_groups(drawn)
+    found = count_flat_groups(drawn)
     assert [of.state for of in found] == ["G", "S", "U"]
     assert sum(of.groups for of in found) == len(drawn)
     flat = [state for state, size, passed in drawn if passed in (0, size)]
     assert [of.flat for of in found] == [flat.count(state) for state in "GSU"]
-    share = solved_share(found)
+    share = compute_solved_share(found)
     assert share == (Fraction(flat.count("G"), len(flat)) if flat else None)
 
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.recipe.sections import Normalization
 from gapft_harness.training import loop, objective
-from gapft_harness.training.ledger import token_weights
-from gapft_harness.training.model import without_weights
-from gapft_harness.training.objective import Batch, collate, weighted_loss
-from gapft_harness.training.output_layer import is_last
+from gapft_harness.training.ledger import compute_token_weights
+from gapft_harness.training.model import build_meta_model
+from gapft_harness.training.objective import Batch, collate, compute_loss
+from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import Member
-from gapft_harness.training.plan import sequences
+from gapft_harness.training.plan import build_sequences
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, job, settings
 
@@ -46,7 +46,7 @@ def config(name: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(objective.LOGITS_AT_ONCE, "cpu", ROWS * VOCABULARY)
+    monkeypatch.setitem(objective.MAX_LOGITS, "cpu", ROWS * VOCABULARY)
 
 
 def plain_loss_and_gradients(model: Any, batch: Batch, trained: list[Any]) -> list[torch.Tensor]:
@@ -78,8 +78,8 @@ def test_chunks_have_the_loss_and_gradients_of_all_at_once(
     base = AutoModelForCausalLM.from_config(config(name), dtype=dtype)
     modules = ["q_proj", "down_proj", *(["lm_head"] if head else [])]
     model = get_peft_model(base, LoraConfig(target_modules=modules, init_lora_weights=False))
-    chosen = sequences(examples(count), settings())
-    weights = token_weights(chosen, normalization)
+    chosen = build_sequences(examples(count), settings())
+    weights = compute_token_weights(chosen, normalization)
     batch = collate([Member(s, w) for s, w in zip(chosen, weights, strict=True)], 2)
     trained = [p for p in model.parameters() if p.requires_grad]
     assert {p.dtype for p in trained} == {torch.float32}
@@ -87,7 +87,7 @@ def test_chunks_have_the_loss_and_gradients_of_all_at_once(
     model.get_output_embeddings().register_forward_hook(
         lambda _, __, output: made.append(output.shape[1])
     )
-    loss = weighted_loss(model, batch, MODELS[name][2])
+    loss = compute_loss(model, batch, MODELS[name][2])
     found = [loss, *torch.autograd.grad(loss, trained)]
     supervised = len(batch.targets)
     chunks = [ROWS] * (supervised // ROWS) + [supervised % ROWS] * (supervised % ROWS > 0)
@@ -101,30 +101,30 @@ def test_chunks_have_the_loss_and_gradients_of_all_at_once(
 @pytest.mark.parametrize("name", MODELS)
 def test_what_a_model_does_to_its_logits_is_seen_without_weights(tmp_path: Path, name: str) -> None:
     config(name).save_pretrained(tmp_path)
-    weightless = without_weights({"pretrained": str(tmp_path)}, settings(dtype="bfloat16"))
-    assert is_last(weightless) == MODELS[name][2]
+    weightless = build_meta_model({"pretrained": str(tmp_path)}, settings(dtype="bfloat16"))
+    assert is_output_layer_last(weightless) == MODELS[name][2]
 
 
 def test_a_scale_that_is_written_into_the_logits_is_seen(tmp_path: Path) -> None:
     """They are then the same tensor, and no longer what the output layer gave."""
     config("llama").save_pretrained(tmp_path)
-    weightless = without_weights({"pretrained": str(tmp_path)}, settings())
-    assert is_last(weightless)
+    weightless = build_meta_model({"pretrained": str(tmp_path)}, settings())
+    assert is_output_layer_last(weightless)
 
     def scale(_: Any, __: Any, given: Any) -> None:
         given.logits.mul_(2)
 
     weightless.register_forward_hook(scale)
-    assert not is_last(weightless)
+    assert not is_output_layer_last(weightless)
 
 
 def test_a_model_that_does_not_run_without_weights_counts_as_one_that_does_more(
     tmp_path: Path,
 ) -> None:
     config("llama").save_pretrained(tmp_path)
-    weightless = without_weights({"pretrained": str(tmp_path)}, settings())
+    weightless = build_meta_model({"pretrained": str(tmp_path)}, settings())
     weightless.register_forward_pre_hook(lambda _, __: torch.zeros(1, device="meta").item())
-    assert not is_last(weightless)
+    assert not is_output_layer_last(weightless)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -136,13 +136,13 @@ def test_a_training_in_chunks_is_that_of_all_at_once(
 
     def seen(model: Any, batch: Any, head_is_last: bool) -> torch.Tensor:
         given.append(head_is_last)
-        return weighted_loss(model, batch, head_is_last)
+        return compute_loss(model, batch, head_is_last)
 
-    monkeypatch.setattr(loop, "weighted_loss", seen)
+    monkeypatch.setattr(loop, "compute_loss", seen)
     shape: dict[str, Any] = {"padding_free": True, "gradient_checkpointing": checkpointing}
     chunked = lora(job(model, tmp_path / "chunked", examples(20), **shape))
     assert given == [True, True]
-    monkeypatch.setitem(objective.LOGITS_AT_ONCE, "cpu", 1 << 27)
+    monkeypatch.setitem(objective.MAX_LOGITS, "cpu", 1 << 27)
     whole = lora(job(model, tmp_path / "whole", examples(20), **shape))
     for key in ("first_loss", "last_loss"):
         assert chunked[key] == pytest.approx(whole[key], rel=1e-5)

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.passes import Member, cut, cut_alike
-from gapft_harness.training.plan import Fitted
+from gapft_harness.training.passes import Member, cut_step, cut_step_evenly
+from gapft_harness.training.plan import TrainingSequence
 
-LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=24)
+LENGTHS = st.list_methods(st.integers(1, 60), min_size=1, max_size=24)
 
 
-def fitted(lengths: list[int]) -> list[Fitted]:
-    return [Fitted(f"p{i}", (1,), (5,) * n, False, False) for i, n in enumerate(lengths)]
+def fitted(lengths: list[int]) -> list[TrainingSequence]:
+    return [TrainingSequence(f"p{i}", (1,), (5,) * n, False, False) for i, n in enumerate(lengths)]
 
 
 def tokens(part: list[Member]) -> int:
@@ -31,7 +31,7 @@ def test_every_member_is_in_one_pass_of_one_share_with_its_weight(
     members = fitted(lengths)
     weights = [float(i) for i in range(len(members))]
     parts = [
-        part for share in range(shares) for part in cut(members, weights, settings, share, shares)
+        part for share in range(shares) for part in cut_step(members, weights, settings, share, shares)
     ]
     found = sorted((m.sequence.slot, m.weight) for part in parts for m in part)
     assert found == sorted((s.slot, w) for s, w in zip(members, weights, strict=True))
@@ -49,17 +49,17 @@ def test_the_order_of_members_changes_nothing(lengths: list[int], random: object
     for padding_free in (False, True):
         settings = Training(padding_free=padding_free, max_length=100, max_tokens=100)
         ones = [1.0] * len(members)
-        assert cut(members, ones, settings) == cut(shuffled, ones, settings)
+        assert cut_step(members, ones, settings) == cut_step(shuffled, ones, settings)
 
 
-@given(st.lists(st.integers(1, 60), min_size=4, max_size=24), st.integers(2, 4))
+@given(st.list_methods(st.integers(1, 60), min_size=4, max_size=24), st.integers(2, 4))
 def test_shares_differ_by_no_more_than_the_longest_sequence(
     lengths: list[int], shares: int
 ) -> None:
     settings = Training(padding_free=True)
     members = fitted(lengths)
     loads = [
-        sum(map(tokens, cut(members, [1.0] * len(members), settings, share, shares)))
+        sum(map(tokens, cut_step(members, [1.0] * len(members), settings, share, shares)))
         for share in range(shares)
     ]
     assert max(loads) - min(loads) <= max(m.tokens for m in members)
@@ -67,9 +67,9 @@ def test_shares_differ_by_no_more_than_the_longest_sequence(
 
 def test_without_padding_a_step_that_fits_is_one_pass() -> None:
     settings = Training(padding_free=True, max_length=100, max_tokens=100)
-    (part,) = cut(fitted([9] * 10), [1.0] * 10, settings)
+    (part,) = cut_step(fitted([9] * 10), [1.0] * 10, settings)
     assert tokens(part) == 100
-    assert [tokens(p) for p in cut(fitted([9] * 11), [1.0] * 11, settings)] == [60, 50]
+    assert [tokens(p) for p in cut_step(fitted([9] * 11), [1.0] * 11, settings)] == [60, 50]
 
 
 def test_a_ceiling_below_one_sequence_is_refused() -> None:
@@ -87,8 +87,8 @@ def test_cut_alike_adds_passes_that_weigh_nothing(
     members, weights = fitted(lengths), [1.0] * len(lengths)
     counts = set()
     for share in range(shares):
-        alike = cut_alike(members, weights, settings, share, shares)
-        own = cut(members, weights, settings, share, shares)
+        alike = cut_step_evenly(members, weights, settings, share, shares)
+        own = cut_step(members, weights, settings, share, shares)
         assert alike[: len(own)] == own
         assert all(len(part) == 1 and part[0].weight == 0 for part in alike[len(own) :])
         counts.add(len(alike))
@@ -98,12 +98,12 @@ def test_cut_alike_adds_passes_that_weigh_nothing(
 
 def test_where_no_ceiling_is_named_a_cpu_takes_fewer_tokens_a_pass_than_a_gpu() -> None:
     settings, members = Training(padding_free=True), fitted([299] * 16)
-    assert [tokens(p) for p in cut(members, [1.0] * 16, settings, device="cuda")] == [4800]
-    on_cpu = [tokens(p) for p in cut(members, [1.0] * 16, settings, device="cpu")]
+    assert [tokens(p) for p in cut_step(members, [1.0] * 16, settings, device="cuda")] == [4800]
+    on_cpu = [tokens(p) for p in cut_step(members, [1.0] * 16, settings, device="cpu")]
     assert sum(on_cpu) == 4800
     assert max(on_cpu) <= 1024
     (alone, *others) = sorted(
-        map(tokens, cut(fitted([1999, 500, 500]), [1.0] * 3, settings, device="cpu")), reverse=True
+        map(tokens, cut_step(fitted([1999, 500, 500]), [1.0] * 3, settings, device="cpu")), reverse=True
     )
     assert alone == 2000, "a longer sequence is a pass alone"
     assert sum(others) == 1002

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.plugins.trainers.lora import lora
+from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.model import load_base
 from tests.tiny_models import byte_llama
@@ -91,7 +91,7 @@ def test_without_bitsandbytes_it_is_refused(
 
 
 def test_a_base_in_few_bits_is_not_shared_out(model: Path) -> None:
-    devices = Devices(None, torch.device("cpu"), 0, 2, sharded=True)
+    devices = Devices(None, torch.device("cpu"), 0, 2, is_sharded=True)
     with pytest.raises(UserError, match=r"fsdp: a base in 4bit .* cannot be sharded"):
         devices.check(settings(quantize="4bit"))
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.cli.dry_run import describe
+from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
@@ -54,7 +54,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def facts(run: Path, arm: Arm) -> dict[str, Any]:
-    return dict(json.loads((run / layout.adapter(arm) / "training.json").read_text()))
+    return dict(json.loads((run / layout.adapter_path(arm) / "training.json").read_text()))
 
 
 def manifest(run: Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_a_finished_run_keeps_what_it_has_and_trains_the_replicate(made: Path) -
     before, now = (manifest(made / name)["files"] for name in ("before", "run"))
     assert before.items() <= now.items()
     arms = [Arm("again", seed) for seed in (13, 21)]
-    files = (layout.selection, layout.adapter, layout.decisions)
+    files = (layout.selection_path, layout.adapter_path, layout.decisions_path)
     assert now.keys() - before.keys() == {file(arm) for arm in arms for file in files}
     found = verify(made / "run", [str(made / "plugin.py")])
     assert (found.differences, found.missing) == ([], [])
@@ -74,7 +74,7 @@ def test_a_finished_run_keeps_what_it_has_and_trains_the_replicate(made: Path) -
 
 def test_a_replicate_has_the_same_training_set_and_is_trained(made: Path) -> None:
     run = made / "run"
-    selections = [run / layout.selection(arm) for arm in (GAPFT, AGAIN)]
+    selections = [run / layout.selection_path(arm) for arm in (GAPFT, AGAIN)]
     assert selections[0].read_bytes() == selections[1].read_bytes()
     assert "trained_as" not in manifest(run)["training"][AGAIN.name]
     assert "seconds" in manifest(run)["training"][AGAIN.name], "an adapter that is shared has none"
@@ -82,7 +82,7 @@ def test_a_replicate_has_the_same_training_set_and_is_trained(made: Path) -> Non
 
 def test_on_a_cpu_a_replicate_repeats_to_the_byte(made: Path) -> None:
     run = made / "run"
-    folders = [run / layout.adapter(arm) for arm in (GAPFT, AGAIN)]
+    folders = [run / layout.adapter_path(arm) for arm in (GAPFT, AGAIN)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
     logs = [(folder / "training_log.jsonl").read_bytes() for folder in folders]
     assert logs[0] == logs[1]
@@ -111,11 +111,11 @@ def test_the_report_counts_no_change_where_training_repeats(made: Path) -> None:
 
 
 def test_one_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
-    before = weights_hash(run / layout.adapter(AGAIN))
-    shutil.rmtree(run / layout.adapter(AGAIN))
+    before = weights_hash(run / layout.adapter_path(AGAIN))
+    shutil.rmtree(run / layout.adapter_path(AGAIN))
     succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     assert "trained_as" not in manifest(run)["training"][AGAIN.name]
-    assert weights_hash(run / layout.adapter(AGAIN)) == before
+    assert weights_hash(run / layout.adapter_path(AGAIN)) == before
     assert differences(made, run) == []
 
 
@@ -136,7 +136,7 @@ def test_a_condition_that_becomes_a_replicate_is_trained_again(made: Path, run: 
 
 def other_training_set(run: Path) -> None:
     """The whole arm of another condition under the replicate's name, sealed again."""
-    for file in (layout.selection, layout.adapter, layout.decisions):
+    for file in (layout.selection_path, layout.adapter_path, layout.decisions_path):
         source, target = run / file(UNIFORM), run / file(AGAIN)
         if source.is_dir():
             shutil.rmtree(target)
@@ -157,16 +157,16 @@ def shared_adapter(run: Path) -> None:
 
 def copied_folder(run: Path) -> None:
     """The folder of the arm that it repeats, with nothing changed."""
-    shutil.rmtree(run / layout.adapter(AGAIN))
-    shutil.copytree(run / layout.adapter(GAPFT), run / layout.adapter(AGAIN))
-    seal_again(run, layout.adapter(AGAIN))
+    shutil.rmtree(run / layout.adapter_path(AGAIN))
+    shutil.copytree(run / layout.adapter_path(GAPFT), run / layout.adapter_path(AGAIN))
+    seal_again(run, layout.adapter_path(AGAIN))
 
 
 def another_seed(run: Path) -> None:
     """A training under another seed, which is no replicate."""
-    shutil.rmtree(run / layout.adapter(AGAIN))
-    shutil.copytree(run / layout.adapter(Arm("gapft", 21)), run / layout.adapter(AGAIN))
-    seal_again(run, layout.adapter(AGAIN))
+    shutil.rmtree(run / layout.adapter_path(AGAIN))
+    shutil.copytree(run / layout.adapter_path(Arm("gapft", 21)), run / layout.adapter_path(AGAIN))
+    seal_again(run, layout.adapter_path(AGAIN))
     change_manifest(
         run, lambda m: m["training"].update({AGAIN.name: m["training"]["gapft-seed21"]})
     )
@@ -176,10 +176,10 @@ def another_seed(run: Path) -> None:
 @pytest.mark.parametrize(
     ("forge", "place", "expected"),
     [
-        (other_training_set, layout.selection(AGAIN), f"repeats the training of {GAPFT.name}"),
-        (shared_adapter, layout.adapter(AGAIN), "its key is"),
-        (copied_folder, layout.adapter(AGAIN), "condition"),
-        (another_seed, layout.adapter(AGAIN), "plan_sha256"),
+        (other_training_set, layout.selection_path(AGAIN), f"repeats the training of {GAPFT.name}"),
+        (shared_adapter, layout.adapter_path(AGAIN), "its key is"),
+        (copied_folder, layout.adapter_path(AGAIN), "condition"),
+        (another_seed, layout.adapter_path(AGAIN), "plan_sha256"),
     ],
 )
 def test_a_forged_replicate_is_found(
@@ -262,6 +262,6 @@ def test_the_dry_run_names_what_is_repeated_and_what_repeats_nothing(made: Path)
         plugin_files=[str(made / "plugin.py")],
         overrides=["conditions.alone={selector: uniform, n: 3, replicate: 2}"],
     )
-    said = describe(options, str(made / "nowhere"))
+    said = describe_dry_run(options, str(made / "nowhere"))
     assert "again (gapft, trains gapft again)" in said
     assert "conditions.alone.replicate" in said.partition("# warnings")[2]

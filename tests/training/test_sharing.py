@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gapft_harness.core.files import sha256
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
@@ -25,8 +25,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts, write_batches
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.pipeline import audit_stage
-from gapft_harness.stages.train.stored import groups_of, originals
+from gapft_harness.stages.pipeline import run_audit_stage
+from gapft_harness.stages.train.stored import compute_groups, map_originals
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import killed
@@ -61,7 +61,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def facts_of(run: Path, arm: Arm) -> dict[str, Any]:
-    found = json.loads((run / layout.adapter(arm) / "training.json").read_text())
+    found = json.loads((run / layout.adapter_path(arm) / "training.json").read_text())
     return dict(found)
 
 
@@ -74,16 +74,16 @@ def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: P
     run = made / "run"
     manifest = json.loads((run / "manifest.json").read_text())
     seeds = (13, 21)
-    assert originals(RunDirectory.open(run).manifest()) == {
+    assert map_originals(RunDirectory.open(run).manifest()) == {
         Arm("same", seed): Arm("gapft", seed) for seed in seeds
     }
     assert "seconds" in manifest["training"][GAPFT.name], "this one was trained"
     assert "seconds" not in manifest["training"][SAME.name], "this one was not"
     assert facts_of(run, SAME) == {**facts_of(run, GAPFT), "condition": "same"}
-    assert "# same, seed 13" in (run / layout.adapter(SAME) / "README.md").read_text()
-    folders = [run / layout.adapter(arm) for arm in (GAPFT, SAME)]
+    assert "# same, seed 13" in (run / layout.adapter_path(SAME) / "README.md").read_text()
+    folders = [run / layout.adapter_path(arm) for arm in (GAPFT, SAME)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
-    tables = [run / layout.decisions(arm) for arm in (GAPFT, SAME)]
+    tables = [run / layout.decisions_path(arm) for arm in (GAPFT, SAME)]
     assert [*read_judged(tables[0])] == [*read_judged(tables[1])]
     assert read_facts(tables[1])["adapter"]["arm"] == SAME.name
     assert manifest["verdict_counts"][SAME.name] == manifest["verdict_counts"][GAPFT.name]
@@ -105,7 +105,7 @@ def test_the_report_says_which_were_trained_once(made: Path) -> None:
 def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained(
     made: Path, run: Path
 ) -> None:
-    before = {name: sha256(run / layout.adapter(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
+    before = {name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
     content = yaml.safe_load((made / "recipe.yaml").read_text())
     content["conditions"] = {"later": {"selector": "gapft"}, **content["conditions"]}
     recipe = run.with_name("later.yaml")
@@ -116,35 +116,35 @@ def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained
     assert told_of(run, LATER)["trained_as"] == GAPFT.name
     kept = json.loads((run / "manifest.json").read_text())["training"]
     assert {arm: kept[arm] for arm in told} == told, "what training took is told by nothing else"
-    now = {name: sha256(run / layout.adapter(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
+    now = {name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
     assert now == before
     assert differences(made, run) == []
 
 
 def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path) -> None:
     """The copy is there or not, sealed or not: the same command ends with the same files."""
-    right = {arm: sha256(run / layout.adapter(arm)) for arm in (GAPFT, SAME)}
+    right = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)}
     for gone in (True, False):
         if gone:
-            shutil.rmtree(run / layout.adapter(SAME))
-        (run / layout.decisions(SAME)).unlink()
+            shutil.rmtree(run / layout.adapter_path(SAME))
+        (run / layout.decisions_path(SAME)).unlink()
         change_manifest(run, lambda m: [
-            m["files"].pop(layout.adapter(SAME)), m["files"].pop(layout.decisions(SAME)),
+            m["files"].pop(layout.adapter_path(SAME)), m["files"].pop(layout.decisions_path(SAME)),
             m["training"].pop(SAME.name), m["verdict_counts"].pop(SAME.name),
         ])  # fmt: skip
         for stage in ("train", "audit"):
             succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=made)
-        assert {arm: sha256(run / layout.adapter(arm)) for arm in (GAPFT, SAME)} == right
+        assert {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)} == right
         assert differences(made, run) == []
 
 
 def forgotten(run: Path, *arms: Arm, adapters: bool = True) -> None:
     """As a kill leaves it: decisions are not there yet, and adapters not sealed."""
     for arm in arms:
-        (run / layout.decisions(arm)).unlink()
+        (run / layout.decisions_path(arm)).unlink()
         change_manifest(run, lambda m, arm=arm: [
-            m["files"].pop(layout.decisions(arm)), m["verdict_counts"].pop(arm.name),
-            adapters and (m["files"].pop(layout.adapter(arm)), m["training"].pop(arm.name)),
+            m["files"].pop(layout.decisions_path(arm)), m["verdict_counts"].pop(arm.name),
+            adapters and (m["files"].pop(layout.adapter_path(arm)), m["training"].pop(arm.name)),
         ])  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def test_an_adapter_that_a_kill_left_is_not_sealed_for_another_training_set(
 
 def test_an_adapter_that_lies_there_of_another_training_is_removed(made: Path, run: Path) -> None:
     forgotten(run, UNIFORM)
-    path = run / layout.adapter(UNIFORM) / "training.json"
+    path = run / layout.adapter_path(UNIFORM) / "training.json"
     change_json(path, lambda facts: facts.update(stored="train/of something else"))
     done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     said = " ".join((done.stdout + done.stderr).split())
@@ -173,12 +173,12 @@ def test_an_adapter_that_lies_there_of_another_training_is_removed(made: Path, r
 
 def test_what_was_lost_comes_from_the_store_or_is_trained_again(made: Path, run: Path) -> None:
     """To the byte; a copy of the run elsewhere has a store of its own, with nothing in it."""
-    before = {arm: sha256(run / layout.adapter(arm)) for arm in (GAPFT, Arm("same", 21))}
+    before = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, Arm("same", 21))}
     for is_stored in (False, True):
         for arm in before:
-            shutil.rmtree(run / layout.adapter(arm))
+            shutil.rmtree(run / layout.adapter_path(arm))
         succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
-        assert {arm: sha256(run / layout.adapter(arm)) for arm in before} == before
+        assert {arm: sha256(run / layout.adapter_path(arm)) for arm in before} == before
         assert "trained_as" not in told_of(run, GAPFT)
         assert (run.parent / ".store" / facts_of(run, GAPFT)["stored"]).is_dir(), is_stored
         assert differences(made, run) == []
@@ -190,8 +190,8 @@ def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> N
     asked = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
     context = Context(RunDirectory(run, asked), Here(), [str(made / "plugin.py")])
     assert {arm.condition for arm in context.arms()} == {"same"}
-    audit_stage(context)
-    assert read_facts(run / layout.decisions(SAME))["adapter"]["arm"] == SAME.name
+    run_audit_stage(context)
+    assert read_facts(run / layout.decisions_path(SAME))["adapter"]["arm"] == SAME.name
     succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=made)
     assert differences(made, run) == []
 
@@ -205,12 +205,12 @@ def test_an_edited_adapter_of_the_store_is_refused(made: Path, run: Path, change
     file.chmod(0o644)
     text = file.read_bytes()
     file.write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
-    shutil.rmtree(run / layout.adapter(SAME))
-    shutil.rmtree(run / layout.adapter(GAPFT))
+    shutil.rmtree(run / layout.adapter_path(SAME))
+    shutil.rmtree(run / layout.adapter_path(GAPFT))
     done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     assert done.returncode == 2
     assert str(file) in "".join(done.stderr.split("\n")), done.stderr
-    assert not (run / layout.adapter(GAPFT)).exists()
+    assert not (run / layout.adapter_path(GAPFT)).exists()
 
 
 def test_another_run_takes_adapters_and_answers_and_trains_nothing(
@@ -225,13 +225,13 @@ def test_another_run_takes_adapters_and_answers_and_trains_nothing(
     done = succeed("run", "recipe.yaml", *arguments, cwd=place)
     assert "train: 4 reused from run" in " ".join((done.stdout + done.stderr).split())
     for arm in (GAPFT, SAME, UNIFORM):
-        assert weights_hash(place / "other" / layout.adapter(arm)) == weights_hash(
-            made / "run" / layout.adapter(arm)
+        assert weights_hash(place / "other" / layout.adapter_path(arm)) == weights_hash(
+            made / "run" / layout.adapter_path(arm)
         )
-        config = place / "other" / layout.adapter(arm) / "adapter_config.json"
+        config = place / "other" / layout.adapter_path(arm) / "adapter_config.json"
         assert json.loads(config.read_text())["base_model_name_or_path"] == str(place / "model")
         one, other = (
-            read_judged(of / layout.decisions(arm)) for of in (made / "run", place / "other")
+            read_judged(of / layout.decisions_path(arm)) for of in (made / "run", place / "other")
         )
         assert [*one] == [*other]
     manifest = json.loads((place / "other/manifest.json").read_text())
@@ -277,8 +277,8 @@ def test_commands_at_once_train_each_adapter_once_though_one_is_killed(
     assert len(trained) == len(set(trained)) <= 4, "of six arms two have another's adapter"
     assert kills or len(trained) == 4
     for arm in (GAPFT, SAME, UNIFORM):
-        hashes = {weights_hash(place / name / layout.adapter(arm)) for name in RUNS}
-        assert hashes == {weights_hash(made / "run" / layout.adapter(arm))}
+        hashes = {weights_hash(place / name / layout.adapter_path(arm)) for name in RUNS}
+        assert hashes == {weights_hash(made / "run" / layout.adapter_path(arm))}
     for name in RUNS:
         assert differences(place, place / name) == []
 
@@ -287,11 +287,11 @@ def say(key: str, value: Any) -> Any:
     """Changes what the manifest says of an adapter, and its folder where that says it too."""
 
     def change(run: Path) -> None:
-        path = run / layout.adapter(SAME) / "training.json"
+        path = run / layout.adapter_path(SAME) / "training.json"
         if key in facts_of(run, SAME):
             change_json(path, lambda facts: facts.update({key: value}))
         change_manifest(run, lambda m: m["training"][SAME.name].update({key: value}))
-        seal_again(run, layout.adapter(SAME))
+        seal_again(run, layout.adapter_path(SAME))
 
     return change
 
@@ -303,19 +303,19 @@ def unsaid(run: Path) -> None:
 
 def other_weights(run: Path) -> None:
     """The adapter of another arm in place of the one that was taken."""
-    source, target = (run / layout.adapter(arm) for arm in (Arm("uniform", 13), SAME))
+    source, target = (run / layout.adapter_path(arm) for arm in (Arm("uniform", 13), SAME))
     shutil.copy(source / "adapter_model.safetensors", target)
     say("adapter_sha256", weights_hash(target))(run)
 
 
 def other_answers(run: Path) -> None:
     """Other answers under this arm's name."""
-    target = run / layout.decisions(SAME)
+    target = run / layout.decisions_path(SAME)
     table, facts = pq.read_table(target), read_facts(target)
     others = pa.array([f"{text}?" for text in table["text"].to_pylist()])
     table = table.set_column(table.column_names.index("text"), "text", others)
     write_batches(target, table.schema.remove_metadata(), [table], lambda: facts)
-    seal_again(run, layout.decisions(SAME))
+    seal_again(run, layout.decisions_path(SAME))
 
 
 def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path) -> None:
@@ -357,7 +357,7 @@ def test_a_trainer_that_may_go_by_names_trains_every_arm(
     named = opened.recipe.training.model_copy(update={"trainer": "named"})
     other = RunDirectory(run, opened.recipe.model_copy(update={"training": named}))
     for of, files, keys in ((opened, [], 1), (other, [str(plugin)], 2)):
-        groups = groups_of(
+        groups = compute_groups(
             of, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
         )
         assert len({group.key for group in groups.values()}) == keys
@@ -366,16 +366,16 @@ def test_a_trainer_that_may_go_by_names_trains_every_arm(
 def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
     """``python -m gapft_harness.training`` trains what ``--only train`` would."""
     for arm in (GAPFT, SAME):
-        shutil.rmtree(run / layout.adapter(arm))
-        (run / layout.decisions(arm)).unlink()
+        shutil.rmtree(run / layout.adapter_path(arm))
+        (run / layout.decisions_path(arm)).unlink()
         change_manifest(run, lambda m, arm=arm: [
-            m["files"].pop(layout.adapter(arm)), m["files"].pop(layout.decisions(arm)),
+            m["files"].pop(layout.adapter_path(arm)), m["files"].pop(layout.decisions_path(arm)),
             m["training"].pop(arm.name),
         ])  # fmt: skip
     command = [sys.executable, "-m", "gapft_harness.training", str(run), "--plugin", "plugin.py"]
     done = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert (run / layout.adapter(GAPFT)).is_dir()
-    assert not (run / layout.adapter(SAME)).exists()
+    assert (run / layout.adapter_path(GAPFT)).is_dir()
+    assert not (run / layout.adapter_path(SAME)).exists()
     assert gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made).returncode == 0
     assert told_of(run, SAME)["trained_as"] == GAPFT.name

@@ -22,8 +22,8 @@ from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.stages.train.job import TRACKING_WARNINGS, train_arms
 from gapft_harness.stages.train.stored import MADE_FROM
 from gapft_harness.stages.verify.run import verify
-from gapft_harness.store.store import PLACE
-from gapft_harness.training.speed import matrix_peak
+from gapft_harness.store.store import STORE_VARIABLE
+from gapft_harness.training.speed import measure_matrix_peak
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
 
@@ -115,7 +115,7 @@ def documented() -> str:
 @pytest.fixture(autouse=True)
 def nothing_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test trains: none takes another's adapter, of which nothing is tracked."""
-    monkeypatch.setenv(PLACE, str(tmp_path / "store of its own"))
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store of its own"))
 
 
 @pytest.fixture(scope="module")
@@ -423,7 +423,7 @@ def test_trackers_end_with_a_training_that_fails() -> None:
     tracking = Tracking({"a": lambda first: Noting(f"a{first}"), "b": lambda first: Noting("b")})
 
     def fail() -> None:
-        with tracking.opened(4):
+        with tracking.open_all(4):
             tracking.log(4, {"loss": 1.0})
             raise GapftError("NaN")
 
@@ -437,15 +437,15 @@ def test_trackers_end_with_a_training_that_fails() -> None:
 
     calls.clear()
     refusing = Tracking({"a": lambda first: Noting("a"), "b": refused})
-    with pytest.raises(UserError, match="log in first"), refusing.opened(1):
+    with pytest.raises(UserError, match="log in first"), refusing.open_all(1):
         pytest.fail("the body must not run")
     assert calls == ["a ends"]
 
 
 def test_measuring_the_peak_draws_nothing_from_the_training_s_random_streams() -> None:
     before = torch.get_rng_state()
-    matrix_peak.cache_clear()
-    rate = matrix_peak(torch.device("cpu"), torch.float32)
+    measure_matrix_peak.cache_clear()
+    rate = measure_matrix_peak(torch.device("cpu"), torch.float32)
     assert rate > 0
-    assert matrix_peak(torch.device("cpu"), torch.float32) == rate, "measured once"
+    assert measure_matrix_peak(torch.device("cpu"), torch.float32) == rate, "measured once"
     assert torch.equal(before, torch.get_rng_state())

@@ -12,9 +12,9 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.document import write as write_comparison
+from gapft_harness.compare.document import write_comparison as write_comparison
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import GREEDY, Problem
+from gapft_harness.core.read_records import GREEDY, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.importing.gathering import Gathering
@@ -23,9 +23,9 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
-from gapft_harness.stages.generation.parts import Draft
-from gapft_harness.verdicts.places import log_at
-from gapft_harness.verdicts.sample_logs import Criterion, LogRow, log_rows, seekable
+from gapft_harness.stages.generation.stored_files import DraftResponses
+from gapft_harness.verdicts.log_files import open_log
+from gapft_harness.verdicts.sample_logs import Criterion, LogRow, read_rows, open_row_access
 from tests.tiny_models import byte_llama
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_a_plugins_logs_are_imported(answers: str, tmp_path: Path, tokenizer: Re
     ]
     choice = ImportChoice(samples, greedy, on=[("question", "q")])
     gathering = Gathering(choice, problems, "pool", 2, [answers])
-    responses = Draft()
+    responses = DraftResponses()
     gathering.gather(responses.add, tokenizer, lambda done: None)
     passed = {
         (entry.problem_id, index): verdict.passed
@@ -124,14 +124,14 @@ def test_a_broken_reader_is_named(tmp_path: Path, yielded: str, expected: str) -
         "    register('mine', rows, recognises=lambda path: path.suffix == '.mine')\n"
     )
     with pytest.raises(PluginError, match=expected):
-        list(log_rows(log_at(tmp_path / "a.mine", [str(plugin)])))
+        list(read_rows(open_log(tmp_path / "a.mine", [str(plugin)])))
 
 
 def test_two_plugins_that_recognise_a_file_are_named(answers: str, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(Path(answers).read_text().replace('"answers"', '"others"'))
     with pytest.raises(UserError, match=r"'answers'.* and by log reader 'others'"):
-        log_at(tmp_path / "a.csv", [answers, str(other)])
+        open_log(tmp_path / "a.csv", [answers, str(other)])
 
 
 #: A line of each format that ships, and its reader.
@@ -148,7 +148,7 @@ def test_what_ships_recognises_its_own_and_is_compared(name: str, tmp_path: Path
     right.write_text(json.dumps(line) + "\n")
     wrong = tmp_path / "wrong"
     wrong.write_text(json.dumps({k: 0 if v is True or v == 1 else v for k, v in line.items()}))
-    entry = load_plugins().log_reader(right)
+    entry = load_plugins().find_log_reader(right)
     assert entry is not None
     assert entry.name == name
     if name == "lm-eval":
@@ -159,16 +159,16 @@ def test_what_ships_recognises_its_own_and_is_compared(name: str, tmp_path: Path
 
 
 def test_rows_of_any_reader_are_found_again(answers: str, tmp_path: Path) -> None:
-    log = log_at(Path(table(tmp_path / "a.csv", ["yes", "no", "yes"])), [answers])
-    rows = list(log_rows(log))
-    with seekable(log) as row_at:
+    log = open_log(Path(table(tmp_path / "a.csv", ["yes", "no", "yes"])), [answers])
+    rows = list(read_rows(log))
+    with open_row_access(log) as row_at:
         again = [row_at(row.line, row.offset) for row in reversed(rows)]
     assert [row.texts for row in again] == [row.texts for row in reversed(rows)]
     assert [row.place for row in again] == [row.place for row in reversed(rows)]
 
 
 def test_a_row_of_several_responses_tells_how_many_passed(tmp_path: Path) -> None:
-    log = log_at(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
+    log = open_log(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b"], passed=[True, False], metrics={"f1": 0.25})
     assert (row.value("pass@1"), row.value("f1"), row.statuses) == (0.5, 0.25, ["pass", "fail"])
     assert row.metrics == ["pass@1", "f1"]
@@ -176,7 +176,7 @@ def test_a_row_of_several_responses_tells_how_many_passed(tmp_path: Path) -> Non
 
 def test_verdicts_by_metric_speak_of_the_one_that_is_chosen(tmp_path: Path) -> None:
     """Where none is chosen, of the first."""
-    log = log_at(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
+    log = open_log(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
     passed = {"loose": [True, True, False], "strict": [False, True, False]}
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b", "c"], passed=passed)
     assert row.metrics == ["loose", "strict"]
@@ -195,7 +195,7 @@ def test_in_a_folder_only_those_json_files_that_inspect_wrote_are_logs(tmp_path:
     others = {"metrics.json": {"accuracy": 0.5}, "eval.json": {"eval": {}}, "list.json": [1]}
     for name, content in {**others, "2026_sums.json": log}.items():
         (tmp_path / name).write_text(json.dumps(content, indent=2))
-    readers = {path.name: load_plugins().log_reader(path) for path in tmp_path.iterdir()}
+    readers = {path.name: load_plugins().find_log_reader(path) for path in tmp_path.iterdir()}
     assert {name for name, reader in readers.items() if reader} == {"2026_sums.json"}
     (tmp_path / "2026_sums.json").unlink()
     with pytest.raises(UserError, match="no log of another kind"):

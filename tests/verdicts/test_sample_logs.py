@@ -19,7 +19,7 @@ from gapft_harness.rejudge.choice import RejudgeChoice as Judged
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
-from gapft_harness.verdicts.places import log_at
+from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import LogRow
 from tests.compare.logs import row, write
 
@@ -195,7 +195,7 @@ def test_scores_that_are_no_numbers_choose_no_option(tmp_path: Path) -> None:
     def response(*scores: Any) -> str:
         logged = json.loads(json.dumps([[score, "False"] for score in scores]))
         fields = {"arguments": asked, "resps": [["text"]], "filtered_resps": logged}
-        return LogRow(log_at(tmp_path / "log.jsonl"), 1, 0, fields).response
+        return LogRow(open_log(tmp_path / "log.jsonl"), 1, 0, fields).response
 
     assert response("-2.5", "-1") == "option 2: b"
     assert response(10**400, "-1") == "text"

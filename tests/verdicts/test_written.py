@@ -12,8 +12,8 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.places import log_at, single
-from gapft_harness.verdicts.sample_logs import Criterion, log_rows
+from gapft_harness.verdicts.log_files import open_log, find_single_run
+from gapft_harness.verdicts.sample_logs import Criterion, read_rows
 from tests.verdicts.made import WRITTEN, copied
 
 
@@ -29,7 +29,7 @@ def test_details_of_lighteval_are_compared_folder_by_folder(tmp_path: Path) -> N
 def test_of_lightevals_samples_the_mean_says_how_many_passed(tmp_path: Path) -> None:
     """And not which; of its options the likeliest is the response."""
     samples = copied(tmp_path / "samples", "lighteval_samples")
-    row = next(iter(log_rows(log_at(next(samples.iterdir())))))
+    row = next(iter(read_rows(open_log(next(samples.iterdir())))))
     assert (row.texts, row.count, row.gold) == (["6", "9", "6", "9"], 4, "6")
     assert row.metrics == ["pass@k:k=1&n=4", "avg@n:n=4", "pass@1"]
     criterion = Criterion.of(row, None, "name another")
@@ -37,7 +37,7 @@ def test_of_lightevals_samples_the_mean_says_how_many_passed(tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"pass@1 of 0.5 does not say which of them passed"):
         criterion.passed(row)
     options = copied(tmp_path / "options", "lighteval_options")
-    row = next(iter(log_rows(log_at(next(options.iterdir())))))
+    row = next(iter(read_rows(open_log(next(options.iterdir())))))
     assert (row.response, row.metrics, row.value("acc")) == ("option 1: 6", ["acc"], 1)
 
 
@@ -53,8 +53,8 @@ def test_lightevals_samples_give_states(tmp_path: Path) -> None:
 
 def test_records_are_read_by_result_with_the_epochs_together() -> None:
     """The converter gives every epoch the sample's mean score, so none has a verdict of its own."""
-    log = log_at(WRITTEN / "every_eval_ever_epochs.jsonl")
-    rows = list(log_rows(log))
+    log = open_log(WRITTEN / "every_eval_ever_epochs.jsonl")
+    rows = list(read_rows(log))
     assert (log.task, log.kind) == ("sums", "every-eval-ever")
     assert [(row.doc_id, row.filter) for row in rows[:2]] == [
         ("q1", "includes:accuracy"), ("q1", "match:accuracy"),
@@ -64,9 +64,9 @@ def test_records_are_read_by_result_with_the_epochs_together() -> None:
     assert (rows[1].value("score"), rows[1].prompt, rows[1].gold) == (0.5, "1+1?", "2")
     with pytest.raises(UserError, match=r"2 responses, and score does not say how many of them"):
         Criterion.of(rows[1], None, "").passing(rows[1])
-    of_lm_eval = log_at(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
+    of_lm_eval = open_log(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
     assert of_lm_eval.task == "sums_text"
-    assert [row.value("score") for row in log_rows(of_lm_eval)] == [0, 1, 1, 0, 0, 1]
+    assert [row.value("score") for row in read_rows(of_lm_eval)] == [0, 1, 1, 0, 0, 1]
 
 
 def test_records_are_compared() -> None:
@@ -89,7 +89,7 @@ def test_records_of_one_result_with_several_scores_are_refused(tmp_path: Path) -
     changed["evaluation"]["score"] = 0.25
     (tmp_path / "log.jsonl").write_text("\n".join([*lines[:-1], json.dumps(changed)]))
     with pytest.raises(UserError, match=r"line 6: 2 records of sample q3 .* scores 0.25, 0.5"):
-        list(log_rows(log_at(tmp_path / "log.jsonl")))
+        list(read_rows(open_log(tmp_path / "log.jsonl")))
 
 
 def test_samples_of_json_lines_are_responses_of_one_row(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_samples_of_json_lines_are_responses_of_one_row(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = [
         (row.filter, row.texts, row.value("pass@1"))
-        for row in log_rows(log_at(tmp_path / "log.jsonl"))
+        for row in read_rows(open_log(tmp_path / "log.jsonl"))
     ]
     assert rows == [
         ("none", ["agreedy"], 0), ("none", ["bgreedy"], 0),
@@ -151,8 +151,8 @@ def test_the_newest_details_of_a_task_are_taken_if_asked(tmp_path: Path) -> None
     newer = folder / "details_toy|0_2026-01-02T00-00-00.000001.parquet"
     shutil.copy(WRITTEN / "lighteval_after.parquet", newer)
     with pytest.raises(UserError, match=r"two logs of task toy\|0 in one run.*--latest"):
-        single(str(folder), [], "BEFORE")
-    assert [log.path for log in single(str(folder), [], "BEFORE", latest=True).logs] == [newer]
+        find_single_run(str(folder), [], "BEFORE")
+    assert [log.path for log in find_single_run(str(folder), [], "BEFORE", latest=True).logs] == [newer]
 
 
 def test_a_folder_given_twice_is_told(tmp_path: Path) -> None:

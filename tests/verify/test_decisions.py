@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.rejudge.choice import Rule
-from gapft_harness.rejudge.judge import judging
+from gapft_harness.rejudge.judge import open_judge
 from gapft_harness.stages.verify.run import verify
 from tests.verify.tampering import (
     ARM,
@@ -150,7 +150,7 @@ def test_verify_and_rejudge_say_how_many_verdicts_they_have_judged(made: Path, r
     assert told[-1] == ("verdicts", int(said.split()[0]), 0)
     judge_again: list[int] = []
     rule = Rule("contains", {})
-    with judging(rule, [str(made / "plugin.py")]) as judge:
+    with open_judge(rule, [str(made / "plugin.py")]) as judge:
         judge.progress = lambda _, count, __: judge_again.append(count)
         for texts in (["a"] * 3, ["b"]):
             judge.judge(texts, ["a"] * len(texts))

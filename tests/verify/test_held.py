@@ -20,16 +20,16 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.integrity import rests_on
-from gapft_harness.stages.integrity.rests_on import (
-    bound,
+from gapft_harness.stages.integrity import inputs
+from gapft_harness.stages.integrity.inputs import (
+    read_fixed_inputs,
     compare_files,
-    file_states,
-    hold,
-    model_state,
+    read_file_states,
+    compare_inputs,
+    read_model_state,
 )
 from gapft_harness.stages.search.data import check_splits
-from gapft_harness.stages.search.stage import search
+from gapft_harness.stages.search.stage import search_split
 from gapft_harness.stages.verify import run as verifying
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
@@ -47,12 +47,12 @@ def edited(path: Path, edit: Edit) -> Iterator[None]:
     after = edit(before)
     assert after != before
     path.write_text(after)
-    plugin_manager._load.cache_clear()
+    plugin_manager._load_cached.cache_clear()
     try:
         yield
     finally:
         path.write_text(before)
-        plugin_manager._load.cache_clear()
+        plugin_manager._load_cached.cache_clear()
 
 
 def swap(old: str, new: str) -> Edit:
@@ -69,7 +69,7 @@ def held(
     def read(paths: Any) -> dict[str, Any]:
         return check_splits(opened.recipe, plugins, paths)[2]
 
-    return hold(opened, opened.manifest(), plugins, include_paths, read).unchecked
+    return compare_inputs(opened, opened.manifest(), plugins, include_paths, read).unchecked
 
 
 TASK, POOL = "tasks/letters.yaml", "tasks/pool.jsonl"
@@ -142,14 +142,14 @@ def test_a_model_that_no_hub_has_is_not_here_and_a_fault_is_none_of_that(
     recipe = RunDirectory.open(run).recipe
     for name in ("nobody/has-this", "/no/such/folder"):
         recipe.model.args["pretrained"] = name
-        assert model_state(recipe) is None
+        assert read_model_state(recipe) is None
 
     def broken(arguments: Any) -> Path:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(rests_on, "weights_folder", broken)
+    monkeypatch.setattr(rests_on, "find_weights_folder", broken)
     with pytest.raises(RuntimeError, match="a fault"):
-        model_state(recipe)
+        read_model_state(recipe)
 
 
 def test_an_edited_plugin_is_told_once_though_a_file_changed_too(made: Path, run: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_run_that_does_not_say_what_it_rests_on_is_damaged(run: Path) -> None:
     change_manifest(run, lambda manifest: manifest.pop("rests_on"))
     opened = RunDirectory.open(run)
     with pytest.raises(UserError, match=r"manifest.json: key 'rests_on': field required"):
-        bound(opened, opened.manifest())
+        read_fixed_inputs(opened, opened.manifest())
 
 
 @pytest.mark.parametrize("found", [1, None])
@@ -303,7 +303,7 @@ def test_a_damaged_section_is_told_by_its_key(run: Path, key: str, value: Any) -
     change_manifest(run, damage)
     opened = RunDirectory.open(run)
     with pytest.raises(UserError, match=rf"manifest.json: key '{key}"):
-        bound(opened, opened.manifest())
+        read_fixed_inputs(opened, opened.manifest())
 
 
 def test_a_job_that_starts_after_an_edit_refuses_it(made: Path, run: Path) -> None:
@@ -314,12 +314,12 @@ def test_a_job_that_starts_after_an_edit_refuses_it(made: Path, run: Path) -> No
         edited(made / TASK, swap("12}", "11}")),
         pytest.raises(UserError, match="max_gen_toks 12 → 11"),
     ):
-        search(*given)  # type: ignore[arg-type]
+        search_split(*given)  # type: ignore[arg-type]
     with (
         edited(made / "plugin.py", swap("g in r", "g not in r")),
         pytest.raises(UserError, match="plugin, verifier contains: its file: "),
     ):
-        search(*given)  # type: ignore[arg-type]
+        search_split(*given)  # type: ignore[arg-type]
     assert not (run / "audit" / "responses.parquet").exists()
 
 
@@ -330,7 +330,7 @@ def test_large_files_are_not_read_again_unless_they_moved(
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"x")
     large.write_bytes(bytes(5 << 20))
-    recorded = json.loads(json.dumps(file_states([small, large, tmp_path / "absent"])))
+    recorded = json.loads(json.dumps(read_file_states([small, large, tmp_path / "absent"])))
     assert compare_files(recorded) == ([], [])
     recorded[str(large)][2] = "not looked at"
     assert compare_files(recorded) == ([], [])

@@ -52,7 +52,7 @@ def forge(run: Path, table: str, change: Callable[[Content], object]) -> None:
         step["groups"][key] = content
     stored = sorted(f"{step}/{key}" for step, of in recorded.items() for key in of["groups"])
     write_rows(run / table, rows_of(run / table), stored=stored, made_from=recorded)
-    change_manifest(run, lambda m: m["stored"].update({layout.name_of(table): stored}))
+    change_manifest(run, lambda m: m["stored"].update({layout.find_table_name(table): stored}))
     seal_again(run, table)
 
 

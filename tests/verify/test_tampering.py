@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.stages.search.states import Window, partition
+from gapft_harness.stages.search.states import Window, write_split_states
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
 from tests.verify.tampering import (
@@ -145,7 +145,7 @@ WINDOW = "pool/states/1-2.parquet"
 
 
 def test_the_states_of_a_window_follow_from_its_samples(made: Path, run: Path) -> None:
-    partition(str(run), "pool", [str(made / "plugin.py")], Window(1, 2))
+    write_split_states(str(run), "pool", [str(made / "plugin.py")], Window(1, 2))
     seal_again(run, WINDOW)
     assert differences(made, run) == []
     change_rows(run, WINDOW, lambda rows: rows[0].update(samples=3))

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from gapft_harness.cli.options import Format, PluginFile, as_folder
-from gapft_harness.core.errors import GapftError, UserError, describe, plain
+from gapft_harness.cli.options import Format, PluginFile, parse_folder
+from gapft_harness.core.errors import GapftError, UserError, describe_error, quote_unprintable
 
 GROUP = "Measure and compare"
 EXAMPLE = "gapft compare runs/before runs/after"
@@ -132,7 +132,7 @@ def command(
             "--out",
             metavar="DIR",
             help="write figures, tables and a page of all documents to DIR (docs/comparing.md)",
-            parser=as_folder,
+            parser=parse_folder,
         ),
     ] = None,
     overwrite: Annotated[
@@ -154,19 +154,19 @@ def command(
             "--tables",
             metavar="DIR",
             help="write each table as LaTeX and CSV to this new folder",
-            parser=as_folder,
+            parser=parse_folder,
         ),
     ] = None,
     form: Format = "terminal",
     plugin: PluginFile = [],
 ) -> None:
     """Compare sample logs of lm_eval before and after training, document by document."""
-    with _one_means_worse():
-        from gapft_harness.cli.display import tell
+    with _exit_2_on_errors():
+        from gapft_harness.cli.display import print_document
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.document import FILES, document, write, written
-        from gapft_harness.core.files import require_free
+        from gapft_harness.compare.document import FILES, build_document, write_comparison, list_files
+        from gapft_harness.core.files import require_absent
         from gapft_harness.exporting.tables import require_new, write_tables
 
         if example:
@@ -186,7 +186,7 @@ def command(
         if tables is not None:
             require_new(tables, "--tables")
         if out is not None:
-            require_free(out, FILES, overwrite=overwrite)
+            require_absent(out, FILES, overwrite=overwrite)
         choice = CompareChoice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
             tuned_samples=tuned_samples,
@@ -197,22 +197,22 @@ def command(
             shown=show,
             plugin_files=plugin,
         )
-        found = compared(before, after, choice)
+        comparison = compared(before, after, choice)
         if example:
-            found = replace(found, before_name="the demo's model")
-        worse = [held.name for held in found.gate() if held.verdict == "worse"]
-        lines, told = [], document(found)
+            comparison = replace(comparison, before_name="the demo's model")
+        worse_models = [result.name for result in comparison.check_margin() if result.verdict == "worse"]
+        lines, page = [], build_document(comparison)
         if out is not None:
-            write(found, out, overwrite=overwrite)
-            lines.append(f"written: {', '.join([str(out / FILES[0]), *written(found)[1:]])}")
+            write_comparison(comparison, out, overwrite=overwrite)
+            lines.append(f"written: {', '.join([str(out / FILES[0]), *list_files(comparison)[1:]])}")
         if tables is not None:
-            write_tables(told.sections, tables)
+            write_tables(page.sections, tables)
             lines.append(f"tables: {tables}")
-        tell(told, *lines, form=form)  # a closed pipe does not change the exit status of the gate
+        print_document(page, *lines, form=form)  # a closed pipe does not change the exit status of the gate
     if example and out is not None:
-        _open(out / FILES[0])
-    if worse:
-        names = ", ".join(map(plain, worse))
+        _open_page(out / FILES[0])
+    if worse_models:
+        names = ", ".join(map(quote_unprintable, worse_models))
         typer.echo(f"gapft: models worse than before by more than {margin:g}: {names}", err=True)
         raise typer.Exit(1)
 
@@ -223,7 +223,7 @@ _LOGS = Path(__file__).parents[2] / "demo" / "logs"
 EXAMPLE_LOGS = (str(_LOGS / "before"), [f"trained={_LOGS / 'after'}"])
 
 
-def _open(page: Path) -> None:
+def _open_page(page: Path) -> None:
     """Open a page in a browser if this machine has a screen and output goes to a terminal."""
     screen = sys.platform == "darwin" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}
     if screen and sys.stdout.isatty():
@@ -231,7 +231,7 @@ def _open(page: Path) -> None:
 
 
 @contextlib.contextmanager
-def _one_means_worse() -> Iterator[None]:
+def _exit_2_on_errors() -> Iterator[None]:
     """Exit with 2 on any error, because 1 means that the gate found a worse model."""
     try:
         yield
@@ -240,6 +240,6 @@ def _one_means_worse() -> Iterator[None]:
         raise
     except Exception as error:
         traceback.print_exc()
-        failed = GapftError(f"gapft compare failed unexpectedly: {describe(error)}")
-        failed.exit_status = 2
-        raise failed from error
+        failure = GapftError(f"gapft compare failed unexpectedly: {describe_error(error)}")
+        failure.exit_status = 2
+        raise failure from error

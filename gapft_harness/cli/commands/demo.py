@@ -14,8 +14,8 @@ from gapft_harness.cli.options import (
     PluginFile,
     Seed,
     Set,
-    as_settings,
-    print_again,
+    build_settings,
+    print_stored_output,
 )
 
 GROUP = "Train on the gap"
@@ -36,18 +36,18 @@ def command(
 ) -> None:
     """Run the whole method on a small bundled model."""
     if policy_path:
-        from gapft_harness.demo import policy_path as folder
+        from gapft_harness.demo import find_policy as folder
 
         typer.echo(folder())
         return
-    from gapft_harness.cli.unchanged import run_asked
+    from gapft_harness.cli.unchanged import describe_run_command
 
-    overrides = as_settings(None, limit, overrides)
+    overrides = build_settings(None, limit, overrides)
     choice = Options("demo", None, None, overrides, condition, seed, plugin)
-    asked = run_asked("demo", choice, None, run_dir)
-    if (output := asked.recall()) is not None:
-        print_again(output)
+    recorded_command = describe_run_command("demo", choice, None, run_dir)
+    if (output := recorded_command.recall_output()) is not None:
+        print_stored_output(output)
         return
     from gapft_harness.cli.summary import run_and_print
 
-    run_and_print(choice, run_dir, asked)
+    run_and_print(choice, run_dir, recorded_command)

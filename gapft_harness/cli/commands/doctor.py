@@ -9,71 +9,71 @@ from collections.abc import Sequence
 import typer
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.extras import has, install, installed
-from gapft_harness.core.offline import offline
+from gapft_harness.core.extras import is_installed, install_command, find_version
+from gapft_harness.core.offline import force_offline
 from gapft_harness.version import __version__
 
 GROUP = "Look around"
 EXAMPLE = "gapft doctor"
 
-_CORE = ("lm_eval", "datasets", "math-verify")
-_MODELS = ("torch", "transformers", "peft", "accelerate")
+_CORE_PACKAGES = ("lm_eval", "datasets", "math-verify")
+_MODEL_PACKAGES = ("torch", "transformers", "peft", "accelerate")
 _BACKENDS = {
-    "hf": ("transformers", install("transformers")),
-    "vllm": ("vllm", install("vllm")),
+    "hf": ("transformers", install_command("transformers")),
+    "vllm": ("vllm", install_command("vllm")),
     "ray": ("ray", "pip install 'gapft-harness[ray]'"),
-    "grpo": ("trl", install("trl")),
+    "grpo": ("trl", install_command("trl")),
 }
 #: From the vLLM extra of TRL 1.16; a later TRL may differ.
-_VLLM_OF_TRL = "TRL 1.16 needs vLLM 0.31 or earlier, gapft-harness[vllm] 0.32 or later"
-_COUNTS = "published counts"
+_VLLM_CONFLICT = "TRL 1.16 needs vLLM 0.31 or earlier, gapft-harness[vllm] 0.32 or later"
+_COUNTS_LABEL = "published counts"
 # Tasks whose counts were published; without their data, only these names show it.
 _WITH_PUBLISHED_COUNTS = ("gapft_logiqa", "gapft_reclor")
 
 
 def command() -> None:
     """Report what this machine can run: backends, versions, GPU, sandbox, data."""
-    typer.echo(examine())
+    typer.echo(examine_machine())
 
 
-@offline()
-def examine() -> str:
+@force_offline()
+def examine_machine() -> str:
     """Return the report, one line per finding. Nothing is downloaded."""
     return "\n".join(
         [
-            *_section("machine", _machine()),
-            *_section("packages", [_package(name) for name in (*_CORE, *_MODELS)]),
-            *_section("backends", [*map(_backend, _BACKENDS), *_conflict()]),
-            *_section("sandbox for generated programs", _sandbox()),
-            *_section("data", _data()),
-            *_section("plugins", _plugins()),
+            *_build_section("machine", _describe_machine()),
+            *_build_section("packages", [_describe_package(name) for name in (*_CORE_PACKAGES, *_MODEL_PACKAGES)]),
+            *_build_section("backends", [*map(_describe_backend, _BACKENDS), *_list_conflicts()]),
+            *_build_section("sandbox for generated programs", _describe_sandbox()),
+            *_build_section("data", _describe_data()),
+            *_build_section("plugins", _describe_plugins()),
         ]
     )
 
 
-def _plugins() -> list[str]:
+def _describe_plugins() -> list[str]:
     """Count registered components, and list broken plugins."""
     from gapft_harness.hooks.manager import examine_plugins
 
     plugins, faults = examine_plugins()
-    loaded = f"{len(plugins.all())} registered components"
+    count_text = f"{len(plugins.all())} registered components"
     if not faults:
-        return [f"{loaded}, all loaded"]
-    broken = [f"BROKEN: {fault}" for fault in faults]
-    return [loaded, *broken, "no command can run with a broken plugin: repair or uninstall it"]
+        return [f"{count_text}, all loaded"]
+    fault_lines = [f"BROKEN: {fault}" for fault in faults]
+    return [count_text, *fault_lines, "no command can run with a broken plugin: repair or uninstall it"]
 
 
-def _machine() -> list[str]:
+def _describe_machine() -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return [
         f"gapft-harness {__version__}, Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()}",
         f"{os.cpu_count()} CPUs, {memory:.0f} GiB memory",
-        _gpu(),
+        _describe_gpu(),
     ]
 
 
-def _gpu() -> str:
+def _describe_gpu() -> str:
     try:
         import torch
     except ModuleNotFoundError:
@@ -86,67 +86,67 @@ def _gpu() -> str:
     return f"{len(names)} GPU: {', '.join(names)}"
 
 
-def _package(name: str) -> str:
-    if found := installed(name):
-        return f"{name} {found}"
-    remedy = install(name) if name in _MODELS else "reinstall gapft-harness"
+def _describe_package(name: str) -> str:
+    if version := find_version(name):
+        return f"{name} {version}"
+    remedy = install_command(name) if name in _MODEL_PACKAGES else "reinstall gapft-harness"
     return f"{name}: NOT installed; {remedy}"
 
 
-def _backend(name: str) -> str:
+def _describe_backend(name: str) -> str:
     package, remedy = _BACKENDS[name]
-    found = installed(package)
-    return f"{name}: yes ({package} {found})" if found else f"{name}: not installed ({remedy})"
+    version = find_version(package)
+    return f"{name}: yes ({package} {version})" if version else f"{name}: not installed ({remedy})"
 
 
-def _conflict() -> list[str]:
+def _list_conflicts() -> list[str]:
     """List installed packages that conflict."""
-    if not (has("trl") and has("vllm")):
+    if not (is_installed("trl") and is_installed("vllm")):
         return []
-    return [f"grpo and vllm: {_VLLM_OF_TRL}; the trainer grpo generates with transformers"]
+    return [f"grpo and vllm: {_VLLM_CONFLICT}; the trainer grpo generates with transformers"]
 
 
-def _sandbox() -> list[str]:
+def _describe_sandbox() -> list[str]:
     """Describe the sandbox tier that programs would use, and the result of each canary."""
-    from gapft_harness.sandbox import probe
+    from gapft_harness.sandbox import probe_tiers
 
-    found = probe()
-    tiers = list(dict.fromkeys(outcome.tier for outcome in found))
-    holding = [t for t in tiers if all(o.holds for o in found if o.tier == t)]
-    tier = holding[0] if holding else "NONE: programs cannot be judged on this machine"
-    return [f"tier: {tier}", *(str(outcome) for outcome in found)]
+    outcomes = probe_tiers()
+    tiers = list(dict.fromkeys(outcome.tier for outcome in outcomes))
+    holding_tiers = [t for t in tiers if all(o.holds for o in outcomes if o.tier == t)]
+    tier = holding_tiers[0] if holding_tiers else "NONE: programs cannot be judged on this machine"
+    return [f"tier: {tier}", *(str(outcome) for outcome in outcomes)]
 
 
-def _data() -> list[str]:
+def _describe_data() -> list[str]:
     """Describe the data of each task, and whether its counts match the published ones."""
     from gapft_harness.lm_eval_bridge.discovery import list_tasks
 
     lines = []
     for task in list_tasks():
         if task.split == "audit" and not task.name.endswith("_passk"):
-            lines += _task_data(task.name)
+            lines += _describe_task_data(task.name)
     return lines
 
 
-def _task_data(name: str) -> list[str]:
+def _describe_task_data(name: str) -> list[str]:
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
-    unverified = [f"  {_COUNTS}: not verified"] if name in _WITH_PUBLISHED_COUNTS else []
+    unverified_lines = [f"  {_COUNTS_LABEL}: not verified"] if name in _WITH_PUBLISHED_COUNTS else []
     try:
         task = load_task(name)
-        pool, audit, published = task.pool(), task.audit(), task.published()
+        pool, audit, published = task.read_pool(), task.read_audit(), task.read_published()
     except DataNotFound:
         where = "put the files under $GAPFT_DATA_DIR, or download them once (docs/tasks.md)"
-        return [f"{name}: no data on this machine; {where}", *unverified]
+        return [f"{name}: no data on this machine; {where}", *unverified_lines]
     except GapftError as error:
-        return [f"{name}: {error}", *unverified]
+        return [f"{name}: {error}", *unverified_lines]
     lines = [f"{name}: {len(pool)} pool problems, {len(audit)} audit problems"]
     lines += [f"  {line}" for line in task.dropped]
     if published is not None:
-        lines.append(f"  {_COUNTS}: {published}")
+        lines.append(f"  {_COUNTS_LABEL}: {published}")
     return lines
 
 
-def _section(title: str, lines: Sequence[str]) -> list[str]:
+def _build_section(title: str, lines: Sequence[str]) -> list[str]:
     return [title, *(f"  {line}" for line in lines)]

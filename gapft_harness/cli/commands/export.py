@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gapft_harness.cli.options import PluginFile, RunDir, as_folder
+from gapft_harness.cli.options import PluginFile, RunDir, parse_folder
 
 GROUP = "Exchange"
 EXAMPLE = "gapft export runs/demo --to dataset --out evidence"
@@ -27,7 +27,7 @@ def command(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="a new folder", parser=as_folder)
+        Path, typer.Option("--out", metavar="DIR", help="a new folder", parser=parse_folder)
     ],
     condition: Annotated[
         list[str],
@@ -43,27 +43,27 @@ def command(
     plugin: PluginFile = [],
 ) -> None:
     """Write training sets, prompts, evidence, adapters or tables in formats of other programs."""
-    from gapft_harness.exporting.kinds import Asked, export_study
+    from gapft_harness.exporting.kinds import ExportChoice, export_study
     from gapft_harness.exporting.kinds import export as exported
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.study.verify import is_study
 
-    chosen = [one.strip() for one in states.split(",")] if states else []
-    asked = Asked(out, condition, seed, chosen, plugin)
+    chosen_states = [state.strip() for state in states.split(",")] if states else []
+    request = ExportChoice(out, condition, seed, chosen_states, plugin)
     if is_study(run_dir):
         from gapft_harness.study.document import read_sections
 
-        files = export_study(lambda: read_sections(run_dir), to, asked)
+        files = export_study(lambda: read_sections(run_dir), to, request)
     else:
-        files = exported(RunDirectory.open(run_dir), to, asked)
-    for line in _by_folder(files):
+        files = exported(RunDirectory.open(run_dir), to, request)
+    for line in _describe_folders(files):
         typer.echo(line)
 
 
-def _by_folder(files: Sequence[Path]) -> Iterator[str]:
+def _describe_folders(files: Sequence[Path]) -> Iterator[str]:
     """Describe written files: a line per folder, or the path of its only file."""
     folders: dict[Path, list[Path]] = {}
     for file in files:
         folders.setdefault(file.parent, []).append(file)
-    for folder, within in folders.items():
-        yield str(within[0]) if len(within) == 1 else f"{folder}/ ({len(within)} files)"
+    for folder, folder_files in folders.items():
+        yield str(folder_files[0]) if len(folder_files) == 1 else f"{folder}/ ({len(folder_files)} files)"

@@ -19,7 +19,7 @@ from gapft_harness.cli.options import (
     PluginFile,
     Set,
     TaskName,
-    as_folder,
+    parse_folder,
 )
 from gapft_harness.core.errors import UserError, did_you_mean
 
@@ -37,7 +37,7 @@ _GEN_KWARGS = {
 #: The recorded model of a sampler that loads none.
 _NO_MODEL = "(none)"
 #: The folder inside the search's folder for the files that this command writes.
-_FOLDER = "gap"
+_GAP_FOLDER = "gap"
 
 
 GROUP = "Measure and compare"
@@ -122,7 +122,7 @@ def command(
             "--run-dir",
             metavar="DIR",
             help="the output folder; default: gaps/TASK; for a run: nothing is written",
-            parser=as_folder,
+            parser=parse_folder,
         ),
     ] = None,
     seeds: Annotated[
@@ -163,7 +163,7 @@ def command(
     """Measure the gap between Pass@K and Pass@1 of a task or a run, and what training can gain."""
     from gapft_harness.cli.runs import is_run
 
-    plan = _plan(seeds, items, discordance, shared)
+    plan = _build_plan(seeds, items, discordance, shared)
     if target is not None and is_run(target):
         if k is not None:
             raise UserError(f"--k {k}: {target} has been searched with its own K; leave --k out")
@@ -181,7 +181,7 @@ def command(
         raise UserError(f"--split {split}: expected audit or pool")
     if samples < 2:
         raise UserError(f"--k {samples}: expected at least 2; one sample shows no gap")
-    settings = [f"search.k={samples}", *_sampling(gen_kwargs)]
+    settings = [f"search.k={samples}", *_parse_gen_kwargs(gen_kwargs)]
     for key, value in (("batch_size", batch_size), ("device", device)):
         settings += [] if value is None else [f"model.args.{key}={value}"]
     settings += ["model.chat_template=true"] if apply_chat_template else []
@@ -191,17 +191,17 @@ def command(
     if limit is not None:  # the same problems as lm_eval's --limit
         settings += [f"data.{split}_limit={limit}", "data.limit_takes=first"]
     if metric is not None or filter is not None:
-        named = (metric or "") + (f",{filter}" if filter else "")
-        settings.append(f"verifier.params.metric={json.dumps(named)}")
+        metric_name = (metric or "") + (f",{filter}" if filter else "")
+        settings.append(f"verifier.params.metric={json.dumps(metric_name)}")
     settings += [] if pass_at is None else [f"verifier.params.pass_at={pass_at}"]
     choice = Options(
         None, task, model_args, [*settings, *overrides],
         plugin_files=plugin, include_paths=include_path, splits=[split], alone=True,
     )  # fmt: skip
-    _measure(choice, out or Path("gaps", Path(task).stem), split, include_path, plan, form)
+    _measure_task(choice, out or Path("gaps", Path(task).stem), split, include_path, plan, form)
 
 
-def _measure(
+def _measure_task(
     choice: Options,
     path: Path,
     split: str,
@@ -209,32 +209,32 @@ def _measure(
     plan: Plan,
     form: Form,
 ) -> None:
-    from gapft_harness.cli.display import tell
+    from gapft_harness.cli.display import print_document
     from gapft_harness.cli.runs import run_stages_alone
-    from gapft_harness.gap.document import document
-    from gapft_harness.gap.findings import find
+    from gapft_harness.gap.document import build_document
+    from gapft_harness.gap.findings import compute_findings
     from gapft_harness.gap.measuring import measure
     from gapft_harness.gap.prospects import assess
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.run_directory.lock import hold
-    from gapft_harness.stages.integrity.rests_on import searched_in
-    from gapft_harness.stages.search.states import partition
+    from gapft_harness.run_directory.lock import hold_run_lock
+    from gapft_harness.stages.integrity.inputs import list_search_folders
+    from gapft_harness.stages.search.states import write_split_states
 
     run_stages_alone(["search"], path, choice)
-    with hold(path):
+    with hold_run_lock(path):
         run = RunDirectory.open(path)
-        if not run.is_sealed(layout.states(split)):
-            partition(str(path), split, choice.plugin_files)
-        run.seal(layout.states(split))
-        folder = path / _FOLDER
-        measured = measure(run, split, include_path or searched_in(path), folder)
-        found = {name: find(of, measured.errors[name]) for name, of in measured.verdicts.items()}
-        chosen = {split: next(iter(found.values()))}
-        told = document(measured, found, assess(plan, chosen, len(run.recipe.seeds)))
-        told.write(folder)
-    tell(
-        told,
+        if not run.is_sealed(layout.states_path(split)):
+            write_split_states(str(path), split, choice.plugin_files)
+        run.seal(layout.states_path(split))
+        folder = path / _GAP_FOLDER
+        measured = measure(run, split, include_path or list_search_folders(path), folder)
+        findings = {name: compute_findings(verdicts, measured.errors[name]) for name, verdicts in measured.verdicts.items()}
+        first_findings = {split: next(iter(findings.values()))}
+        page = build_document(measured, findings, assess(plan, first_findings, len(run.recipe.seeds)))
+        page.write(folder)
+    print_document(
+        page,
         f"written: {folder / 'gap.html'}, gap.md, results.json, gap.csv, items.csv",
         f"every problem, for a browser: {folder / 'explorer.html'}",
         f"lm_eval's logs, for gapft compare: {folder / 'greedy'}, {folder / 'samples'}",
@@ -242,7 +242,7 @@ def _measure(
     )
 
 
-def _sampling(text: str | None) -> list[str]:
+def _parse_gen_kwargs(text: str | None) -> list[str]:
     """Convert ``--gen_kwargs`` to settings of recipe keys."""
     settings = []
     for part in filter(None, (text or "").split(",")):
@@ -259,28 +259,28 @@ def _sampling(text: str | None) -> list[str]:
 
 def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
-    from gapft_harness.cli.display import tell
+    from gapft_harness.cli.display import print_document
     from gapft_harness.core.files import require_folder
-    from gapft_harness.gap.costs import costs
-    from gapft_harness.gap.document import NAMES, run_document
-    from gapft_harness.gap.findings import find
+    from gapft_harness.gap.costs import estimate_costs
+    from gapft_harness.gap.document import NAMES, build_run_document
+    from gapft_harness.gap.findings import compute_findings
     from gapft_harness.gap.prospects import assess
     from gapft_harness.gap.searched import read_run
 
     if out is not None:
         require_folder(out)
     run = read_run(Path(place))
-    found = {split: find(of, complete=of.complete) for split, of in run.splits.items()}
-    prospects = assess(plan, found, len(run.recipe["seeds"]))
-    told = run_document(run, found, prospects, costs(run, plan))
+    findings = {split: compute_findings(split_data, is_complete=split_data.complete) for split, split_data in run.splits.items()}
+    prospects = assess(plan, findings, len(run.recipe["seeds"]))
+    page = build_run_document(run, findings, prospects, estimate_costs(run, plan))
     lines = []
     if out is not None:
-        told.write(out)
+        page.write(out)
         lines = [f"written: {out / NAMES[0]}, {', '.join(NAMES[1:])}"]
-    tell(told, *lines, form=form)
+    print_document(page, *lines, form=form)
 
 
-def _plan(seeds: int | None, items: int | None, discordance: str, shared: float) -> Plan:
+def _build_plan(seeds: int | None, items: int | None, discordance: str, shared: float) -> Plan:
     from gapft_harness.gap.prospects import Plan
 
     for name, value in (("--training-seeds", seeds), ("--items", items)):
@@ -288,18 +288,18 @@ def _plan(seeds: int | None, items: int | None, discordance: str, shared: float)
             raise UserError(f"{name} {value}: expected 1 or more")
     if not 0 <= shared <= 1:
         raise UserError(f"--shared {shared:g}: expected a share within 0 and 1")
-    return Plan(seeds, items, _share(discordance), shared)
+    return Plan(seeds, items, _parse_share(discordance), shared)
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     """Parse a share above 0: a number, or a fraction of counts."""
-    above, slash, below = text.partition("/")
+    numerator, slash, denominator = text.partition("/")
     try:
-        found = float(above) / (float(below) if slash else 1)
+        share = float(numerator) / (float(denominator) if slash else 1)
     except (ValueError, ZeroDivisionError):
-        found = -1.0
-    if not 0 < found <= 1:
+        share = -1.0
+    if not 0 < share <= 1:
         raise UserError(
             f"--discordance {text}: expected a share above 0 and at most 1, such as 0.1 or 71/500"
         )
-    return found
+    return share

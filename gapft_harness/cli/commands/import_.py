@@ -18,7 +18,7 @@ from gapft_harness.cli.options import (
     RunDir,
     Set,
     TaskName,
-    as_settings,
+    build_settings,
 )
 from gapft_harness.core.errors import UserError
 
@@ -77,18 +77,18 @@ def command(
 ) -> None:
     """Import responses with verdicts as the search of a split, and compute its states."""
     from gapft_harness.cli.runs import run_stages_alone
-    from gapft_harness.importing.job import import_split, require_free, state
+    from gapft_harness.importing.job import import_split, require_not_searched, seal_states
     from gapft_harness.importing.rows import ImportChoice
 
     if not files and not greedy:
         raise UserError("no responses: expected files, as in gapft import RUN FILE ...")
-    pairs = [(field, of or field) for field, _, of in (each.partition("=") for each in on)]
+    pairs = [(field, task_field or field) for field, _, task_field in (text.partition("=") for text in on)]
     choice = ImportChoice(files, greedy, judge, metric, filter, pairs, ignore_unknown)
-    require_free(run_dir, split, choice)
+    require_not_searched(run_dir, split, choice)
     options = Options(
-        recipe, task, model_args, as_settings(model, limit, overrides),
+        recipe, task, model_args, build_settings(model, limit, overrides),
         plugin_files=plugin, include_paths=include_path, splits=[split],
-        searching=partial(import_split, choice=choice.arguments()),
+        searching=partial(import_split, choice=choice.to_arguments()),
     )  # fmt: skip
     run_stages_alone(["search"], run_dir, options)
-    typer.echo(state(run_dir, split, plugin))
+    typer.echo(seal_states(run_dir, split, plugin))

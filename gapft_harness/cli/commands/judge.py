@@ -60,6 +60,6 @@ def command(
             workers=workers,
             preload=list(filter(None, preload)),
             prelude=prelude,  # type: ignore[arg-type]
-            progress=lambda done, total: display.job("judge", done, total),
+            progress=lambda done, total: display.report_progress("judge", done, total),
         ):
             typer.echo(line)

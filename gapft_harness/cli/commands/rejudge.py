@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gapft_harness.cli.options import Format, PluginFile, as_folder
+from gapft_harness.cli.options import Format, PluginFile, parse_folder
 from gapft_harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def command(
             metavar="DIR",
             help="write results.json, rejudged.csv, flips.csv and the pages rejudged.md and "
             "rejudged.html to DIR",
-            parser=as_folder,
+            parser=parse_folder,
         ),
     ] = None,
     overwrite: Annotated[
@@ -112,12 +112,12 @@ def command(
     ] = None,
 ) -> None:
     """Judge saved responses by a different verifier, and list changed verdicts."""
-    from gapft_harness.cli.display import Display, tell
+    from gapft_harness.cli.display import Display, print_document
     from gapft_harness.cli.runs import is_run
-    from gapft_harness.core.files import require_free
+    from gapft_harness.core.files import require_absent
     from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-    from gapft_harness.rejudge.document import FILES, document
-    from gapft_harness.rejudge.flips import collecting
+    from gapft_harness.rejudge.document import FILES, build_document
+    from gapft_harness.rejudge.flips import collect_flips
     from gapft_harness.rejudge.logs import judge_logs
 
     if run := next((place for place in logs if is_run(place)), None):
@@ -134,61 +134,61 @@ def command(
             "--metric: cannot be combined with --was, which replaces the log's verdicts"
         )
     if out is not None:
-        require_free(out, FILES, overwrite=overwrite)
-    now = Rule(verifier, _params(param, "--param"))
-    held = None if was is None else Rule(was, _params(was_param, "--was-param"))
+        require_absent(out, FILES, overwrite=overwrite)
+    new_rule = Rule(verifier, _parse_params(param, "--param"))
+    old_rule = None if was is None else Rule(was, _parse_params(was_param, "--was-param"))
     if include_path is not None:
-        now, held = _looking_in(include_path, now, held, plugin)
-    choice = RejudgeChoice(now, held, gold, metric, filter, task, plugin, show)
+        new_rule, old_rule = _add_include_path(include_path, new_rule, old_rule, plugin)
+    choice = RejudgeChoice(new_rule, old_rule, gold, metric, filter, task, plugin, show)
     display = Display()
-    with collecting(choice.shown, written=out is not None) as flips:
+    with collect_flips(choice.shown, writes_file=out is not None) as flips:
         with display:
-            judged = judge_logs(logs, choice, flips, display.job)
-        page = document(judged)
+            rejudged_logs = judge_logs(logs, choice, flips, display.report_progress)
+        page = build_document(rejudged_logs)
         if out is None:
-            tell(page, form=form)
+            print_document(page, form=form)
             return
         page.write(out)
         flips.write(out / FILES[-1])
-        tell(page, f"written: {out / FILES[0]}, {', '.join(FILES[1:])}", form=form)
+        print_document(page, f"written: {out / FILES[0]}, {', '.join(FILES[1:])}", form=form)
 
 
-def _looking_in(
-    folder: Path, now: Rule, was: Rule | None, plugin_files: Sequence[str]
+def _add_include_path(
+    folder: Path, new_rule: Rule, old_rule: Rule | None, plugin_files: Sequence[str]
 ) -> tuple[Rule, Rule | None]:
     """Add the folder to the parameters of rules whose verifiers have an unset include_path."""
     from gapft_harness.hooks.manager import load_plugins
-    from gapft_harness.hooks.registered import setting_fault
+    from gapft_harness.hooks.registration import find_setting_fault
 
     if not folder.is_dir():
         raise UserError(f"--include-path {folder}: expected a folder with task YAML")
-    plugins, given = load_plugins(plugin_files), {"include_path": str(folder.resolve())}
+    plugins, include_params = load_plugins(plugin_files), {"include_path": str(folder.resolve())}
 
-    def takes(rule: Rule) -> bool:
-        maker = plugins.get("verifier", rule.name).value
-        return not setting_fault(maker, {**given, **rule.params})
+    def takes_folder(rule: Rule) -> bool:
+        factory = plugins.get("verifier", rule.name).value
+        return not find_setting_fault(factory, {**include_params, **rule.params})
 
-    rules = [now] if was is None else [now, was]
-    if not any(map(takes, rules)):
+    rules = [new_rule] if old_rule is None else [new_rule, old_rule]
+    if not any(map(takes_folder, rules)):
         names = " and ".join(repr(rule.name) for rule in rules)
         raise UserError(
             f"--include-path: verifier {names} does not read a task; leave the option out"
         )
     first, *rest = (
-        replace(rule, params={**given, **rule.params}) if takes(rule) else rule for rule in rules
+        replace(rule, params={**include_params, **rule.params}) if takes_folder(rule) else rule for rule in rules
     )
     return first, rest[0] if rest else None
 
 
-def _params(given: Sequence[str], option: str) -> dict[str, Any]:
+def _parse_params(texts: Sequence[str], option: str) -> dict[str, Any]:
     from gapft_harness.recipe.reading import parse_value
 
-    found: dict[str, Any] = {}
-    for text in given:
+    params: dict[str, Any] = {}
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise UserError(f"{option} {text}: expected KEY=VALUE, e.g. rule=first_explicit")
-        if key in found:
+        if key in params:
             raise UserError(f"{option} {text}: {key} is set twice")
-        found[key] = parse_value(value, f"{option} {text}")
-    return found
+        params[key] = parse_value(value, f"{option} {text}")
+    return params

@@ -19,10 +19,10 @@ from gapft_harness.cli.options import (
     Seed,
     Set,
     TaskName,
-    as_settings,
-    print_again,
-    recipe_names,
-    stage_names,
+    build_settings,
+    print_stored_output,
+    list_recipe_names,
+    list_stage_names,
 )
 from gapft_harness.core.errors import UserError
 
@@ -36,7 +36,7 @@ def command(
         typer.Argument(
             metavar="RECIPE",
             help="a recipe file, a bundled recipe's name, or the folder of a run to continue",
-            autocompletion=recipe_names,
+            autocompletion=list_recipe_names,
         ),
     ] = None,
     run_dir: OptionalRunDir = None,
@@ -47,7 +47,7 @@ def command(
             metavar="STAGE",
             help="only this stage: search, states, select, train, scale, audit, report, or a stage "
             "of an experiment; repeatable",
-            autocompletion=stage_names,
+            autocompletion=list_stage_names,
         ),
     ] = [],
     task: TaskName = None,
@@ -84,52 +84,52 @@ def command(
     include_path: IncludePath = [],
 ) -> None:
     """Run a recipe up to the report; the same command continues an interrupted run."""
-    settings = as_settings(model, limit, overrides)
-    asked = None
+    settings = build_settings(model, limit, overrides)
+    recorded_command = None
     if not (only or split or dry_run):
-        from gapft_harness.cli.unchanged import run_asked
+        from gapft_harness.cli.unchanged import describe_run_command
 
         options = Options(
             *(recipe, task, model_args, settings, condition, seed, plugin, include_path)
         )
-        asked = run_asked("run", options, recipe, run_dir)
-        if (output := asked.recall()) is not None:
-            print_again(output)
+        recorded_command = describe_run_command("run", options, recipe, run_dir)
+        if (output := recorded_command.recall_output()) is not None:
+            print_stored_output(output)
             return
-    from gapft_harness.cli.runs import run_place
+    from gapft_harness.cli.runs import resolve_arguments
 
-    named, place = run_place(recipe, run_dir)
+    recipe_name, place = resolve_arguments(recipe, run_dir)
     choice = Options(
-        *(named, task, model_args, settings, condition, seed, plugin, include_path),
+        *(recipe_name, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
         reuse_versions=reuse_versions,
     )
     if split and "search" not in only:
         raise UserError("--split: needs --only search")
     if dry_run:
-        _describe(choice, place)
-    elif asked is not None:
+        _print_dry_run(choice, place)
+    elif recorded_command is not None:
         from gapft_harness.cli.summary import run_and_print
 
-        run_and_print(choice, place, asked)
+        run_and_print(choice, place, recorded_command)
     else:
-        _stages(only, choice, place)
+        _run_chosen_stages(only, choice, place)
 
 
-def _describe(choice: Options, place: Path | None) -> None:
-    from gapft_harness.cli.dry_run import NOTHING_MISSING, describe
+def _print_dry_run(choice: Options, place: Path | None) -> None:
+    from gapft_harness.cli.dry_run import NOTHING_MISSING, describe_dry_run
 
-    said = describe(choice, place)
-    typer.echo(said)
-    if not said.endswith(f"\n{NOTHING_MISSING}"):
+    text = describe_dry_run(choice, place)
+    typer.echo(text)
+    if not text.endswith(f"\n{NOTHING_MISSING}"):
         raise typer.Exit(1)
 
 
-def _stages(only: list[str], choice: Options, place: Path | None) -> None:
-    from gapft_harness.cli.runs import default_place, run_stages_alone
+def _run_chosen_stages(only: list[str], choice: Options, place: Path | None) -> None:
+    from gapft_harness.cli.runs import find_default_place, run_stages_alone
 
     if (choice.conditions or choice.seeds) and only != ["report"]:
         raise UserError("--condition, --seed: expected without --only, or with --only report")
-    page = run_stages_alone(only, place or default_place(choice), choice)
+    page = run_stages_alone(only, place or find_default_place(choice), choice)
     if "report" in only:
         typer.echo(f"report: {page}")

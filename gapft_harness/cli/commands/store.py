@@ -33,8 +33,8 @@ def command(
     plugin: PluginFile = [],
 ) -> None:
     """List stored responses, verdicts and adapters with the runs that use them."""
-    from gapft_harness.cli.commands.list_ import columns
-    from gapft_harness.store.inventory import list_groups, remove, runs_in
+    from gapft_harness.cli.commands.list_ import format_columns
+    from gapft_harness.store.inventory import list_groups, remove_groups, find_runs
     from gapft_harness.store.store import Store
 
     if not folder.is_dir() and not add:
@@ -43,38 +43,38 @@ def command(
         )
     store = Store.beside(folder / "run")
     for run in add:
-        _add(run, store, plugin)
+        _add_run(run, store, plugin)
     if add:
         return
-    groups = list_groups(store, runs_in(folder))
+    groups = list_groups(store, find_runs(folder))
     if not groups:
         typer.echo(f"{store.root}: the store is empty")
         return
-    rows = [(g.what, g.count, _size(g.size), ", ".join(g.users) or "no run") for g in groups]
-    typer.echo(columns(rows))
-    unused = [group for group in groups if not group.users]
-    size = _size(sum(group.size for group in unused))
+    rows = [(g.description, g.count_text, _format_size(g.size), ", ".join(g.users) or "no run") for g in groups]
+    typer.echo(format_columns(rows))
+    unused_groups = [group for group in groups if not group.users]
+    size = _format_size(sum(group.size for group in unused_groups))
     if not prune:
         typer.echo(f"{store.root}: {len(groups)} groups; no run in {folder} uses {size} of it")
         return
-    if not unused:
+    if not unused_groups:
         typer.echo(f"{store.root}: nothing to remove; a run in {folder} uses each group")
         return
-    asked = f"Remove {len(unused)} groups, {size}, that no run in {folder} uses?"
-    if not yes and not typer.confirm(asked, default=False, err=True):
+    question = f"Remove {len(unused_groups)} groups, {size}, that no run in {folder} uses?"
+    if not yes and not typer.confirm(question, default=False, err=True):
         raise UserError("--prune: not confirmed; nothing was removed")
-    remove(unused)
+    remove_groups(unused_groups)
     typer.echo(f"removed {size}")
 
 
-def _add(run: Path, store: Store, plugin_files: list[str]) -> None:
+def _add_run(run: Path, store: Store, plugin_files: list[str]) -> None:
     """Add a run's work to a store, and print the added and the omitted work."""
     from gapft_harness.cli.display import Display
     from gapft_harness.stages.adding import add_run
 
     display = Display()
     with display:
-        added = add_run(run, store, plugin_files, display.job)
+        added = add_run(run, store, plugin_files, display.report_progress)
     typer.echo(
         f"{run}: added {added.responses:,} responses, {added.verdicts:,} verdicts and "
         f"{added.adapters:,} adapters to {store.root}"
@@ -83,5 +83,5 @@ def _add(run: Path, store: Store, plugin_files: list[str]) -> None:
         typer.echo(f"left out: {line}")
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"

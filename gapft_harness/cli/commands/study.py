@@ -13,9 +13,9 @@ from gapft_harness.cli.options import (
     OptionalRunDir,
     Options,
     PluginFile,
-    as_folder,
-    print_again,
-    study_names,
+    parse_folder,
+    print_stored_output,
+    list_study_names,
 )
 from gapft_harness.core.errors import UserError
 
@@ -32,7 +32,7 @@ def command(
         typer.Argument(
             metavar="STUDY",
             help="a study file or a bundled study's name; with --scaling: audited runs",
-            autocompletion=study_names,
+            autocompletion=list_study_names,
         ),
     ],
     run_dir: OptionalRunDir = None,
@@ -52,7 +52,7 @@ def command(
             "--out",
             metavar="DIR",
             help="with --scaling: also write the tables to DIR",
-            parser=as_folder,
+            parser=parse_folder,
         ),
     ] = None,
     condition: Annotated[
@@ -69,86 +69,86 @@ def command(
 ) -> None:
     """Run the cells of a study, or collect existing runs, and report them together."""
     if scaling:
-        _scaling(recipe, condition, out)
+        _compare_scaling(recipe, condition, out)
         return
     if condition:
         raise UserError("--condition: needs --scaling; the file of a study names its conditions")
     if len(recipe) > 1:
         raise UserError(f"{recipe[1]}: expected one study; several runs need --scaling")
-    from gapft_harness.cli.unchanged import copied_output, run_asked
+    from gapft_harness.cli.unchanged import copy_output, describe_run_command
 
-    given = Options(recipe[0], plugin_files=plugin, include_paths=include_path)
-    asked = run_asked("study", given, recipe[0], run_dir)
-    if not dry_run and (output := asked.recall()) is not None:
-        print_again(output)
+    study_options = Options(recipe[0], plugin_files=plugin, include_paths=include_path)
+    recorded_command = describe_run_command("study", study_options, recipe[0], run_dir)
+    if not dry_run and (output := recorded_command.recall_output()) is not None:
+        print_stored_output(output)
         return
-    from gapft_harness.cli.interrupts import goes_on
-    from gapft_harness.cli.outcome import Outcome, Scope, inputs_of_run
+    from gapft_harness.cli.interrupts import announce_resumable
+    from gapft_harness.cli.outcome import OutcomeRecorder, CommandScope, find_run_inputs
     from gapft_harness.cli.runs import resolve_recipe, run_recipe
     from gapft_harness.cli.unchanged import Watched
-    from gapft_harness.core.offline import offline
+    from gapft_harness.core.offline import force_offline
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.recipe.bundled import find_study
-    from gapft_harness.stages.search.data import settled
-    from gapft_harness.study.driver import describe_study, run_study, study_folder
+    from gapft_harness.stages.search.data import resolve_task_settings
+    from gapft_harness.study.driver import describe_study, run_study, check_study_folder
     from gapft_harness.study.recipe import read_study
 
-    of = read_study(recipe[0])
-    folder = study_folder(run_dir or Path("runs", of.name))
+    study = read_study(recipe[0])
+    folder = check_study_folder(run_dir or Path("runs", study.name))
 
-    def options(name: str) -> Options:
-        cell, overrides = of.cells[name].recipe, of.overrides(name)
-        return Options(cell, None, None, overrides, (), of.seeds, plugin, include_path)
+    def build_options(name: str) -> Options:
+        cell, overrides = study.cells[name].recipe, study.list_overrides(name)
+        return Options(cell, None, None, overrides, (), study.seeds, plugin, include_path)
 
-    def resolve(name: str) -> Recipe:
-        return resolve_recipe(options(name))
+    def resolve_cell(name: str) -> Recipe:
+        return resolve_recipe(build_options(name))
 
     plugins = load_plugins(plugin)
 
-    def settle(recipe: Recipe) -> Mapping[str, Any] | None:
-        return settled(recipe, plugins, include_path)
+    def settle_cell(recipe: Recipe) -> Mapping[str, Any] | None:
+        return resolve_task_settings(recipe, plugins, include_path)
 
     if dry_run:
-        with offline():
-            typer.echo(describe_study(of, folder, resolve, plugin, settle))
+        with force_offline():
+            typer.echo(describe_study(study, folder, resolve_cell, plugin, settle_cell))
         return
 
-    def find_scope() -> Scope:
+    def find_scope() -> CommandScope:
         inputs = Watched({recipe[0], str(find_study(recipe[0])), *plugin})
         runs = {}
-        for name, cell in of.cells.items():
-            place = Path(of.place(name, folder))
+        for name, cell in study.cells.items():
+            place = Path(study.find_place(name, folder))
             if cell.recipe is None:
                 inputs.folders.add(str(place))
                 continue
-            runs[place] = options(name)
-            own = inputs_of_run(runs[place], resolve(name), place)
-            inputs.files |= own.files
-            inputs.folders |= own.folders
-        return Scope(inputs, runs, folder)
+            runs[place] = build_options(name)
+            cell_inputs = find_run_inputs(runs[place], resolve_cell(name), place)
+            inputs.files |= cell_inputs.files
+            inputs.folders |= cell_inputs.folders
+        return CommandScope(inputs, runs, folder)
 
-    outcome = Outcome(asked, find_scope)
-    with goes_on():
+    outcome = OutcomeRecorder(recorded_command, find_scope)
+    with announce_resumable():
         page = run_study(
-            of,
+            study,
             folder,
-            resolve,
-            lambda name, place: run_recipe(options(name), place),
+            resolve_cell,
+            lambda name, place: run_recipe(build_options(name), place),
             lambda line: typer.echo(line, err=True),
-            settle,
+            settle_cell,
         )
-    with copied_output() as pieces:
+    with copy_output() as pieces:
         typer.echo(f"report: {page}")
-    outcome.keep("".join(pieces))
+    outcome.write_record("".join(pieces))
 
 
-def _scaling(runs: list[str], conditions: list[str], out: Path | None) -> None:
+def _compare_scaling(runs: list[str], conditions: list[str], out: Path | None) -> None:
     from gapft_harness.core.files import require_folder
     from gapft_harness.experiments.scaling.pooled import pool_scaling
 
     if out is not None:
         require_folder(out)
-    pooled = pool_scaling(runs, conditions).document
+    document = pool_scaling(runs, conditions).document
     if out is not None:
-        pooled.write(out)
-    typer.echo(pooled.markdown().rstrip())
+        document.write(out)
+    typer.echo(document.to_markdown().rstrip())

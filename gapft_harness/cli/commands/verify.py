@@ -19,16 +19,16 @@ def command(run_dir: RunDir, plugin: PluginFile = []) -> None:
 
     display = Display()
     with display:
-        check = verify_study if is_study(run_dir) else verification.verify
-        found = check(run_dir, plugin, display.job)
-    if found.differences:
-        count = len(found.differences)
-        told = [f"{run_dir}: {count} difference{'s' * (count > 1)}", *found.differences]
-        raise GapftError("\n".join([*told, *filter(None, [found.remark])]))
-    missing = [f"not yet: {line}" for line in found.missing]
-    if not found.checked:
+        verify_folder = verify_study if is_study(run_dir) else verification.verify
+        result = verify_folder(run_dir, plugin, display.report_progress)
+    if result.differences:
+        count = len(result.differences)
+        lines = [f"{run_dir}: {count} difference{'s' * (count > 1)}", *result.differences]
+        raise GapftError("\n".join([*lines, *filter(None, [result.remark])]))
+    missing = [f"not yet: {line}" for line in result.missing]
+    if not result.checked:
         raise GapftError("\n".join([f"{run_dir}: nothing to verify yet", *missing]))
-    for line in [*found.checked, *missing]:
+    for line in [*result.checked, *missing]:
         typer.echo(line)
     if missing:
         typer.echo("verified so far: existing files agree; the lines above list missing work")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gapft_harness import api
-from gapft_harness.experiments.controls.coverage import Coverage, FullPool, Related
+from gapft_harness.experiments.controls.coverage import CoverageControl, FullPoolControl, RelatedSelections
 from gapft_harness.experiments.controls.search import GoldLabels, RandomizedInclusion, SearchDepth
 from gapft_harness.experiments.controls.shared_core import SharedCore
 
@@ -12,7 +12,7 @@ from gapft_harness.experiments.controls.shared_core import SharedCore
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Register the seven controls."""
     controls = (
-        SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, FullPool, Coverage, Related,
+        SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, FullPoolControl, CoverageControl, RelatedSelections,
     )  # fmt: skip
     for control in controls:
         register(control.name, control)

@@ -12,10 +12,10 @@ from gapft_harness.api import condition_name, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
     Control,
     ControlPart,
-    Step,
-    by_parameter,
-    contrast_table,
-    twin_table,
+    ControlStep,
+    find_by_parameter,
+    build_contrast_table,
+    build_twin_table,
 )
 
 if TYPE_CHECKING:
@@ -23,59 +23,59 @@ if TYPE_CHECKING:
 
 
 #: Selectors of the comparison of the whole pool, with their labels; the reference comes first.
-_WHOLE = {"uniform_with_replacement": "repeated draws", "uniform": "all verified"}
+_SELECTORS = {"uniform_with_replacement": "repeated draws", "uniform": "all verified"}
 
 
-class Coverage(Control):
+class CoverageControl(Control):
     """Compares more problems with more exposures of each, at the same total (Table 3)."""
 
     name = "coverage"
-    needs = (
+    requirement = (
         "two conditions or more of the selector repeated, such as distinct: {selector: repeated, "
         "params: {times: 1}} and twice: {selector: repeated, params: {times: 2}}"
     )
     title = "Coverage at the same exposures"
     axis = "slots of each problem"
 
-    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the steps, from most to fewest slots of each problem."""
-        return by_parameter(conditions, "repeated", "times", _slots)[::-1]
+        return find_by_parameter(conditions, "repeated", "times", _format_slots)[::-1]
 
 
-def _slots(times: float) -> str:
+def _format_slots(times: float) -> str:
     return f"{times} slot{'' if times == 1 else 's'} each"
 
 
-class FullPool(Control):
+class FullPoolControl(Control):
     """Compares all verified problems with as many draws with replacement (Appendix B)."""
 
     name = "full_pool"
-    needs = (
+    requirement = (
         "conditions of the selectors uniform and uniform_with_replacement with n: verified, such "
         "as whole_pool: {selector: uniform, n: verified} and replacement_draws: {selector: "
         "uniform_with_replacement, n: verified}"
     )
     title = "The whole pool"
 
-    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the draws with replacement, then the condition with each problem once."""
         return [
-            Step(label, name)
-            for selector, label in _WHOLE.items()
+            ControlStep(label, name)
+            for selector, label in _SELECTORS.items()
             for name, condition in conditions.items()
             if condition.selector == selector and condition.n == "verified"
         ]
 
 
 #: Selectors of related methods, each with the responses from which its random twin draws.
-_RELATED = {"distinct_paths": "verified", "difficulty_weighted": "kept"}
+_TWIN_RESPONSES = {"distinct_paths": "verified", "difficulty_weighted": "kept"}
 
 
-class Related(Control):
+class RelatedSelections(Control):
     """Compares selections of related methods with GapFT and with random twins (Appendix B)."""
 
     name = "related"
-    needs = (
+    requirement = (
         "a condition of the selector gapft and one of distinct_paths or difficulty_weighted, such "
         "as gapft: {} and difficulty_weighted: {}"
     )
@@ -85,42 +85,42 @@ class Related(Control):
         """Return the part of the report."""
         return RelatedPart(self)
 
-    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return GapFT, uniform with its n, and each related selection with its twin, if any."""
-        called = {
-            selector: [name for name, of in conditions.items() if of.selector == selector]
-            for selector in ("gapft", "uniform", *_RELATED)
+        names_by_selector = {
+            selector: [name for name, condition in conditions.items() if condition.selector == selector]
+            for selector in ("gapft", "uniform", *_TWIN_RESPONSES)
         }
-        if not called["gapft"] or not any(called[selector] for selector in _RELATED):
+        if not names_by_selector["gapft"] or not any(names_by_selector[selector] for selector in _TWIN_RESPONSES):
             return ()
-        gapft = called["gapft"][0]
-        uniform = [name for name in called["uniform"] if conditions[name].n == conditions[gapft].n]
-        found = [Step(condition_name(name), name) for name in (gapft, *uniform)]
-        for selector in _RELATED:
-            for name in called[selector]:
-                twin = _twin(conditions, conditions[name])
-                found.append(Step(condition_name(name), name, twin=twin))
-                if twin and twin not in (step.condition for step in found):
-                    found.append(Step(condition_name(twin), twin))
-        return found
+        gapft = names_by_selector["gapft"][0]
+        uniform = [name for name in names_by_selector["uniform"] if conditions[name].n == conditions[gapft].n]
+        steps = [ControlStep(condition_name(name), name) for name in (gapft, *uniform)]
+        for selector in _TWIN_RESPONSES:
+            for name in names_by_selector[selector]:
+                twin = _find_twin(conditions, conditions[name])
+                steps.append(ControlStep(condition_name(name), name, twin=twin))
+                if twin and twin not in (step.condition for step in steps):
+                    steps.append(ControlStep(condition_name(twin), twin))
+        return steps
 
 
-def _twin(conditions: Mapping[str, api.Condition], of: api.Condition) -> str:
+def _find_twin(conditions: Mapping[str, api.Condition], selection: api.Condition) -> str:
     """Find the condition that draws at random from the states and responses of a selection.
 
     Returns:
         Its name; empty: there is none.
     """
-    wanted = _draws({"responses": _RELATED[of.selector], "states": of.params.get("states", "GS")})
+    draw_settings = _list_draw_settings({"responses": _TWIN_RESPONSES[selection.selector], "states": selection.params.get("states", "GS")})
     names = (
         name
         for name, other in conditions.items()
-        if other.selector == "random_twin" and _draws(other.params) == wanted
+        if other.selector == "random_twin" and _list_draw_settings(other.params) == draw_settings
     )
     return next(names, "")
 
 
-def _draws(params: Mapping[str, Any]) -> tuple[Any, ...]:
+def _list_draw_settings(params: Mapping[str, Any]) -> tuple[Any, ...]:
     """List the settings of a random twin that decide what it draws, with defaults."""
     defaults = {"states": "GS", "responses": "kept", "repeats": False}
     return tuple({**defaults, **params}[key] for key in defaults)
@@ -129,19 +129,19 @@ def _draws(params: Mapping[str, Any]) -> tuple[Any, ...]:
 class RelatedPart(ControlPart):
     """The part of the report: differences from GapFT and from random twins."""
 
-    def differences(
-        self, findings: api.ReportFindings, found: Any
-    ) -> list[tuple[Step, api.Contrast]]:
+    def list_differences(
+        self, findings: api.ReportFindings, part_findings: Any
+    ) -> list[tuple[ControlStep, api.Contrast]]:
         """Return the differences from GapFT, then those from the twins."""
-        return [*super().differences(findings, found), *self._twins(findings, found)]
+        return [*super().differences(findings, part_findings), *self._list_twin_differences(findings, part_findings)]
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
     ) -> Iterator[api.Section]:
         """Return the section: a sentence on each related selection, figure, tables."""
-        steps, twins = self.shown(found), self._twins(findings, found)
-        groups = self._groups(findings, found)
-        said = "; ".join(
+        steps, twin_differences = self.list_steps(part_findings), self._list_twin_differences(findings, part_findings)
+        groups = self._group_differences(findings, part_findings)
+        group_texts = "; ".join(
             f"{title}: "
             + ", ".join(
                 f"{label} {points(delta)} {points_interval(interval)}"
@@ -151,53 +151,53 @@ class RelatedPart(ControlPart):
             if group
         )
         blocks: list[api.Block] = [
-            api.Text(" ".join(_said(step, contrast) for step, contrast in twins) or _ALONE),
+            api.Text(" ".join(_describe_difference(step, contrast) for step, contrast in twin_differences) or _NO_TWIN),
             api.Figure(
                 self.name,
-                f"Differences of Pass@1 in points. {said}.",
+                f"Differences of Pass@1 in points. {group_texts}.",
                 "Differences of Pass@1 at the same n, N and J, with 95% intervals. Filled: the "
                 "interval excludes zero.",
             ),
-            contrast_table(findings, steps),
+            build_contrast_table(findings, steps),
         ]
-        if twins:
-            blocks.append(twin_table(findings, twins))
+        if twin_differences:
+            blocks.append(build_twin_table(findings, twin_differences))
         yield api.Section(self.control.title, blocks)
 
-    def figures(self, findings: api.ReportFindings, found: Any) -> api.Figures:
+    def figures(self, findings: api.ReportFindings, part_findings: Any) -> api.Figures:
         """Return the figure of both kinds of differences with intervals."""
-        groups = self._groups(findings, found)
+        groups = self._group_differences(findings, part_findings)
         yield self.name, lambda findings: api.forests(groups)
 
-    def results(self, found: Any) -> dict[str, Any]:
+    def results(self, part_findings: Any) -> dict[str, Any]:
         """Return the steps, and their twins by condition."""
-        twins = {step.condition: step.twin for step in self.shown(found) if step.twin}
-        return {**super().results(found), "twins": twins}
+        twins = {step.condition: step.twin for step in self.list_steps(part_findings) if step.twin}
+        return {**super().results(part_findings), "twins": twins}
 
-    def _twins(self, findings: api.ReportFindings, found: Any) -> list[tuple[Step, api.Contrast]]:
+    def _list_twin_differences(self, findings: api.ReportFindings, part_findings: Any) -> list[tuple[ControlStep, api.Contrast]]:
         return [
-            (step, findings.contrast(step.condition, step.twin))
-            for step in self.shown(found)
+            (step, findings.find_contrast(step.condition, step.twin))
+            for step in self.list_steps(part_findings)
             if step.twin
         ]
 
-    def _groups(
-        self, findings: api.ReportFindings, found: Any
+    def _group_differences(
+        self, findings: api.ReportFindings, part_findings: Any
     ) -> dict[str, list[tuple[str, Fraction, Interval]]]:
         groups = {
-            f"Minus {self.shown(found)[0].label}": super().differences(findings, found),
-            "Minus its random twin": self._twins(findings, found),
+            f"Minus {self.list_steps(part_findings)[0].label}": super().differences(findings, part_findings),
+            "Minus its random twin": self._list_twin_differences(findings, part_findings),
         }
         return {
-            title: [(step.label, of.delta, of.interval) for step, of in group]
+            title: [(step.label, difference.delta, difference.interval) for step, difference in group]
             for title, group in groups.items()
         }
 
 
-_ALONE = "No condition is the random twin of a related selection."
+_NO_TWIN = "No condition is the random twin of a related selection."
 
 
-def _said(step: Step, contrast: api.Contrast) -> str:
+def _describe_difference(step: ControlStep, contrast: api.Contrast) -> str:
     """Describe the difference of a selection from its twin."""
     label = wording.capital(step.label)
     return (

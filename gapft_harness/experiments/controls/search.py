@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness import api
-from gapft_harness.analysis.across_runs import share_of
+from gapft_harness.analysis.across_runs import compute_gain_share
 from gapft_harness.api import layout, listed, percent, wording
 from gapft_harness.experiments.controls.control import (
     Control,
     ControlPart,
-    Step,
-    against_first,
-    by_parameter,
-    by_seed,
-    gapft_and,
+    ControlStep,
+    compare_with_first,
+    find_by_parameter,
+    compute_seed_differences,
+    find_with_gapft,
 )
-from gapft_harness.experiments.controls.tested import Permutations, TestedPart
+from gapft_harness.experiments.controls.tested import PermutationSettings, TestedPart
 
 
 class SearchDepth(Control):
     """Measures what each sample of the search adds in place of replay (Table 2, panel A)."""
 
     name = "search_depth"
-    section: type[api.RecipeSection] = Permutations
-    needs = (
+    section: type[api.RecipeSection] = PermutationSettings
+    requirement = (
         "two conditions or more of the selector search_depth, such as depth_0: {selector: "
         "search_depth, params: {k: 0}} and depth_8: {selector: search_depth, params: {k: 8}}"
     )
@@ -42,9 +42,9 @@ class SearchDepth(Control):
         """Return the part of the report."""
         return DepthPart(self)
 
-    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the steps by ascending k."""
-        return by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
+        return find_by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Control.settings``.
@@ -52,25 +52,25 @@ class SearchDepth(Control):
         Raises:
             UserError: also if a k is larger than the number of samples of the search.
         """
-        found = super().settings(recipe, options)
-        for step in self.compared(recipe.conditions) if found is not None else ():
+        settings = super().settings(recipe, options)
+        for step in self.find_steps(recipe.conditions) if settings is not None else ():
             if step.value is not None and step.value > recipe.search.k:
                 raise api.UserError(
                     f"recipe {recipe.name}: key 'conditions.{step.condition}.params.k': "
                     f"{step.value}: expected at most search.k, {recipe.search.k} samples"
                 )
-        return found
+        return settings
 
 
 class DepthPart(TestedPart):
     """The part of the report: each depth minus the first, and its share of the deepest gain."""
 
-    def remark(self, findings: api.ReportFindings, found: Any) -> str:
+    def write_remark(self, findings: api.ReportFindings, part_findings: Any) -> str:
         """Describe the shares of gain and of slots (Section 5, "Replacing replay ...")."""
-        return describe_shares(findings, self.shown(found)) + super().remark(findings, found)
+        return describe_shares(findings, self.list_steps(part_findings)) + super().remark(findings, part_findings)
 
 
-def describe_shares(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
+def describe_shares(findings: api.ReportFindings, steps: Sequence[ControlStep]) -> str:
     """Describe each depth's share of the deepest one's gain, and of slots with recovered failures.
 
     Args:
@@ -80,27 +80,27 @@ def describe_shares(findings: api.ReportFindings, steps: Sequence[Step]) -> str:
     Returns:
         A sentence after a space; empty: no share is defined.
     """
-    *others, last = zip(steps[1:], against_first(findings, steps), strict=True)
-    said = []
+    *others, last = zip(steps[1:], compare_with_first(findings, steps), strict=True)
+    share_texts = []
     for step, contrast in others:
-        gain = share_of(contrast.delta, last[1].delta)
+        gain = compute_gain_share(contrast.delta, last[1].delta)
         slots = [
-            Fraction(of["S"], sum(of.values())) for of in step.slots.values() if any(of.values())
+            Fraction(slot_counts["S"], sum(slot_counts.values())) for slot_counts in step.slots.values() if any(slot_counts.values())
         ]
         if gain is not None and slots:
-            filled = percent(sum(slots, Fraction(0)) / len(slots))
-            said.append(
-                f"{step.label} has {percent(gain)} of that gain, with {filled} of the slots"
+            filled_share = percent(sum(slots, Fraction(0)) / len(slots))
+            share_texts.append(
+                f"{step.label} has {percent(gain)} of that gain, with {filled_share} of the slots"
             )
-    return f" {listed(said)}; the other slots are replay." if said else ""
+    return f" {listed(share_texts)}; the other slots are replay." if share_texts else ""
 
 
 class RandomizedInclusion(Control):
     """Measures the value of failures that only deep search recovers (Table 2, panel B)."""
 
     name = "randomized_inclusion"
-    section = Permutations
-    needs = (
+    section = PermutationSettings
+    requirement = (
         "two conditions or more of the selector randomized_inclusion, such as late_0: {selector: "
         "randomized_inclusion, params: {share: 0}} and late_100: {selector: randomized_inclusion, "
         "params: {share: 1}}"
@@ -113,9 +113,9 @@ class RandomizedInclusion(Control):
         """Return the part of the report."""
         return TestedPart(self)
 
-    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the steps by ascending share."""
-        return by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
+        return find_by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Control.settings``.
@@ -123,19 +123,19 @@ class RandomizedInclusion(Control):
         Raises:
             UserError: also if conditions differ in the parameter ``within``.
         """
-        found = super().settings(recipe, options)
-        if found is not None:
-            self._one_boundary(recipe)
-        return found
+        settings = super().settings(recipe, options)
+        if settings is not None:
+            self._check_within(recipe)
+        return settings
 
-    def _one_boundary(self, recipe: api.Recipe) -> None:
+    def _check_within(self, recipe: api.Recipe) -> None:
         names: Sequence[str] = self.conditions(recipe)
         within = {name: recipe.conditions[name].params.get("within", 4) for name in names}
         if len({*map(str, within.values())}) > 1:
-            said = ", ".join(f"{name} {of}" for name, of in within.items())
+            value_texts = ", ".join(f"{name} {value}" for name, value in within.items())
             raise api.UserError(
                 f"recipe {recipe.name}: key 'experiments.{self.name}': expected the same parameter "
-                f"within in all compared conditions, found {said}"
+                f"within in all compared conditions, found {value_texts}"
             )
 
 
@@ -143,8 +143,8 @@ class GoldLabels(Control):
     """Compares failures selected by gold answers with GapFT, on the same targets (Table 2, C)."""
 
     name = "gold_labels"
-    section = Permutations
-    needs = (
+    section = PermutationSettings
+    requirement = (
         "a condition of the selector gapft and one of gold_labels, such as gapft: {} and gold: "
         "{selector: gold_labels}"
     )
@@ -155,21 +155,21 @@ class GoldLabels(Control):
         """Return the part of the report."""
         return GoldPart(self)
 
-    def compared(self, conditions: Mapping[str, api.Condition]) -> Sequence[Step]:
+    def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return GapFT, then the selections by gold answers; none without GapFT."""
-        return gapft_and(conditions, self.name)
+        return find_with_gapft(conditions, self.name)
 
     def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """Report properties that GapFT and gold-label selection must share but do not."""
-        for gapft, gold in self._pairs(run, arms):
-            yield from of_pair(run, gapft, gold)
+        for gapft, gold in self._list_pairs(run, arms):
+            yield from compare_training_sets(run, gapft, gold)
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Report how many slots gold-label selection keeps from GapFT."""
-        for gapft, gold in self._pairs(view.run, view.arms()):
-            yield from kept_notice(view.run, gapft, gold)
+        for gapft, gold in self._list_pairs(view.run, view.arms()):
+            yield from find_kept_slots(view.run, gapft, gold)
 
-    def _pairs(
+    def _list_pairs(
         self, run: api.RunDirectory, arms: Sequence[api.Arm]
     ) -> Iterator[tuple[api.Arm, api.Arm]]:
         first, *others = self.conditions(run.recipe)
@@ -178,7 +178,7 @@ class GoldLabels(Control):
                 yield api.Arm(first, arm.seed), arm
 
 
-def kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, gold: str) -> int:
+def count_kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, gold: str) -> int:
     """Count targets of a search that contain more than the answer; gold labels keep their slots.
 
     Args:
@@ -190,7 +190,7 @@ def kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, g
     if not conditions[gold].params.get("answer_only", True):
         return 0
     golds = {p.id: p.gold for p, _ in api.read_problems(run_path / layout.problems("pool"))}
-    chosen = {
+    chosen_responses = {
         (e.problem_id, e.response_index)
         for e in api.read_examples(run_path / layout.selection(search))
         if e.state == "S"
@@ -198,47 +198,47 @@ def kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, g
     names = ("problem_id", "index", "text")
     columns = api.read_columns(run_path / layout.responses("pool"), names)
     return sum(
-        (problem, index) in chosen and not api.is_answer_alone(text, golds[problem])
+        (problem, index) in chosen_responses and not api.is_answer_alone(text, golds[problem])
         for problem, index, text in zip(*(columns[name] for name in names), strict=True)
     )
 
 
-def kept_notice(run: api.RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
+def find_kept_slots(run: api.RunDirectory, search: api.Arm, gold: api.Arm) -> Iterator[str]:
     """Describe how many slots gold-label selection keeps from a search; nothing if none."""
-    if count := kept_slots(run.path, run.recipe.conditions, search, gold.condition):
+    if count := count_kept_slots(run.path, run.recipe.conditions, search, gold.condition):
         yield (
             f"{gold.name}: {count:,} slots keep the example of {search.name}, because its target "
             "contains more than the answer"
         )
 
 
-def with_kept(
-    run_path: Path, conditions: Mapping[str, api.Condition], search: Step, gold: Step
-) -> Step:
+def add_kept_slots(
+    run_path: Path, conditions: Mapping[str, api.Condition], search: ControlStep, gold: ControlStep
+) -> ControlStep:
     """Add to a step of gold labels how many slots it keeps from the step of a search."""
     arms = {seed: api.Arm(search.condition, seed) for seed in gold.slots if seed in search.slots}
-    kept = {s: kept_slots(run_path, conditions, arm, gold.condition) for s, arm in arms.items()}
-    return replace(gold, kept=kept)
+    kept_by_seed = {s: count_kept_slots(run_path, conditions, arm, gold.condition) for s, arm in arms.items()}
+    return replace(gold, kept=kept_by_seed)
 
 
-def kept_remark(steps: Sequence[Step]) -> str:
+def describe_kept_slots(steps: Sequence[ControlStep]) -> str:
     """Describe kept slots for the report, after a space; empty if none."""
-    said = [
+    slot_texts = [
         f"{wording.whole(count)} of {wording.whole(sum(step.slots[seed].values()))} slots of "
         f"{step.label} under seed {seed}"
         for step in steps
         for seed, count in step.kept.items()
         if count
     ]
-    if not said:
+    if not slot_texts:
         return ""
     return (
-        f" Not exchanged: {listed(said)}, which keep the example of the search, because its target "
+        f" Not exchanged: {listed(slot_texts)}, which keep the example of the search, because its target "
         "contains more than the answer."
     )
 
 
-def of_pair(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[str]:
+def compare_training_sets(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[str]:
     """Report properties that two sealed training sets must share but do not.
 
     Args:
@@ -247,15 +247,15 @@ def of_pair(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) -> Iterator[st
         gold: the arm of gold-label selection.
     """
     golds = {p.id: p.gold for p, _ in api.read_problems(run.path / layout.problems("pool"))}
-    one, other = (api.read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
-    for fault in unmatched(one, other, golds, run.recipe.training_of(gapft.condition)):
+    gapft_examples, gold_examples = (api.read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
+    for fault in find_differences(gapft_examples, gold_examples, golds, run.recipe.resolve_training(gapft.condition)):
         yield (
             f"arms {gapft.name} and {gold.name} {fault}; expected the same targets and as many "
             "problems of each gold answer. If sequences are truncated, raise training.max_length"
         )
 
 
-def unmatched(
+def find_differences(
     gapft: Sequence[api.Example],
     gold: Sequence[api.Example],
     golds: Mapping[str, Any],
@@ -274,9 +274,9 @@ def unmatched(
     """
     targets = [Counter((e.response_ids, e.ended) for e in examples) for examples in (gapft, gold)]
     if targets[0] != targets[1]:
-        more = sum((targets[1] - targets[0]).values())
-        yield f"differ in {more} of {len(gold)} target strings"
-    classes = [Counter(_class(golds[e.problem_id]) for e in es) for es in (gapft, gold)]
+        n_more = sum((targets[1] - targets[0]).values())
+        yield f"differ in {n_more} of {len(gold)} target strings"
+    classes = [Counter(_read_answer(golds[e.problem_id]) for e in es) for es in (gapft, gold)]
     for answer in sorted({*classes[0], *classes[1]}):
         if classes[0][answer] != classes[1][answer]:
             yield (
@@ -284,17 +284,17 @@ def unmatched(
                 f"{answer}"
             )
             break
-    one, other = (api.budget(examples, training) for examples in (gapft, gold))
+    gapft_budget, gold_budget = (api.budget(examples, training) for examples in (gapft, gold))
     for key in ("supervised_tokens", "exposures", "steps"):
-        a, b = getattr(one, key), getattr(other, key)
+        a, b = getattr(gapft_budget, key), getattr(gold_budget, key)
         if a != b:
             yield f"differ in {key}: {a} and {b}"
-    given = {e.problem_id: e for e in gapft}
+    example_by_problem = {e.problem_id: e for e in gapft}
     for e in gold:
-        lender = given.get(e.origin)
+        source_example = example_by_problem.get(e.origin)
         if e.state == "G" and e.origin == e.problem_id:
             continue  # replay that both share
-        if lender is None or (lender.response_ids, lender.response_index) != (
+        if source_example is None or (source_example.response_ids, source_example.response_index) != (
             e.response_ids, e.response_index,
         ):  # fmt: skip
             yield (
@@ -303,7 +303,7 @@ def unmatched(
             break
 
 
-def _class(gold: Any) -> str:
+def _read_answer(gold: Any) -> str:
     """Return the gold answer as a text, without the options of its problem."""
     answer = gold.get("answer", gold) if isinstance(gold, Mapping) else gold
     return answer if isinstance(answer, str) else json.dumps(answer, sort_keys=True)
@@ -314,27 +314,27 @@ class GoldPart(TestedPart):
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
-    ) -> tuple[Step, ...] | None:
+    ) -> tuple[ControlStep, ...] | None:
         """Read the steps, and how many slots gold-label selection keeps from GapFT."""
         steps = super().read(run_path, manifest, arms)
         if steps is None:
             return None
         conditions = api.conditions_of(manifest["recipe"])
-        return (steps[0], *(with_kept(run_path, conditions, steps[0], of) for of in steps[1:]))
+        return (steps[0], *(add_kept_slots(run_path, conditions, steps[0], step) for step in steps[1:]))
 
-    def remark(self, findings: api.ReportFindings, found: Any) -> str:
+    def write_remark(self, findings: api.ReportFindings, part_findings: Any) -> str:
         """Describe the signs of all seeds, and what the two conditions share."""
-        steps = self.shown(found)
-        said = []
-        for step, contrast in zip(steps[1:], against_first(findings, steps), strict=True):
-            deltas = by_seed(findings, contrast).values()
-            below, above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
-            said.append(
-                f"{step.label} is below {steps[0].label} for {below} of {len(deltas)} seeds and "
-                f"above it for {above}"
+        steps = self.list_steps(part_findings)
+        sign_texts = []
+        for step, contrast in zip(steps[1:], compare_with_first(findings, steps), strict=True):
+            deltas = compute_seed_differences(findings, contrast).values()
+            n_below, n_above = sum(d < 0 for d in deltas), sum(d > 0 for d in deltas)
+            sign_texts.append(
+                f"{step.label} is below {steps[0].label} for {n_below} of {len(deltas)} seeds and "
+                f"above it for {n_above}"
             )
         return (
-            f" {wording.capital('; '.join(said))}. Both have the same target strings, supervised "
+            f" {wording.capital('; '.join(sign_texts))}. Both have the same target strings, supervised "
             "tokens, exposures and steps, and as many problems of each gold answer; this was "
-            f"checked.{kept_remark(steps)}{super().remark(findings, found)}"
+            f"checked.{describe_kept_slots(steps)}{super().remark(findings, part_findings)}"
         )

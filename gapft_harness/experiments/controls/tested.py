@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.permutation import PairedPermutation, paired_permutation
+from gapft_harness.analysis.permutation import PairedPermutation, compare_by_permutation
 from gapft_harness.api import wording
-from gapft_harness.experiments.controls.control import ControlPart, Step
+from gapft_harness.experiments.controls.control import ControlPart, ControlStep
 
 
-class Permutations(api.RecipeSection):
+class PermutationSettings(api.RecipeSection):
     """The settings of a control with permutation tests."""
 
     permutations: int = Field(
@@ -33,16 +33,16 @@ class ContrastTest:
         permutation_test: the test.
     """
 
-    step: Step
-    against: Step
-    found: PairedPermutation
+    step: ControlStep
+    against: ControlStep
+    permutation_test: PairedPermutation
 
 
 @dataclass(frozen=True, slots=True)
 class TestedSteps:
     """The steps of a control and the tests of their contrasts; the reference comes first."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ControlStep, ...]
     tests: tuple[ContrastTest, ...]
 
 
@@ -52,12 +52,12 @@ class TestedPart(ControlPart):
     The result of ``compute`` has the attributes ``steps`` and ``tests``.
     """
 
-    def compute(self, inputs: api.ReportInputs, read: tuple[Step, ...]) -> Any:
+    def compute(self, inputs: api.ReportInputs, read: tuple[ControlStep, ...]) -> Any:
         """Compute the tests of the steps."""
-        return TestedSteps(read, self.tested(inputs, [(step, read[0]) for step in read[1:]]))
+        return TestedSteps(read, self.test_pairs(inputs, [(step, read[0]) for step in read[1:]]))
 
-    def tested(
-        self, inputs: api.ReportInputs, pairs: Sequence[tuple[Step, Step]]
+    def test_pairs(
+        self, inputs: api.ReportInputs, pairs: Sequence[tuple[ControlStep, ControlStep]]
     ) -> tuple[ContrastTest, ...]:
         """Test each step of a pair against the other.
 
@@ -67,18 +67,18 @@ class TestedPart(ControlPart):
         """
         statistics = inputs.recipe["statistics"]
         settings = inputs.recipe["experiments"][self.name] or {}
-        default = Permutations().permutations
+        default = PermutationSettings().permutations
 
-        def passed(step: Step) -> Any:
-            return np.array([arm.passed for arm in inputs.of(step.condition)])
+        def read_passed(step: ControlStep) -> Any:
+            return np.array([arm.passed for arm in inputs.find_arms(step.condition)])
 
         return tuple(
             ContrastTest(
                 step,
                 against,
-                paired_permutation(
-                    passed(step),
-                    passed(against),
+                compare_by_permutation(
+                    read_passed(step),
+                    read_passed(against),
                     item_ids=inputs.audit.ids,
                     permutations=settings.get("permutations", default),
                     stream=api.Stream(statistics["seed"], f"report/{self.name}"),
@@ -87,27 +87,27 @@ class TestedPart(ControlPart):
             for step, against in pairs
         )
 
-    def shown(self, found: Any) -> tuple[Step, ...]:
+    def list_steps(self, part_findings: Any) -> tuple[ControlStep, ...]:
         """Return the steps, the reference first."""
-        steps: tuple[Step, ...] = found.steps
+        steps: tuple[ControlStep, ...] = part_findings.steps
         return steps
 
-    def remark(self, findings: api.ReportFindings, found: Any) -> str:
+    def write_remark(self, findings: api.ReportFindings, part_findings: Any) -> str:
         """Describe the tests."""
-        tests: tuple[ContrastTest, ...] = found.tests
-        said = [
-            f"{test.step.label} minus {test.against.label}, p {_shown(test.found)}"
+        tests: tuple[ContrastTest, ...] = part_findings.tests
+        test_texts = [
+            f"{test.step.label} minus {test.against.label}, p {_format_p_value(test.permutation_test)}"
             for test in tests
         ]
-        most = max(test.found.permutations for test in tests)
+        n_permutations = max(test.permutation_test.permutations for test in tests)
         return (
-            f" Permutation test, two-sided, by {wording.whole(most)} permutations that exchange "
+            f" Permutation test, two-sided, by {wording.whole(n_permutations)} permutations that exchange "
             "the two conditions on audit problems, in the same way for all seeds: "
-            f"{'; '.join(said)}. It treats the trained models as fixed; the interval also covers "
+            f"{'; '.join(test_texts)}. It treats the trained models as fixed; the interval also covers "
             "the spread over seeds."
         )
 
-    def results(self, found: Any) -> dict[str, Any]:
+    def results(self, part_findings: Any) -> dict[str, Any]:
         """Return the steps and the tests."""
         tests = [
             {
@@ -118,20 +118,20 @@ class TestedPart(ControlPart):
                 "permutations": test.found.permutations,
                 "exact": test.found.exhaustive,
             }
-            for test in found.tests
+            for test in part_findings.tests
         ]
-        return {**super().results(found), "permutation_tests": tests}
+        return {**super().results(part_findings), "permutation_tests": tests}
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: Any
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return CSV tables of the steps and of the tests."""
-        yield from super().tables(inputs, findings, found)
-        tests = self.results(found)["permutation_tests"]
+        yield from super().tables(inputs, findings, part_findings)
+        tests = self.results(part_findings)["permutation_tests"]
         yield f"{self.name}_test.csv", iter([[*tests[0]], *([*test.values()] for test in tests)])
 
 
-def _shown(found: PairedPermutation) -> str:
-    said = wording.p_value(float(found.p_value))
-    said = said.replace("<", "< ") if said.startswith("<") else f"= {said}"
-    return said + " (exact)" * found.exhaustive
+def _format_p_value(permutation_test: PairedPermutation) -> str:
+    p_text = wording.p_value(float(permutation_test.p_value))
+    p_text = p_text.replace("<", "< ") if p_text.startswith("<") else f"= {p_text}"
+    return p_text + " (exact)" * permutation_test.exhaustive

@@ -10,12 +10,12 @@ from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.api import layout
 from gapft_harness.experiments.scaling.job import (
     FOLDER,
-    Scaling,
-    audited_scales,
-    calibration_file,
-    no_scale_warning,
+    ScalingSettings,
+    list_audited_scales,
+    build_calibration_path,
+    warn_too_few_solved,
     scale,
-    scaled,
+    find_settings,
 )
 from gapft_harness.report.reading.adapters import read_choice
 
@@ -27,7 +27,7 @@ class ScalingExperiment(api.Experiment):
     """Chooses the scale of every adapter on a calibration split, and evaluates it on the audit."""
 
     name = "scaling"
-    section = Scaling
+    section = ScalingSettings
 
     def part(self) -> ScalingPart:
         """Return the part of the report."""
@@ -37,40 +37,40 @@ class ScalingExperiment(api.Experiment):
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""
-        settings = scaled(view.recipe)
+        settings = find_settings(view.recipe)
         if settings is not None and view.has(layout.responses(api.CALIBRATION)):
             verdicts = view.manifest()["verdict_counts"][api.CALIBRATION]
-            yield from filter(None, [no_scale_warning(verdicts.get("pass", 0), settings)])
+            yield from filter(None, [warn_too_few_solved(verdicts.get("pass", 0), settings)])
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Decode at every scale, choose the scale, write the adapter, decode the audit."""
         yield {
-            calibration_file(arm, at): view.decode(arm, api.CALIBRATION, scale=at, verb="decode")
+            build_calibration_path(arm, scale_value): view.decode(arm, api.CALIBRATION, scale=scale_value, verb="decode")
             for arm in view.arms()
-            for at in SCALES
+            for scale_value in SCALES
         }
-        yield {layout.of_arm(FOLDER, arm): self._choose(view, arm) for arm in view.arms()}
-        chosen = {}
+        yield {layout.of_arm(FOLDER, arm): self._build_choice_step(view, arm) for arm in view.arms()}
+        scale_by_arm = {}
         for arm in view.arms():
             view.file(layout.of_arm(FOLDER, arm))
-            chosen[arm] = read_choice(view.run.path, arm)["scale"]
+            scale_by_arm[arm] = read_choice(view.run.path, arm)["scale"]
         yield {
-            layout.decisions_at(arm, at): view.decode(
-                arm, scale=at, verb=f"decode the audit at scale {at:g},"
+            layout.decisions_at(arm, scale_value): view.decode(
+                arm, scale=scale_value, verb=f"decode the audit at scale {scale_value:g},"
             )
             for arm in view.arms()
-            for at in audited_scales(chosen[arm])
+            for scale_value in list_audited_scales(scale_by_arm[arm])
         }
 
-    def _choose(self, view: api.View, arm: api.Arm) -> api.Step:
-        settings = scaled(view.recipe)
+    def _build_choice_step(self, view: api.View, arm: api.Arm) -> api.Step:
+        settings = find_settings(view.recipe)
         assert settings is not None, "a recipe that asks for it"
         return api.Step(
             scale,
             {
                 "problems": layout.problems(api.CALIBRATION),
                 "source": layout.responses(api.CALIBRATION),
-                "decisions": [calibration_file(arm, at) for at in SCALES],
+                "decisions": [build_calibration_path(arm, scale_value) for scale_value in SCALES],
                 "adapter": layout.adapter(arm),
             },
             {
@@ -87,19 +87,19 @@ class ScalingExperiment(api.Experiment):
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses to the calibration split and to the audit."""
-        settings, scales = scaled(recipe), ", ".join(f"{at:g}" for at in SCALES)
+        settings, scales = find_settings(recipe), ", ".join(f"{scale_value:g}" for scale_value in SCALES)
         assert settings is not None, "a recipe that asks for it"
-        adapters, held = counts["adapters"], counts[api.CALIBRATION]
-        count, more = held * (1 + adapters * len(SCALES)), 2 * counts["audit"] * adapters
-        what = (
+        adapters, n_calibration = counts["adapters"], counts[api.CALIBRATION]
+        count, n_audit = n_calibration * (1 + adapters * len(SCALES)), 2 * counts["audit"] * adapters
+        work = (
             f"{adapters} adapters x scales {scales}, 1 greedy decode of each calibration problem; "
             f"the largest scale with bounds up to {settings.tolerance:g}"
         )
         line = (
-            f"scale:  {count:,} = {held:,} x (1 + {adapters} adapters x {len(SCALES)} scales), and "
-            f"up to {more:,} of the audit"
+            f"scale:  {count:,} = {n_calibration:,} x (1 + {adapters} adapters x {len(SCALES)} scales), and "
+            f"up to {n_audit:,} of the audit"
         )
-        return api.Cost({what: FOLDER}, [line], count + more, adapters=1)
+        return api.Cost({work: FOLDER}, [line], count + n_audit, adapters=1)
 
 
 @api.hookimpl

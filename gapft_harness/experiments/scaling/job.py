@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from pydantic import Field, StrictInt, field_validator
 
 from gapft_harness import api
-from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, simultaneous_bounds
+from gapft_harness.analysis.scaling import FIXED, SCALES, choose_scale, compute_simultaneous_bounds
 from gapft_harness.api import layout
 
 
-class Scaling(api.RecipeSection):
+class ScalingSettings(api.RecipeSection):
     """The settings ``experiments.scaling``."""
 
     # strict, because the search reads the value from the recipe without conversion
@@ -36,16 +36,16 @@ class Scaling(api.RecipeSection):
 
     @field_validator("calibration")
     @classmethod
-    def _some(cls, calibration: int | str) -> int | str:
+    def _check_count(cls, calibration: int | str) -> int | str:
         if isinstance(calibration, int) and calibration < 1:
             raise ValueError("must be at least 1, or `validation`")
         return calibration
 
 
-def scaled(recipe: api.Recipe) -> Scaling | None:
+def find_settings(recipe: api.Recipe) -> ScalingSettings | None:
     """Return the settings of a checked recipe; None if it does not scale adapters."""
-    said = recipe.experiments.get("scaling")
-    return None if said is None else Scaling.model_validate(said)
+    settings = recipe.experiments.get("scaling")
+    return None if settings is None else ScalingSettings.model_validate(settings)
 
 
 #: The folder of scaled adapters in a run directory.
@@ -53,7 +53,7 @@ FOLDER = layout.SCALED
 
 
 @dataclass(frozen=True, slots=True)
-class AtScale:
+class CalibratedScale:
     """The calibration result of one scale.
 
     Attributes:
@@ -87,25 +87,25 @@ class ScaleChoice:
     tolerance: float
     problems: int
     solved: int
-    scales: tuple[AtScale, ...]
+    scales: tuple[CalibratedScale, ...]
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> ScaleChoice:
+    def from_json(cls, content: Mapping[str, Any]) -> ScaleChoice:
         """Build a choice from the content of ``scaling.json``."""
-        plain = {f.name: content[f.name] for f in fields(cls)}
-        return cls(**{**plain, "scales": tuple(AtScale(**of) for of in content["scales"])})
+        field_values = {f.name: content[f.name] for f in fields(cls)}
+        return cls(**{**field_values, "scales": tuple(CalibratedScale(**entry) for entry in content["scales"])})
 
-    def at(self, scale: float) -> AtScale | None:
+    def find_scale(self, scale: float) -> CalibratedScale | None:
         """Return the calibration result of a scale; None for 0, the source itself."""
-        return next((found for found in self.scales if found.scale == scale), None)
+        return next((entry for entry in self.scales if entry.scale == scale), None)
 
 
-def calibration_file(arm: api.Arm, scale: float) -> str:
+def build_calibration_path(arm: api.Arm, scale: float) -> str:
     """Return the path of an arm's calibration decisions in a run directory."""
     return layout.decisions(arm, f"calibration-{scale:g}")
 
 
-def audited_scales(chosen: float) -> list[float]:
+def list_audited_scales(chosen: float) -> list[float]:
     """List the scales at which the audit is decoded: chosen and fixed, without 0 and 1."""
     return sorted({chosen, FIXED} - {0.0, 1.0})
 
@@ -135,11 +135,11 @@ def scale(
     from gapft_harness.training.adapter import scale_adapter
 
     ids = api.read_columns(problems, ("problem_id",))["problem_id"]
-    choice = choose(ids, source, decisions, level, tolerance)
+    choice = choose_arm_scale(ids, source, decisions, level, tolerance)
     scale_adapter(adapter, output, choice.scale, {**facts, **asdict(choice)})
 
 
-def choose(
+def choose_arm_scale(
     ids: Sequence[str], source: Path, decisions: Sequence[Path], level: float, tolerance: float
 ) -> ScaleChoice:
     """Compute an arm's scale from the calibration split's decisions at all scales.
@@ -161,31 +161,31 @@ def choose(
         )
         return passed
 
-    solves = read_passed(source)
-    solved = int(solves.sum())
-    regressed = [int((solves & ~read_passed(table)).sum()) for table in decisions]
-    bounds = simultaneous_bounds(regressed, solved, level)
+    solved_mask = read_passed(source)
+    n_solved = int(solved_mask.sum())
+    n_regressed = [int((solved_mask & ~read_passed(table)).sum()) for table in decisions]
+    bounds = compute_simultaneous_bounds(n_regressed, n_solved, level)
     return ScaleChoice(
         scale=choose_scale(dict(zip(SCALES, bounds, strict=True)), tolerance),
         level=level,
         tolerance=tolerance,
-        problems=len(solves),
-        solved=solved,
+        problems=len(solved_mask),
+        solved=n_solved,
         scales=tuple(
-            AtScale(at, count, count / solved if solved else None, bound)
-            for at, count, bound in zip(SCALES, regressed, bounds, strict=True)
+            CalibratedScale(scale_value, count, count / n_solved if n_solved else None, bound)
+            for scale_value, count, bound in zip(SCALES, n_regressed, bounds, strict=True)
         ),
     )
 
 
-def no_scale_warning(solved: int, settings: Scaling) -> str:
+def warn_too_few_solved(solved: int, settings: ScalingSettings) -> str:
     """Return a warning if no adapter can get a scale above 0; else an empty text.
 
     Args:
         solved: how many calibration problems the source solves.
         settings: the settings of adapter scaling.
     """
-    (bound, *_) = simultaneous_bounds([0] * len(SCALES), solved, settings.level)
+    (bound, *_) = compute_simultaneous_bounds([0] * len(SCALES), solved, settings.level)
     if bound <= settings.tolerance:
         return ""
     return (

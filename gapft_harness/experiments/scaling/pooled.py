@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 from gapft_harness import api
 from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.api import layout, wording
-from gapft_harness.experiments.scaling.job import FOLDER, scaled
+from gapft_harness.experiments.scaling.job import FOLDER, find_settings
 from gapft_harness.experiments.scaling.report import (
     ScaledRun,
     ScalingFindings,
-    blocks,
+    build_blocks,
     compute_scaling,
-    content,
-    csv_tables,
-    environment_name,
+    build_content,
+    build_csv_tables,
+    format_environment_name,
     read_scaled_run,
 )
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.selection.stage import list_arms
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,55 +49,55 @@ class PooledRun:
     rule: tuple[float, float]
     replicates: int
     seed: int
-    scaled: ScaledRun
+    scaled_run: ScaledRun
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
+class PooledScaling:
     """Several runs and their joint findings."""
 
     runs: tuple[PooledRun, ...]
-    found: ScalingFindings
+    findings: ScalingFindings
 
     @property
     def document(self) -> Document:
         """The document with all tables."""
-        count = len(self.found.environments)
+        count = len(self.findings.environments)
         rows = [(run, condition) for run in self.runs for condition in run.budgets]
         return Document(
             title=f"Adapter scaling, {count} environment{'s' * (count > 1)}",
             sections=[
-                api.Section("", blocks(self.found)),
+                api.Section("", build_blocks(self.findings)),
                 api.Section("Environments", [api.Frame(ENVIRONMENTS, rows).table(words=4)]),
             ],
             names=("scaling.md", "scaling.json"),
-            results=content(self.found),
-            tables=csv_tables(self.found),
+            results=build_content(self.findings),
+            tables=build_csv_tables(self.findings),
         )
 
 
 #: A run, and the name of the condition that is the environment.
 EnvironmentRow = tuple[PooledRun, str]
-_WHAT = "properties of each environment"
+_ENVIRONMENT_MEANING = "properties of each environment"
 ENVIRONMENTS: tuple[api.Column[EnvironmentRow], ...] = (
-    api.Column("", "", lambda row: environment_name(row[0].scaled.name, row[1]), "environment"),
-    api.Column("", _WHAT, lambda row: row[0].place, "run"),
-    api.Column("", _WHAT, lambda row: row[0].task, "task"),
-    api.Column("", _WHAT, lambda row: row[0].model, "model"),
-    api.Column("", _WHAT, lambda row: row[0].budgets[row[1]][0], "K"),
-    api.Column("", _WHAT, lambda row: row[0].budgets[row[1]][1], "n", wording.whole),
-    api.Column("", _WHAT, lambda row: len(row[0].scaled.item_ids), "audit problems", wording.whole),
+    api.Column("", "", lambda row: format_environment_name(row[0].scaled_run.name, row[1]), "environment"),
+    api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].place, "run"),
+    api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].task, "task"),
+    api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].model, "model"),
+    api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].budgets[row[1]][0], "K"),
+    api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].budgets[row[1]][1], "n", wording.whole),
+    api.Column("", _ENVIRONMENT_MEANING, lambda row: len(row[0].scaled_run.item_ids), "audit problems", wording.whole),
     api.Column(
         "",
-        _WHAT,
-        lambda row: int(row[0].scaled.source.sum()),
+        _ENVIRONMENT_MEANING,
+        lambda row: int(row[0].scaled_run.source.sum()),
         "solved by the source",
         wording.whole,
     ),
 )
 
 
-def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Pooled:
+def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> PooledScaling:
     """Average the scaled adapters of several runs over environments.
 
     An environment is a task, a model and a budget: a run, and one of its conditions. Intervals use
@@ -113,7 +113,7 @@ def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Poole
             conditions have the same budget; two runs share a checkpoint or chose their scales by
             different rules.
     """
-    runs = [_read(place, conditions) for place in places]
+    runs = [_read_run(place, conditions) for place in places]
     first = runs[0]
     for number, run in enumerate(runs):
         if run.rule != first.rule:
@@ -127,54 +127,54 @@ def pool_scaling(places: Sequence[str], conditions: Sequence[str] = ()) -> Poole
                 raise api.UserError(
                     f"{other.place} and {run.place} contain the same checkpoint; name each run once"
                 )
-    runs = _named(runs)
-    found = compute_scaling(
-        [run.scaled for run in runs],
+    runs = _name_environments(runs)
+    findings = compute_scaling(
+        [run.scaled_run for run in runs],
         max(run.replicates for run in runs),
         min(run.seed for run in runs),
         pooled=True,
     )
-    return Pooled(tuple(sorted(runs, key=lambda run: run.scaled.name)), found)
+    return PooledScaling(tuple(sorted(runs, key=lambda run: run.scaled_run.name)), findings)
 
 
-def _read(place: str, conditions: Sequence[str]) -> PooledRun:
+def _read_run(place: str, conditions: Sequence[str]) -> PooledRun:
     run = api.RunDirectory.open(place)
     recipe, manifest = run.recipe, run.manifest()
     files = manifest["files"]
-    trained = [arm for arm in arms(recipe) if arm.name in manifest["budgets"]]
-    settings = scaled(recipe)
-    if settings is None or not trained:
-        why = "the recipe has no experiments.scaling" if trained else "nothing was trained"
-        raise api.UserError(f"{place}: {why}; expected a run with scaled adapters")
+    trained_arms = [arm for arm in list_arms(recipe) if arm.name in manifest["budgets"]]
+    settings = find_settings(recipe)
+    if settings is None or not trained_arms:
+        reason = "the recipe has no experiments.scaling" if trained_arms else "nothing was trained"
+        raise api.UserError(f"{place}: {reason}; expected a run with scaled adapters")
     budgets = {
-        arm.condition: (recipe.k(arm.condition), int(manifest["budgets"][arm.name]["n"]))
-        for arm in trained
+        arm.condition: (recipe.find_k(arm.condition), int(manifest["budgets"][arm.name]["n"]))
+        for arm in trained_arms
     }
     if conditions:
         budgets = {name: budget for name, budget in budgets.items() if name in conditions}
-        trained = [arm for arm in trained if arm.condition in budgets]
+        trained_arms = [arm for arm in trained_arms if arm.condition in budgets]
     _check_budgets(place, budgets, conditions)
     for table in (layout.responses("audit"), layout.states("audit")):
         run.sealed(table)
-    for arm in trained:
+    for arm in trained_arms:
         run.sealed(layout.of_arm(FOLDER, arm))
-        chosen = read_choice(run.path, arm)["scale"]
-        for scale in {chosen, FIXED, 1.0} - {0.0}:
+        chosen_scale = read_choice(run.path, arm)["scale"]
+        for scale in {chosen_scale, FIXED, 1.0} - {0.0}:
             run.sealed(layout.decisions_at(arm, scale))
-    decided = read_scaled_run(run.path, manifest, trained)
-    assert decided is not None
+    scaled_run = read_scaled_run(run.path, manifest, trained_arms)
+    assert scaled_run is not None
     return PooledRun(
         place=place,
         budgets=budgets,
         checkpoints=frozenset(
-            (files[layout.selection(of)], files[layout.decisions(of)]) for of in trained
+            (files[layout.selection(trained_arm)], files[layout.decisions(trained_arm)]) for trained_arm in trained_arms
         ),
         task=manifest["task"]["name"],
         model=recipe.model.args["pretrained"],
         rule=(settings.level, settings.tolerance),
         replicates=recipe.statistics.replicates,
         seed=recipe.statistics.seed,
-        scaled=decided,
+        scaled_run=scaled_run,
     )
 
 
@@ -201,18 +201,18 @@ def _check_budgets(
             )
 
 
-def _named(runs: Sequence[PooledRun]) -> list[PooledRun]:
+def _name_environments(runs: Sequence[PooledRun]) -> list[PooledRun]:
     """Number runs whose recipes have the same name.
 
     The numbers depend on the content of the runs, so that no figure depends on their paths.
     """
-    counts = Counter(run.scaled.name for run in runs)
+    counts = Counter(run.scaled_run.name for run in runs)
     numbers: Counter[str] = Counter()
-    named = []
+    named_runs = []
     for run in sorted(runs, key=lambda run: sorted(run.checkpoints)):
-        name = run.scaled.name
+        name = run.scaled_run.name
         if counts[name] > 1:
             numbers[name] += 1
             name = f"{name} {numbers[name]}"
-        named.append(replace(run, scaled=replace(run.scaled, name=name)))
-    return named
+        named_runs.append(replace(run, scaled_run=replace(run.scaled_run, name=name)))
+    return named_runs

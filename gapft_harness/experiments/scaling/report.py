@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness import api
-from gapft_harness.analysis.across_runs import Environment, replicate_means
-from gapft_harness.analysis.bootstrap import Interval, percentile_interval
+from gapft_harness.analysis.across_runs import Environment, draw_mean_replicates
+from gapft_harness.analysis.bootstrap import Interval, compute_interval
 from gapft_harness.analysis.decomposition import Decomposition, decompose
 from gapft_harness.analysis.scaling import FIXED, SCALES
 from gapft_harness.api import (
@@ -26,10 +26,10 @@ from gapft_harness.api import (
     points_interval,
     wording,
 )
-from gapft_harness.experiments.scaling.job import AtScale, ScaleChoice
+from gapft_harness.experiments.scaling.job import CalibratedScale, ScaleChoice
 from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.audits import read_verdicts
-from gapft_harness.report.results import number
+from gapft_harness.report.results import to_float
 from gapft_harness.stages.train.stored import TRAINED_AS
 
 
@@ -51,7 +51,7 @@ class ScaledArm:
     trained: NDArray[np.bool_]
     fixed: NDArray[np.bool_]
     chosen: NDArray[np.bool_]
-    copied: bool = False
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def read_scaled_run(
     audit = read_verdicts(run_path / layout.responses("audit"), recipe["search"]["k"])
     ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
 
-    def at(arm: api.Arm, scale: float) -> NDArray[np.bool_]:
+    def read_at_scale(arm: api.Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
             return audit.greedy
         passed: NDArray[np.bool_] = (
@@ -100,19 +100,19 @@ def read_scaled_run(
         )
         return passed
 
-    checkpoints, names = [], list(dict.fromkeys(arm.condition for arm in arms))
-    for arm in sorted(arms, key=lambda arm: (names.index(arm.condition), arm.seed)):
+    checkpoints, condition_names = [], list(dict.fromkeys(arm.condition for arm in arms))
+    for arm in sorted(arms, key=lambda arm: (condition_names.index(arm.condition), arm.seed)):
         choice = ScaleChoice.of(read_choice(run_path, arm))
         copied = TRAINED_AS in manifest["training"].get(arm.name, {})
         checkpoints.append(
-            ScaledArm(arm, choice, at(arm, 1.0), at(arm, FIXED), at(arm, choice.scale), copied)
+            ScaledArm(arm, choice, read_at_scale(arm, 1.0), read_at_scale(arm, FIXED), read_at_scale(arm, choice.scale), copied)
         )
-    of_audit = np.array(ids, dtype=np.str_), audit.greedy, audit.states
-    return ScaledRun(recipe["name"], *of_audit, tuple(checkpoints))
+    audit_arrays = np.array(ids, dtype=np.str_), audit.greedy, audit.states
+    return ScaledRun(recipe["name"], *audit_arrays, tuple(checkpoints))
 
 
 #: What the chosen scale is compared with: the source, the fixed scale, the trained adapter.
-AGAINST = ("source", "fixed", "trained")
+COMPARED_WITH = ("source", "fixed", "trained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class CheckpointFindings:
 
     environment: str
     arm: api.Arm
-    copied: bool
+    is_copy: bool
     choice: ScaleChoice
     before: Decomposition
     after: Decomposition
@@ -139,7 +139,7 @@ class CheckpointFindings:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ScaleComparison:
     """The difference of Pass@1 at the chosen scale from a reference, mean over environments."""
 
     mean: Fraction
@@ -147,7 +147,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class EnvironmentGroup:
     """Checkpoints that are counted and averaged together: one environment or several.
 
     Attributes:
@@ -160,15 +160,15 @@ class Group:
     """
 
     environments: tuple[str, ...]
-    chosen: Mapping[float, int]
+    count_by_scale: Mapping[float, int]
     above_before: int
     above_after: int
-    against: Mapping[str, Comparison]
+    comparisons: Mapping[str, ScaleComparison]
 
     @property
-    def checkpoints(self) -> int:
+    def n_checkpoints(self) -> int:
         """The number of checkpoints."""
-        return sum(self.chosen.values())
+        return sum(self.count_by_scale.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +189,13 @@ class ScalingFindings:
     tolerance: float
     replicates: int
     checkpoints: tuple[CheckpointFindings, ...]
-    environments: Mapping[str, Group]
-    mean: Group | None
+    environments: Mapping[str, EnvironmentGroup]
+    mean: EnvironmentGroup | None
 
     @property
-    def distinct(self) -> list[CheckpointFindings]:
+    def distinct_checkpoints(self) -> list[CheckpointFindings]:
         """The checkpoints without copies of other arms' adapters."""
-        return [found for found in self.checkpoints if not found.copied]
+        return [checkpoint for checkpoint in self.checkpoints if not checkpoint.is_copy]
 
 
 def compute_scaling(
@@ -214,26 +214,26 @@ def compute_scaling(
             paper's appendix on adapter scaling).
     """
     ordered = sorted(runs, key=lambda run: run.name)
-    parts = {
-        environment_name(run.name, condition): (run, condition)
+    run_by_environment = {
+        format_environment_name(run.name, condition): (run, condition)
         for run in ordered
         for condition in dict.fromkeys(arm.arm.condition for arm in run.checkpoints)
     }
     checkpoints = {
-        name: [_checkpoint(name, run, arm) for arm in _arms_of(run, condition)]
-        for name, (run, condition) in parts.items()
+        name: [_compute_checkpoint(name, run, arm) for arm in _select_arms(run, condition)]
+        for name, (run, condition) in run_by_environment.items()
     }
     environments = {
-        name: _environment(name, run, _arms_of(run, condition))
-        for name, (run, condition) in parts.items()
+        name: _build_environment(name, run, _select_arms(run, condition))
+        for name, (run, condition) in run_by_environment.items()
     }
     stream = api.Stream(seed, "report/scaling")
 
-    def group(names: Iterable[str]) -> Group:
-        chosen = sorted(names)
-        return _group(
-            [environments[name] for name in chosen],
-            [found for name in chosen for found in checkpoints[name]],
+    def compute_named_group(names: Iterable[str]) -> EnvironmentGroup:
+        chosen_names = sorted(names)
+        return _compute_group(
+            [environments[name] for name in chosen_names],
+            [checkpoint for name in chosen_names for checkpoint in checkpoints[name]],
             replicates,
             stream,
         )
@@ -243,122 +243,122 @@ def compute_scaling(
         level=rule.level,
         tolerance=rule.tolerance,
         replicates=replicates,
-        checkpoints=tuple(found for each in checkpoints.values() for found in each),
-        environments={name: group([name]) for name in environments},
-        mean=group(environments) if pooled and len(environments) > 1 else None,
+        checkpoints=tuple(checkpoint for checkpoint_list in checkpoints.values() for checkpoint in checkpoint_list),
+        environments={name: compute_named_group([name]) for name in environments},
+        mean=compute_named_group(environments) if pooled and len(environments) > 1 else None,
     )
 
 
-def environment_name(run: str, condition: str) -> str:
+def format_environment_name(run: str, condition: str) -> str:
     """Return the name of the environment of a run and a condition."""
     return f"{run}/{condition}"
 
 
-def _arms_of(run: ScaledRun, condition: str) -> list[ScaledArm]:
+def _select_arms(run: ScaledRun, condition: str) -> list[ScaledArm]:
     return [arm for arm in run.checkpoints if arm.arm.condition == condition]
 
 
-def _checkpoint(environment: str, run: ScaledRun, arm: ScaledArm) -> CheckpointFindings:
-    decided = {
+def _compute_checkpoint(environment: str, run: ScaledRun, arm: ScaledArm) -> CheckpointFindings:
+    decisions = {
         "source": run.source, "trained": arm.trained, "fixed": arm.fixed, "chosen": arm.chosen,
     }  # fmt: skip
     return CheckpointFindings(
         environment=environment,
         arm=arm.arm,
-        copied=arm.copied,
+        is_copy=arm.is_copy,
         choice=arm.choice,
         before=decompose(run.states, arm.trained),
         after=decompose(run.states, arm.chosen),
         pass_at_1={
-            name: Fraction(int(passed.sum()), len(passed)) for name, passed in decided.items()
+            name: Fraction(int(passed.sum()), len(passed)) for name, passed in decisions.items()
         },
     )
 
 
-def _group(
+def _compute_group(
     environments: Sequence[Environment],
     checkpoints: Sequence[CheckpointFindings],
     replicates: int,
     stream: api.Stream,
-) -> Group:
-    drawn = replicate_means(environments, replicates=replicates, stream=stream)
+) -> EnvironmentGroup:
+    means_by_comparison = draw_mean_replicates(environments, replicates=replicates, stream=stream)
     tolerance = checkpoints[0].choice.tolerance
-    counts = Counter(found.choice.scale for found in checkpoints)
-    return Group(
+    counts = Counter(checkpoint.choice.scale for checkpoint in checkpoints)
+    return EnvironmentGroup(
         environments=tuple(environment.name for environment in environments),
-        chosen={scale: counts[scale] for scale in (0.0, *SCALES)},
-        above_before=sum(_above(found.before.rho_g, tolerance) for found in checkpoints),
-        above_after=sum(_above(found.after.rho_g, tolerance) for found in checkpoints),
-        against={
-            what: Comparison(_mean(environments, what), percentile_interval(drawn[what]))
-            for what in AGAINST
+        count_by_scale={scale: counts[scale] for scale in (0.0, *SCALES)},
+        above_before=sum(_exceeds(checkpoint.before.rho_g, tolerance) for checkpoint in checkpoints),
+        above_after=sum(_exceeds(checkpoint.after.rho_g, tolerance) for checkpoint in checkpoints),
+        comparisons={
+            comparison: ScaleComparison(_compute_mean(environments, comparison), compute_interval(means_by_comparison[comparison]))
+            for comparison in COMPARED_WITH
         },
     )
 
 
-def _above(rate: Fraction | None, tolerance: float) -> bool:
+def _exceeds(rate: Fraction | None, tolerance: float) -> bool:
     # Compare floats, so that 10 of 100 equals a tolerance written as 0.1.
     return rate is not None and float(rate) > tolerance
 
 
-def _environment(name: str, run: ScaledRun, checkpoints: Sequence[ScaledArm]) -> Environment:
-    def minus(other: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
-        chosen = np.array([of.chosen for of in checkpoints], dtype=np.int64)
+def _build_environment(name: str, run: ScaledRun, checkpoints: Sequence[ScaledArm]) -> Environment:
+    def subtract(other: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
+        chosen = np.array([checkpoint.chosen for checkpoint in checkpoints], dtype=np.int64)
         return chosen - np.array(other, dtype=np.int64)
 
     return Environment(
         name=name,
-        seeds=np.array([of.arm.seed for of in checkpoints], dtype=np.int64),
+        seeds=np.array([checkpoint.arm.seed for checkpoint in checkpoints], dtype=np.int64),
         item_ids=run.item_ids,
         differences={
-            "source": minus([run.source for _ in checkpoints]),
-            "fixed": minus([of.fixed for of in checkpoints]),
-            "trained": minus([of.trained for of in checkpoints]),
+            "source": subtract([run.source for _ in checkpoints]),
+            "fixed": subtract([checkpoint.fixed for checkpoint in checkpoints]),
+            "trained": subtract([checkpoint.trained for checkpoint in checkpoints]),
         },
     )
 
 
-def _mean(environments: Sequence[Environment], what: str) -> Fraction:
+def _compute_mean(environments: Sequence[Environment], comparison: str) -> Fraction:
     """Return the exact mean difference, with the same weight for every environment."""
     means = [
-        Fraction(int(of.differences[what].sum()), of.differences[what].size) for of in environments
+        Fraction(int(environment.differences[comparison].sum()), environment.differences[comparison].size) for environment in environments
     ]
     return sum(means, Fraction(0)) / len(means)
 
 
-def _calibration_lost(of: CheckpointFindings) -> tuple[int, int]:
+def _count_calibration_losses(checkpoint: CheckpointFindings) -> tuple[int, int]:
     """Count solved calibration problems that are lost at scale 1 and at the chosen scale."""
-    at = of.choice.at(of.choice.scale)
-    return of.choice.scales[-1].regressed, 0 if at is None else at.regressed
+    calibrated_scale = checkpoint.choice.find_scale(checkpoint.choice.scale)
+    return checkpoint.choice.scales[-1].regressed, 0 if calibrated_scale is None else calibrated_scale.regressed
 
 
-def _rates(of: CheckpointFindings) -> list[tuple[str, Fraction | None, Fraction | None]]:
+def _list_rates(checkpoint: CheckpointFindings) -> list[tuple[str, Fraction | None, Fraction | None]]:
     """List audit rates at scale 1 and at the chosen scale, with their keys in results.json."""
     return [
-        ("rho_G", of.before.rho_g, of.after.rho_g),
-        ("kappa_S", of.before.kappa_s, of.after.kappa_s),
-        ("kappa_U", of.before.kappa_u, of.after.kappa_u),
+        ("rho_G", checkpoint.before.rho_g, checkpoint.after.rho_g),
+        ("kappa_S", checkpoint.before.kappa_s, checkpoint.after.kappa_s),
+        ("kappa_U", checkpoint.before.kappa_u, checkpoint.after.kappa_u),
     ]
 
 
-def _change(before: Fraction | None, after: Fraction | None) -> str:
+def _format_change(before: Fraction | None, after: Fraction | None) -> str:
     return f"{percent(before)} → {percent(after)}"
 
 
-def _chosen(counts: Mapping[float, int]) -> str:
+def _format_chosen_scales(counts: Mapping[float, int]) -> str:
     return ", ".join(
-        f"{_scale(scale)} ({wording.whole(counts[scale])})"
+        f"{_format_scale(scale)} ({wording.whole(counts[scale])})"
         for scale in (*reversed(SCALES), 0.0)
         if counts[scale]
     )
 
 
-def _share(rate: float) -> str:
+def _format_share(rate: float) -> str:
     """Format a setting as a percentage with the digits that it was written with."""
     return f"{100 * rate:g}%"
 
 
-def _scale(scale: float) -> str:
+def _format_scale(scale: float) -> str:
     return f"{scale:g}"
 
 
@@ -380,20 +380,20 @@ class ScalingPart(api.Part):
         return compute_scaling([read], statistics["replicates"], statistics["seed"])
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: ScalingFindings
     ) -> Iterator[api.Section]:
         """Return the section on adapter scaling."""
-        yield api.Section("Adapter scaling", blocks(found))
+        yield api.Section("Adapter scaling", build_blocks(part_findings))
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, found: ScalingFindings
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: ScalingFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return CSV tables of all checkpoints and of all bounds."""
-        yield from csv_tables(found).items()
+        yield from build_csv_tables(part_findings).items()
 
-    def results(self, found: ScalingFindings) -> dict[str, Any]:
+    def results(self, part_findings: ScalingFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
-        return content(found)
+        return build_content(part_findings)
 
     def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
         """Count the verdicts on the calibration split, and on the audit at other scales."""
@@ -405,175 +405,175 @@ class ScalingPart(api.Part):
                 (f"calibration, {name} at every scale", "calibration-"),
                 (f"audit, {name} at scales below 1", "scale-"),
             ):
-                for file, of in inputs.verdict_counts.items():
+                for file, file_counts in inputs.verdict_counts.items():
                     if file.startswith(f"{trained.arm.name}.{infix}"):
-                        counts.setdefault(label, Counter()).update(of)
-        return {label: dict(of) for label, of in counts.items()}
+                        counts.setdefault(label, Counter()).update(file_counts)
+        return {label: dict(file_counts) for label, file_counts in counts.items()}
 
 
-def blocks(found: ScalingFindings) -> list[api.Block]:
+def build_blocks(part_findings: ScalingFindings) -> list[api.Block]:
     """Build the result, and tables of environments, checkpoints and bounds."""
     return [
-        api.Text(_result(found)),
-        _environments(found),
-        api.Text(_caution(found), "note"),
-        _checkpoints(found),
-        _audited(found),
-        _bounds(found),
+        api.Text(_describe_result(part_findings)),
+        _build_environment_table(part_findings),
+        api.Text(_write_caution(part_findings), "note"),
+        _build_checkpoint_table(part_findings),
+        _build_audit_table(part_findings),
+        _build_bound_table(part_findings),
     ]
 
 
-def content(found: ScalingFindings) -> dict[str, Any]:
+def build_content(part_findings: ScalingFindings) -> dict[str, Any]:
     """Build the entry of results.json."""
     return {
-        "level": found.level,
-        "tolerance": found.tolerance,
+        "level": part_findings.level,
+        "tolerance": part_findings.tolerance,
         "comparisons": len(SCALES),
         "fixed": FIXED,
-        "mean": None if found.mean is None else _entry(found.mean),
-        "environments": {name: _entry(group) for name, group in found.environments.items()},
+        "mean": None if part_findings.mean is None else _build_entry(part_findings.mean),
+        "environments": {name: _build_entry(group) for name, group in part_findings.environments.items()},
         "checkpoints": [
             {
-                "environment": of.environment,
-                "condition": of.arm.condition,
-                "seed": of.arm.seed,
-                "scale": of.choice.scale,
+                "environment": checkpoint.environment,
+                "condition": checkpoint.arm.condition,
+                "seed": checkpoint.arm.seed,
+                "scale": checkpoint.choice.scale,
                 "calibration": {
-                    "problems": of.choice.problems,
-                    "solved": of.choice.solved,
-                    "scales": [asdict(at) for at in of.choice.scales],
+                    "problems": checkpoint.choice.problems,
+                    "solved": checkpoint.choice.solved,
+                    "scales": [asdict(calibrated_scale) for calibrated_scale in checkpoint.choice.scales],
                 },
                 "audit": {
-                    "solved": of.after.n_g,
+                    "solved": checkpoint.after.n_g,
                     "regressed": {
-                        "before": of.before.regressed_g,
-                        "after": of.after.regressed_g,
+                        "before": checkpoint.before.regressed_g,
+                        "after": checkpoint.after.regressed_g,
                     },
                     **{
-                        key: {"before": number(before), "after": number(after)}
-                        for key, before, after in _rates(of)
+                        key: {"before": to_float(before), "after": to_float(after)}
+                        for key, before, after in _list_rates(checkpoint)
                     },
-                    "pass_at_1": {name: float(rate) for name, rate in of.pass_at_1.items()},
+                    "pass_at_1": {name: float(rate) for name, rate in checkpoint.pass_at_1.items()},
                 },
             }
-            for of in found.checkpoints
+            for checkpoint in part_findings.checkpoints
         ],
     }
 
 
-def _entry(group: Group) -> dict[str, Any]:
+def _build_entry(group: EnvironmentGroup) -> dict[str, Any]:
     """Build the entry of one environment, or of the mean, for results.json."""
     return {
         "environments": list(group.environments),
-        "checkpoints": group.checkpoints,
-        "scales": {f"{scale:g}": count for scale, count in group.chosen.items()},
+        "checkpoints": group.n_checkpoints,
+        "scales": {f"{scale:g}": count for scale, count in group.count_by_scale.items()},
         "above_tolerance": {"before": group.above_before, "after": group.above_after},
         **{
-            f"against_{what}": {
+            f"against_{comparison}": {
                 "mean": float(compared.mean),
                 "ci95": [compared.interval.low, compared.interval.high],
             }
-            for what, compared in group.against.items()
+            for comparison, compared in group.comparisons.items()
         },
     }
 
 
-def csv_tables(found: ScalingFindings) -> dict[str, api.Rows]:
+def build_csv_tables(part_findings: ScalingFindings) -> dict[str, api.Rows]:
     """Build CSV tables by file name: one row per checkpoint, and per checkpoint and scale."""
     columns = [*CHECKPOINT, *CALIBRATION, *LOST, *PASS_AT_1, *CORRECTED]
     return {
-        "scaling.csv": api.Frame(columns, found.checkpoints).csv(),
-        "scaling_bounds.csv": api.Frame(BOUNDS, _every_bound(found)).csv(),
+        "scaling.csv": api.Frame(columns, part_findings.checkpoints).csv(),
+        "scaling_bounds.csv": api.Frame(BOUNDS, _list_bounds(part_findings)).csv(),
     }
 
 
-def _result(found: ScalingFindings) -> str:
-    checkpoints = found.distinct
+def _describe_result(part_findings: ScalingFindings) -> str:
+    checkpoints = part_findings.distinct_checkpoints
     total, scales = len(checkpoints), Counter(row.choice.scale for row in checkpoints)
-    first, *others = [
-        f"{wording.whole(scales[scale])}{{}} scale {_scale(scale)}"
+    first, *other_texts = [
+        f"{wording.whole(scales[scale])}{{}} scale {_format_scale(scale)}"
         for scale in (*reversed(SCALES), 0.0)
         if scales[scale]
     ]
-    chosen = listed([first.format(" chose"), *(other.format("") for other in others)])
+    scale_texts = listed([first.format(" chose"), *(other.format("") for other in other_texts)])
     before, after = (
-        sum(_above(parts.rho_g, found.tolerance) for parts in decompositions)
+        sum(_exceeds(parts.rho_g, part_findings.tolerance) for parts in decompositions)
         for decompositions in zip(*((row.before, row.after) for row in checkpoints), strict=True)
     )
-    count = len(found.environments)
-    of = f" from {wording.whole(count)} environments" if found.mean is not None else ""
+    count = len(part_findings.environments)
+    origin = f" from {wording.whole(count)} environments" if part_findings.mean is not None else ""
     text = (
-        f"Of {wording.whole(total)} checkpoint{'s' * (total > 1)}{of}, {chosen}. As trained, "
-        f"{wording.whole(before)} lost more than {_share(found.tolerance)} of the audit problems "
+        f"Of {wording.whole(total)} checkpoint{'s' * (total > 1)}{origin}, {scale_texts}. As trained, "
+        f"{wording.whole(before)} lost more than {_format_share(part_findings.tolerance)} of the audit problems "
         f"that the source solves; at the chosen scale, {wording.whole(after)}."
     )
-    if found.mean is None:
+    if part_findings.mean is None:
         return text
-    gain, fixed = (found.mean.against[what] for what in ("source", "fixed"))
+    gain, fixed = (part_findings.mean.comparisons[what] for what in ("source", "fixed"))
     return (
         f"{text} The equal-environment mean of Pass@1 at the chosen scales is "
         f"{points(gain.mean)} points above the source {points_interval(gain.interval)}, and "
-        f"differs from the fixed scale {_scale(FIXED)} by {points(fixed.mean)} "
+        f"differs from the fixed scale {_format_scale(FIXED)} by {points(fixed.mean)} "
         f"{points_interval(fixed.interval)}."
     )
 
 
-def _environments(found: ScalingFindings) -> api.Table:
-    if found.mean is None:
-        names = {row.environment: condition_name(row.arm.condition) for row in found.checkpoints}
-        rows = [(names[name], group) for name, group in found.environments.items()]
+def _build_environment_table(part_findings: ScalingFindings) -> api.Table:
+    if part_findings.mean is None:
+        names = {row.environment: condition_name(row.arm.condition) for row in part_findings.checkpoints}
+        rows = [(names[name], group) for name, group in part_findings.environments.items()]
     else:
-        mean = f"mean of {wording.whole(len(found.environments))}", found.mean
-        rows = [mean, *found.environments.items()]
+        mean = f"mean of {wording.whole(len(part_findings.environments))}", part_findings.mean
+        rows = [mean, *part_findings.environments.items()]
     return api.Frame(GROUPS, rows).table(
         "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
-        f"scale {_scale(FIXED)}, and of the trained adapters (scale 1); in percentage points, with "
+        f"scale {_format_scale(FIXED)}, and of the trained adapters (scale 1); in percentage points, with "
         "95% intervals. Scales chosen: in brackets the number of checkpoints. Last column: "
         "checkpoints whose ρ_G on the audit exceeds the tolerance, as trained and at the chosen "
         "scale.",
-        fill={"SHARE": _share(found.tolerance)},
+        fill={"SHARE": _format_share(part_findings.tolerance)},
     )
 
 
-GroupRow = tuple[str, Group]
-_AGAINST = "Pass@1 at chosen scales minus that of the source or of this scale"
-_CHOSEN = "the factor of the adapter; in brackets the number of adapters"
+EnvironmentGroupRow = tuple[str, EnvironmentGroup]
+_COMPARISON_MEANING = "Pass@1 at chosen scales minus that of the source or of this scale"
+_SCALE_MEANING = "the factor of the adapter; in brackets the number of adapters"
 
 
-def against(what: str, title: str) -> api.Column[GroupRow]:
+def build_comparison_column(comparison: str, title: str) -> api.Column[EnvironmentGroupRow]:
     """Build the column of differences between chosen scales and a reference."""
 
-    def said(row: GroupRow) -> str:
-        compared = row[1].against[what]
+    def format_comparison(row: EnvironmentGroupRow) -> str:
+        compared = row[1].comparisons[comparison]
         return f"{points(compared.mean)} {points_interval(compared.interval)}"
 
-    return api.Column("", _AGAINST, said, f"against {title}")
+    return api.Column("", _COMPARISON_MEANING, format_comparison, f"against {title}")
 
 
-def _above_tolerance(row: GroupRow) -> str:
-    before, after, of = row[1].above_before, row[1].above_after, row[1].checkpoints
-    return f"{wording.whole(before)} → {wording.whole(after)} of {wording.whole(of)}"
+def _format_above_tolerance(row: EnvironmentGroupRow) -> str:
+    before, after, n_checkpoints = row[1].above_before, row[1].above_after, row[1].n_checkpoints
+    return f"{wording.whole(before)} → {wording.whole(after)} of {wording.whole(n_checkpoints)}"
 
 
-_ENVIRONMENT = "a condition of a run: a task, a model and a budget"
-GROUPS: tuple[api.Column[GroupRow], ...] = (
-    api.Column("", _ENVIRONMENT, lambda row: row[0], "environment"),
-    api.Column("", _CHOSEN, lambda row: _chosen(row[1].chosen), "scales chosen"),
-    against("source", "source"),
-    against("fixed", f"{FIXED:g}"),
-    against("trained", "1"),
+_ENVIRONMENT_MEANING = "a condition of a run: a task, a model and a budget"
+GROUPS: tuple[api.Column[EnvironmentGroupRow], ...] = (
+    api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0], "environment"),
+    api.Column("", _SCALE_MEANING, lambda row: _format_chosen_scales(row[1].count_by_scale), "scales chosen"),
+    build_comparison_column("source", "source"),
+    build_comparison_column("fixed", f"{FIXED:g}"),
+    build_comparison_column("trained", "1"),
     api.Column(
         "",
         "number of adapters that lose a larger share of G on the audit",
-        _above_tolerance,
+        _format_above_tolerance,
         "ρ_G above SHARE",
     ),
 )
 
 
-def _caution(found: ScalingFindings) -> str:
-    replicates = wording.whole(found.replicates)
-    if found.mean is None:
+def _write_caution(part_findings: ScalingFindings) -> str:
+    replicates = wording.whole(part_findings.replicates)
+    if part_findings.mean is None:
         drawn = (
             f"Each condition is an environment. Its interval has {replicates} replicates that "
             "resample training seeds and audit problems; it does not cover other tasks, models or "
@@ -592,15 +592,15 @@ def _caution(found: ScalingFindings) -> str:
     )
 
 
-def _named(found: ScalingFindings, *columns: api.Column[Any]) -> list[api.Column[Any]]:
+def _select_columns(part_findings: ScalingFindings, *columns: api.Column[Any]) -> list[api.Column[Any]]:
     """Leave out the environment in the report of a run, and the condition with environments."""
-    hidden = "environment" if found.mean is None else "condition"
-    return [column for column in columns if column.title != hidden]
+    hidden_title = "environment" if part_findings.mean is None else "condition"
+    return [column for column in columns if column.title != hidden_title]
 
 
-def _checkpoints(found: ScalingFindings) -> api.Table:
-    columns = _named(found, *CHECKPOINT, *CALIBRATION, *PASS_AT_1)
-    return api.Frame(columns, found.checkpoints).table(
+def _build_checkpoint_table(part_findings: ScalingFindings) -> api.Table:
+    columns = _select_columns(part_findings, *CHECKPOINT, *CALIBRATION, *PASS_AT_1)
+    return api.Frame(columns, part_findings.checkpoints).table(
         "Calibration ρ_G: lost share of the calibration problems that the source solves, at scale "
         "1 → at the chosen scale. Bound: upper bound of this rate at the chosen scale. Last four "
         "columns: Pass@1 on the audit.",
@@ -608,9 +608,9 @@ def _checkpoints(found: ScalingFindings) -> api.Table:
     )
 
 
-def _audited(found: ScalingFindings) -> api.Table:
-    columns = _named(found, *CHECKPOINT, *LOST, *CORRECTED)
-    return api.Frame(columns, found.checkpoints).table(
+def _build_audit_table(part_findings: ScalingFindings) -> api.Table:
+    columns = _select_columns(part_findings, *CHECKPOINT, *LOST, *CORRECTED)
+    return api.Frame(columns, part_findings.checkpoints).table(
         "On the audit, at scale 1 → at the chosen scale. ρ_G: lost share of the problems that the "
         "source solves. κ_S and κ_U: corrected shares of the failures that search recovered and "
         "missed.",
@@ -618,42 +618,42 @@ def _audited(found: ScalingFindings) -> api.Table:
     )
 
 
-def _lost_rates(row: CheckpointFindings) -> str:
+def _format_loss_rates(row: CheckpointFindings) -> str:
     solved = row.choice.solved
-    return _change(*(Fraction(n, solved) if solved else None for n in _calibration_lost(row)))
+    return _format_change(*(Fraction(n, solved) if solved else None for n in _count_calibration_losses(row)))
 
 
-def _bound(row: CheckpointFindings) -> float | None:
-    at = row.choice.at(row.choice.scale)
-    return None if at is None else at.upper_bound
+def _find_bound(row: CheckpointFindings) -> float | None:
+    calibrated_scale = row.choice.find_scale(row.choice.scale)
+    return None if calibrated_scale is None else calibrated_scale.upper_bound
 
 
-def _at(name: str, title: str) -> api.Column[CheckpointFindings]:
+def _build_pass_column(name: str, title: str) -> api.Column[CheckpointFindings]:
     return api.Column(
         f"pass_at_1_{name}", "Pass@1 at this scale", lambda row: row.pass_at_1[name], title, percent
     )
 
 
-def _rate(
+def _build_rate_column(
     key: str, title: str, value: Callable[[Decomposition], Fraction | None]
 ) -> tuple[api.Column[CheckpointFindings], ...]:
     """Build the column of a rate at scale 1 and at the chosen scale."""
 
-    def pair(row: CheckpointFindings) -> tuple[Fraction | None, Fraction | None]:
+    def find_pair(row: CheckpointFindings) -> tuple[Fraction | None, Fraction | None]:
         return value(row.before), value(row.after)
 
     names = (f"{key}_before", f"{key}_after")
-    return (api.Column(key, "", pair, title, lambda rates: _change(*rates), names=names),)
+    return (api.Column(key, "", find_pair, title, lambda rates: _format_change(*rates), names=names),)
 
 
-_CALIBRATION = (
+_CALIBRATION_MEANING = (
     "lost share of solved calibration problems at scale 1 → at the chosen scale; its upper bound"
 )
 CHECKPOINT: tuple[api.Column[CheckpointFindings], ...] = (
-    api.Column("environment", _ENVIRONMENT, lambda row: row.environment, "environment"),
+    api.Column("environment", _ENVIRONMENT_MEANING, lambda row: row.environment, "environment"),
     api.Column("condition", "", lambda row: row.arm.condition, "condition", condition_name),
     api.Column("seed", "", lambda row: row.arm.seed, "seed"),
-    api.Column("scale", _CHOSEN, lambda row: row.choice.scale, "scale", _scale),
+    api.Column("scale", _SCALE_MEANING, lambda row: row.choice.scale, "scale", _format_scale),
 )
 CALIBRATION: tuple[api.Column[CheckpointFindings], ...] = (
     api.Column("calibration_problems", "", lambda row: row.choice.problems),
@@ -661,17 +661,17 @@ CALIBRATION: tuple[api.Column[CheckpointFindings], ...] = (
     api.Column(
         "calibration_lost",
         "",
-        _calibration_lost,
+        _count_calibration_losses,
         names=("calibration_lost_before", "calibration_lost_after"),
     ),
-    api.Column("", _CALIBRATION, _lost_rates, "calibration ρ_G"),
-    api.Column("", _CALIBRATION, _bound, "bound", percent),
+    api.Column("", _CALIBRATION_MEANING, _format_loss_rates, "calibration ρ_G"),
+    api.Column("", _CALIBRATION_MEANING, _find_bound, "bound", percent),
 )
 PASS_AT_1: tuple[api.Column[CheckpointFindings], ...] = (
-    _at("source", "source"),
-    _at("trained", "at 1"),
-    _at("fixed", f"at {FIXED:g}"),
-    _at("chosen", "at chosen"),
+    _build_pass_column("source", "source"),
+    _build_pass_column("trained", "at 1"),
+    _build_pass_column("fixed", f"at {FIXED:g}"),
+    _build_pass_column("chosen", "at chosen"),
 )
 LOST: tuple[api.Column[CheckpointFindings], ...] = (
     api.Column("audit_solved", "", lambda row: row.after.n_g),
@@ -681,19 +681,19 @@ LOST: tuple[api.Column[CheckpointFindings], ...] = (
         lambda row: (row.before.regressed_g, row.after.regressed_g),
         names=("audit_lost_before", "audit_lost_after"),
     ),
-    api.Column("", "", lambda row: _change(row.before.rho_g, row.after.rho_g), "ρ_G"),
+    api.Column("", "", lambda row: _format_change(row.before.rho_g, row.after.rho_g), "ρ_G"),
 )
 CORRECTED = (
-    *_rate("kappa_S", "κ_S", lambda parts: parts.kappa_s),
-    *_rate("kappa_U", "κ_U", lambda parts: parts.kappa_u),
+    *_build_rate_column("kappa_S", "κ_S", lambda parts: parts.kappa_s),
+    *_build_rate_column("kappa_U", "κ_U", lambda parts: parts.kappa_u),
 )
 
 
-def _bounds(found: ScalingFindings) -> api.Table:
-    return api.Frame(_named(found, *BOUNDS), _every_bound(found)).table(
+def _build_bound_table(part_findings: ScalingFindings) -> api.Table:
+    return api.Frame(_select_columns(part_findings, *BOUNDS), _list_bounds(part_findings)).table(
         "On the calibration split. Upper bound: one-sided Wilson, at level "
-        f"{found.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound is at "
-        f"most {_share(found.tolerance)}. The chosen scale is the largest for which it and all "
+        f"{part_findings.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound is at "
+        f"most {_format_share(part_findings.tolerance)}. The chosen scale is the largest for which it and all "
         "smaller scales are safe, or 0, the source, if there is none. If the source solves no "
         "problem, the bound is 100%.",
         words=1,
@@ -701,31 +701,31 @@ def _bounds(found: ScalingFindings) -> api.Table:
     )
 
 
-BoundRow = tuple[CheckpointFindings, AtScale]
+BoundRow = tuple[CheckpointFindings, CalibratedScale]
 
 
-def _every_bound(found: ScalingFindings) -> list[BoundRow]:
-    return [(row, at) for row in found.checkpoints for at in row.choice.scales]
+def _list_bounds(part_findings: ScalingFindings) -> list[BoundRow]:
+    return [(row, at) for row in part_findings.checkpoints for at in row.choice.scales]
 
 
-def _lost_of(row: BoundRow) -> str:
+def _format_losses(row: BoundRow) -> str:
     return f"{wording.whole(row[1].regressed)} of {wording.whole(row[0].choice.solved)}"
 
 
-def _is_safe(row: BoundRow) -> str:
+def _format_is_safe(row: BoundRow) -> str:
     return "yes" if row[1].upper_bound <= row[0].choice.tolerance else "no"
 
 
-_SAFE = "on the calibration split; safe: the bound is within the tolerance"
+_SAFE_MEANING = "on the calibration split; safe: the bound is within the tolerance"
 BOUNDS: tuple[api.Column[BoundRow], ...] = (
-    api.Column("environment", _ENVIRONMENT, lambda row: row[0].environment, "environment"),
+    api.Column("environment", _ENVIRONMENT_MEANING, lambda row: row[0].environment, "environment"),
     api.Column("condition", "", lambda row: row[0].arm.condition, "condition", condition_name),
     api.Column("seed", "", lambda row: row[0].arm.seed, "seed"),
-    api.Column("scale", _CHOSEN, lambda row: row[1].scale, "scale", _scale),
+    api.Column("scale", _SCALE_MEANING, lambda row: row[1].scale, "scale", _format_scale),
     api.Column("solved", "", lambda row: row[0].choice.solved),
     api.Column("lost", "", lambda row: row[1].regressed),
-    api.Column("", _SAFE, _lost_of, "solved problems lost"),
+    api.Column("", _SAFE_MEANING, _format_losses, "solved problems lost"),
     api.Column("rho_G", "", lambda row: row[1].rho_G),
-    api.Column("upper_bound", _SAFE, lambda row: row[1].upper_bound, "upper bound", percent),
-    api.Column("", _SAFE, _is_safe, "safe"),
+    api.Column("upper_bound", _SAFE_MEANING, lambda row: row[1].upper_bound, "upper bound", percent),
+    api.Column("", _SAFE_MEANING, _format_is_safe, "safe"),
 )

@@ -43,21 +43,21 @@ def load(revision: str, **_: Any) -> Splits:
         Splits of records with question, solution (without calculator annotations), and answer (a
         number without thousands separators).
     """
-    return Splits({split: partial(_read, part, revision) for split, part in _PARTS.items()})
+    return Splits({split: partial(_read_split, part, revision) for split, part in _PARTS.items()})
 
 
-def _read(part: str, pinned: str) -> SplitData:
-    folder = SOURCE.local()
+def _read_split(part: str, pinned: str) -> SplitData:
+    folder = SOURCE.find_folder()
     if folder is None:
-        documents = _download(part, SOURCE.revision(pinned))
+        documents = _download_split(part, SOURCE.choose_revision(pinned))
     else:
-        documents = read_documents(SOURCE.file(folder, f"{part}.jsonl", f"the {part} split"))
+        documents = read_documents(SOURCE.require_file(folder, f"{part}.jsonl", f"the {part} split"))
     check_fields(documents, {"question": str, "answer": str})
-    records = [_record(row, documents.place(n)) for n, row in enumerate(documents)]
-    return SplitData(Documents(records, [documents.place(n) for n in range(len(records))]))
+    records = [_parse_record(row, documents.describe_place(n)) for n, row in enumerate(documents)]
+    return SplitData(Documents(records, [documents.describe_place(n) for n in range(len(records))]))
 
 
-def _record(row: Mapping[str, Any], place: str) -> Document:
+def _parse_record(row: Mapping[str, Any], place: str) -> Document:
     final = _FINAL.search(row["answer"])
     if final is None:
         raise UserError(
@@ -71,7 +71,7 @@ def _record(row: Mapping[str, Any], place: str) -> Document:
     }
 
 
-def _download(part: str, revision: str) -> Documents:
+def _download_split(part: str, revision: str) -> Documents:
     def fetch() -> Documents:
         from datasets import load_dataset
 

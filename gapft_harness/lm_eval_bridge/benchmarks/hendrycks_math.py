@@ -64,19 +64,19 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
 
     @cache
     def read(part: str) -> SplitData:
-        return _with_gold(_records(part, revision), part)
+        return _drop_empty_golds(_read_records(part, revision), part)
 
     @cache
-    def audit() -> SplitData:
-        part = _audit_part()
+    def read_audit() -> SplitData:
+        part = _choose_audit_part()
         source = read(part)
-        chosen = set(sorted({_key(d) for d in source.documents})[:audit_size])
+        chosen = set(sorted({_compute_key(d) for d in source.documents})[:audit_size])
         if len(chosen) < audit_size:
             raise UserError(
                 f"{SOURCE.benchmark}: {part} has {len(chosen)} different problems; expected at "
                 f"least {audit_size} for the audit (audit_size)"
             )
-        documents = source.documents.where(_once(chosen))
+        documents = source.documents.where(_accept_once(chosen))
         rest = len(source.documents) - len(documents)
         sentence = (
             f"MATH audit: {rest} of {len(source.documents)} problems of {part} dropped (not chosen "
@@ -84,10 +84,10 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
         )
         return SplitData(documents, (*source.dropped, sentence))
 
-    def pool() -> SplitData:
+    def read_pool() -> SplitData:
         source = read("train")
-        taken = {_key(document) for document in audit().documents}
-        rest = source.documents.where(lambda document: _key(document) not in taken)
+        audit_keys = {_compute_key(document) for document in read_audit().documents}
+        rest = source.documents.where(lambda document: _compute_key(document) not in audit_keys)
         if not len(rest):
             raise UserError(
                 f"{SOURCE.benchmark}: the pool is empty: all problems of train are in the audit"
@@ -102,21 +102,21 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
             ),
         )
 
-    def calibration() -> SplitData:
-        if _audit_part() != "test":
+    def read_calibration() -> SplitData:
+        if _choose_audit_part() != "test":
             raise UserError(
                 f"{SOURCE.benchmark}: no problems to calibrate on: without test.jsonl, the audit "
                 "is taken from train; add the file, or set experiments.scaling.calibration to a "
                 "number of problems to take from the pool (in a new run)"
             )
-        source, known = read("test"), {_key(d) for d in read("train").documents}
-        known |= {_key(d) for d in audit().documents}
-        chosen = set(sorted({_key(d) for d in source.documents} - known)[:audit_size])
+        source, excluded_keys = read("test"), {_compute_key(d) for d in read("train").documents}
+        excluded_keys |= {_compute_key(d) for d in read_audit().documents}
+        chosen = set(sorted({_compute_key(d) for d in source.documents} - excluded_keys)[:audit_size])
         if not chosen:
             raise UserError(
                 f"{SOURCE.benchmark}: no problems to calibrate on: all of test is in the audit"
             )
-        documents = source.documents.where(_once(chosen))
+        documents = source.documents.where(_accept_once(chosen))
         sentence = (
             f"MATH calibration: {len(source.documents) - len(documents)} of "
             f"{len(source.documents)} problems of test dropped (not chosen by the frozen rule, or "
@@ -125,28 +125,28 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
         return SplitData(documents, (*source.dropped, sentence))
 
     return Splits(
-        {"pool": pool, "audit": audit, "calibration": calibration}, unpublished=("calibration",)
+        {"pool": read_pool, "audit": read_audit, "calibration": read_calibration}, unpublished=("calibration",)
     )
 
 
-def _once(keys: set[str]) -> Callable[[Document], bool]:
+def _accept_once(keys: set[str]) -> Callable[[Document], bool]:
     """Return a filter that accepts one document for each key, since texts may repeat."""
     left = set(keys)
 
     def accept(document: Document) -> bool:
-        key = _key(document)
-        taken = key in left
+        key = _compute_key(document)
+        is_accepted = key in left
         left.discard(key)
-        return taken
+        return is_accepted
 
     return accept
 
 
-def _key(document: Document) -> str:
+def _compute_key(document: Document) -> str:
     return hashlib.sha256(f"{_SALT}\n{document['problem'].strip()}".encode()).hexdigest()
 
 
-def _with_gold(documents: Documents, part: str) -> SplitData:
+def _drop_empty_golds(documents: Documents, part: str) -> SplitData:
     """Drop records with an empty gold answer."""
     rest = documents.where(lambda document: bool(document["answer"].strip()))
     if not (dropped := len(documents) - len(rest)):
@@ -158,24 +158,24 @@ def _with_gold(documents: Documents, part: str) -> SplitData:
     return SplitData(rest, (sentence,))
 
 
-def _audit_part() -> str:
-    folder = SOURCE.local()
+def _choose_audit_part() -> str:
+    folder = SOURCE.find_folder()
     return "train" if folder is not None and not (folder / "test.jsonl").is_file() else "test"
 
 
-def _records(part: str, pinned: str) -> Documents:
-    folder = SOURCE.local()
+def _read_records(part: str, pinned: str) -> Documents:
+    folder = SOURCE.find_folder()
     if folder is None:
-        documents = _download(part, SOURCE.revision(pinned))
+        documents = _download_records(part, SOURCE.choose_revision(pinned))
     else:
-        path: Path = SOURCE.file(folder, f"{part}.jsonl", f"the {part} split")
+        path: Path = SOURCE.require_file(folder, f"{part}.jsonl", f"the {part} split")
         documents = read_documents(path)
     texts = ("problem", "level", "subject", "solution", "answer")
     check_fields(documents, dict.fromkeys(texts, str))
     return documents
 
 
-def _download(part: str, revision: str) -> Documents:
+def _download_records(part: str, revision: str) -> Documents:
     def fetch() -> Documents:
         from datasets import load_dataset
 
@@ -183,14 +183,14 @@ def _download(part: str, revision: str) -> Documents:
         for subject in SUBJECTS:
             rows = load_dataset("EleutherAI/hendrycks_math", subject, split=part, revision=revision)
             for number, row in enumerate(rows, start=1):
-                records.append(_as_local(row))
+                records.append(_convert_record(row))
                 places.append(f"{SOURCE.origin}, {subject}, {part}, record {number}")
         return Documents(records, places)
 
     return SOURCE.download(part, revision, fetch)
 
 
-def _as_local(row: Document) -> Document:
+def _convert_record(row: Document) -> Document:
     """Convert a record of the hub to the form of the local files."""
     return {
         "problem": row["problem"],

@@ -73,7 +73,7 @@ ERRATA: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-_FLAG_OF = {name: flag for flag, names in ERRATA.items() for name in names}
+_FLAG_BY_NAME = {name: flag for flag, names in ERRATA.items() for name in names}
 
 SOURCE = Source(
     benchmark="LiveCodeBench",
@@ -89,13 +89,13 @@ FILES = ("test.jsonl", *(f"test{number}.jsonl" for number in range(2, 7)))
 #: released in September 2024.
 AUDIT_FROM = "2024-10-01"
 
-_TEXTS = ("question_title", "question_content", "platform", "question_id", "contest_id")
-_MORE = ("contest_date", "starter_code", "difficulty", "metadata")
-_KEPT = (*_TEXTS, *_MORE[:3])
+_ID_FIELDS = ("question_title", "question_content", "platform", "question_id", "contest_id")
+_OTHER_FIELDS = ("contest_date", "starter_code", "difficulty", "metadata")
+_KEPT_FIELDS = (*_ID_FIELDS, *_OTHER_FIELDS[:3])
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _SplitRule:
     """The rule that divides problems into pool and audit."""
 
     pool_from: date | None
@@ -104,7 +104,7 @@ class _Rule:
     exclude: Collection[str]
     exclude_ids: Collection[str]
 
-    def split_of(self, day: date) -> str | None:
+    def choose_split(self, day: date) -> str | None:
         """Return ``pool``, ``audit``, or None for a day outside both."""
         if day >= self.audit_from:
             return "audit" if self.audit_until is None or day <= self.audit_until else None
@@ -142,10 +142,10 @@ def load(
     Raises:
         UserError: an invalid day, days in the wrong order, or an unknown flag.
     """
-    rule = _Rule(
-        pool_from=None if pool_from is None else _day(pool_from, "pool_from"),
-        audit_from=_day(audit_from, "audit_from"),
-        audit_until=None if audit_until is None else _day(audit_until, "audit_until"),
+    rule = _SplitRule(
+        pool_from=None if pool_from is None else _parse_day(pool_from, "pool_from"),
+        audit_from=_parse_day(audit_from, "audit_from"),
+        audit_until=None if audit_until is None else _parse_day(audit_until, "audit_until"),
         exclude=frozenset([exclude] if isinstance(exclude, str) else exclude),
         exclude_ids=frozenset(map(str, exclude_ids)),
     )
@@ -162,30 +162,30 @@ def load(
             )
     return Splits(
         {
-            name: partial(_read, name, rule, revision, max_decoded_bytes)
+            name: partial(_read_split, name, rule, revision, max_decoded_bytes)
             for name in ("pool", "audit")
         }
     )
 
 
-def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> SplitData:
+def _read_split(name: str, rule: _SplitRule, revision: str, max_bytes: int) -> SplitData:
     """Read one split in one pass over all files."""
     records: list[Document] = []
     places: list[str] = []
     audit_texts: set[bytes] = set()
     excluded: Counter[str] = Counter()
-    for record, place in _records(revision):
-        split = rule.split_of(_day(record["contest_date"], f"{place}: contest_date"))
+    for record, place in _stream_records(revision):
+        split = rule.choose_split(_parse_day(record["contest_date"], f"{place}: contest_date"))
         if split == "audit":
-            audit_texts.add(_text(record))
+            audit_texts.add(_hash_text(record))
         if split != name:
             continue
-        flag = flag_of(record["question_id"], record["question_title"])
+        flag = find_flag(record["question_id"], record["question_title"])
         if flag in rule.exclude or record["question_id"] in rule.exclude_ids:
             reason = f"ERRATA: {flag}" if flag in rule.exclude else "exclude_ids"
             excluded[reason] += 1
             continue
-        records.append({**_problem(record, place, max_bytes), "erratum": flag})
+        records.append({**_build_problem(record, place, max_bytes), "erratum": flag})
         places.append(place)
     documents = Documents(records, places)
     sentences = [
@@ -193,9 +193,9 @@ def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> SplitData:
         for reason, count in sorted(excluded.items())
     ]
     if name == "pool":
-        rest = documents.where(lambda record: _text(record) not in audit_texts)
-        if taken := len(documents) - len(rest):
-            sentences.append(f"{SOURCE.benchmark} pool: {taken} problems dropped (also in audit)")
+        rest = documents.where(lambda record: _hash_text(record) not in audit_texts)
+        if duplicates := len(documents) - len(rest):
+            sentences.append(f"{SOURCE.benchmark} pool: {duplicates} problems dropped (also in audit)")
         documents = rest
     if not len(documents):
         raise UserError(
@@ -205,15 +205,15 @@ def _read(name: str, rule: _Rule, revision: str, max_bytes: int) -> SplitData:
     return SplitData(documents, tuple(sentences))
 
 
-def _records(revision: str) -> Iterator[tuple[Document, str]]:
-    for path in _paths(revision):
+def _stream_records(revision: str) -> Iterator[tuple[Document, str]]:
+    for path in _find_files(revision):
         for record, place in stream_documents(path):
-            texts = (*_TEXTS, *_MORE, "public_test_cases", "private_test_cases")
+            texts = (*_ID_FIELDS, *_OTHER_FIELDS, "public_test_cases", "private_test_cases")
             check_fields(Documents([record], [place]), dict.fromkeys(texts, str))
             yield record, place
 
 
-def _problem(record: Document, place: str, max_bytes: int) -> Document:
+def _build_problem(record: Document, place: str, max_bytes: int) -> Document:
     """Build the task's record and check its tests.
 
     Raises:
@@ -230,13 +230,13 @@ def _problem(record: Document, place: str, max_bytes: int) -> Document:
         raise UserError(
             f"{where}: found tests of the kinds {' and '.join(sorted(kinds))}, expected one kind"
         )
-    functional = kinds == {"functional"}
-    if functional:
+    is_functional = kinds == {"functional"}
+    if is_functional:
         _check_calls((*public, *hidden), where)
     return {
-        **{name: record[name] for name in _KEPT},
-        "kind": "function" if functional else "stdin",
-        "function": _function(record["metadata"], where) if functional else None,
+        **{name: record[name] for name in _KEPT_FIELDS},
+        "kind": "function" if is_functional else "stdin",
+        "function": _parse_function_name(record["metadata"], where) if is_functional else None,
         "tests": [{"input": test.input, "output": test.output} for test in public],
         "public": len(public),
         "hidden": packed if hidden else None,
@@ -256,7 +256,7 @@ def _check_calls(tests: Sequence[CodedTest], where: str) -> None:
                 ) from error
 
 
-def _function(metadata: str, where: str) -> str:
+def _parse_function_name(metadata: str, where: str) -> str:
     try:
         name = json.loads(metadata)["func_name"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -269,24 +269,24 @@ def _function(metadata: str, where: str) -> str:
     return name
 
 
-def _text(record: Document) -> bytes:
+def _hash_text(record: Document) -> bytes:
     """Hash the texts that identify a problem."""
     parts = (record["question_content"].strip(), record["starter_code"].strip())
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
-def _day(value: str | date, key: str) -> date:
+def _parse_day(value: str | date, key: str) -> date:
     try:
         return date.fromisoformat(str(value)[:10])
     except ValueError as error:
         raise UserError(f"{key}: found {value!r:.40}, expected a day such as 2024-10-01") from error
 
 
-def _paths(pinned: str) -> list[Path]:
-    folder = SOURCE.local()
+def _find_files(pinned: str) -> list[Path]:
+    folder = SOURCE.find_folder()
     if folder is None:
-        dataset, revision = "livecodebench/code_generation_lite", SOURCE.revision(pinned)
-        return [SOURCE.hub_file(dataset, name, revision) for name in FILES]
+        dataset, revision = "livecodebench/code_generation_lite", SOURCE.choose_revision(pinned)
+        return [SOURCE.fetch_hub_file(dataset, name, revision) for name in FILES]
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise UserError(
@@ -297,7 +297,7 @@ def _paths(pinned: str) -> list[Path]:
     return paths
 
 
-def flag_of(question_id: str, title: str) -> str | None:
+def find_flag(question_id: str, title: str) -> str | None:
     """Find a problem's flag by its id or the slug of its title; None if it is not in ERRATA."""
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    return _FLAG_OF.get(question_id) or _FLAG_OF.get(slug)
+    return _FLAG_BY_NAME.get(question_id) or _FLAG_BY_NAME.get(slug)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Source, SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -31,10 +31,10 @@ SOURCE = Source(
     variable="GAPFT_REVISION_LOGIQA2",
 )
 
-_WHOLE = "whole test split"
+_WHOLE_TEST = "whole test split"
 
 #: Counts of the real splits (Section 4.1; for the older protocol, its appendix).
-PAPER_COUNTS = {"audit": 1_367, "dropped from the pool": 211, _WHOLE: 1_572}
+PAPER_COUNTS = {"audit": 1_367, "dropped from the pool": 211, _WHOLE_TEST: 1_572}
 
 
 def load(revision: str, **_: Any) -> Splits:
@@ -50,56 +50,56 @@ def load(revision: str, **_: Any) -> Splits:
 
     @cache
     def read(name: str) -> Documents:
-        documents = read_documents(_path(name, revision))
+        documents = read_documents(_find_file(name, revision))
         check_fields(documents, {"id": (int, str), "text": str, "question": str})
         check_choice(documents, "answer", "options")
         return documents
 
-    def split(label: str, kept: str, *others: str) -> SplitData:
-        documents, named = read(kept), " or ".join(others)
-        elsewhere = {_prompt(document) for other in others for document in read(other)}
-        rest = documents.where(lambda document: _prompt(document) not in elsewhere)
+    def read_split(label: str, part: str, *others: str) -> SplitData:
+        documents, other_names = read(part), " or ".join(others)
+        elsewhere = {_normalize_prompt(document) for other in others for document in read(other)}
+        rest = documents.where(lambda document: _normalize_prompt(document) not in elsewhere)
         if not len(rest):
-            raise UserError(f"{SOURCE.benchmark}: every prompt of {kept} is also in {named}")
+            raise UserError(f"{SOURCE.benchmark}: every prompt of {part} is also in {other_names}")
         dropped = len(documents) - len(rest)
         counted = {"pool": ("dropped from the pool", dropped), "audit": ("audit", len(rest))}
-        what, found = counted.get(label, ("", 0))
+        count_name, count = counted.get(label, ("", 0))
         return SplitData(
             rest,
             (
                 f"{SOURCE.benchmark} {label}: {dropped} of {len(documents)} "
-                f"records of {kept} dropped (prompt is in {named}); {len(rest)} kept",
+                f"records of {part} dropped (prompt is in {other_names}); {len(rest)} kept",
             ),
-            Published({what: found}, {what: PAPER_COUNTS[what]}) if what else None,
+            PublishedCounts({count_name: count}, {count_name: PAPER_COUNTS[count_name]}) if count_name else None,
         )
 
-    def whole() -> SplitData:
+    def read_whole_test() -> SplitData:
         documents = read("test.txt")
-        counts = Published({_WHOLE: len(documents)}, {_WHOLE: PAPER_COUNTS[_WHOLE]})
+        counts = PublishedCounts({_WHOLE_TEST: len(documents)}, {_WHOLE_TEST: PAPER_COUNTS[_WHOLE_TEST]})
         return SplitData(documents, published=counts)
 
     return Splits(
         {
-            "pool": lambda: split("pool", "train.txt", "test.txt"),
-            "audit": lambda: split("audit", "test.txt", "train.txt"),
-            "calibration": lambda: split("calibration", "dev.txt", "train.txt", "test.txt"),
+            "pool": lambda: read_split("pool", "train.txt", "test.txt"),
+            "audit": lambda: read_split("audit", "test.txt", "train.txt"),
+            "calibration": lambda: read_split("calibration", "dev.txt", "train.txt", "test.txt"),
             "train": lambda: SplitData(read("train.txt")),
-            "test": whole,
+            "test": read_whole_test,
         },
         unpublished=("calibration",),
     )
 
 
-def _prompt(document: Document) -> tuple[str, ...]:
+def _normalize_prompt(document: Document) -> tuple[str, ...]:
     options = tuple(option.strip() for option in document["options"])
     return (document["text"].strip(), document["question"].strip(), *options)
 
 
-def _path(name: str, pinned: str) -> Path:
-    folder = SOURCE.local()
+def _find_file(name: str, pinned: str) -> Path:
+    folder = SOURCE.find_folder()
     if folder is not None:
-        return SOURCE.file(folder, name, "keeping the pool and the audit apart")
-    revision = SOURCE.revision(pinned)
+        return SOURCE.require_file(folder, name, "keeping the pool and the audit apart")
+    revision = SOURCE.choose_revision(pinned)
     root = "https://raw.githubusercontent.com/csitfun/LogiQA2.0"
 
     def fetch() -> Path:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, UserError, describe, did_you_mean
-from gapft_harness.core.extras import has, install
-from gapft_harness.core.streams import derive
+from gapft_harness.core.errors import GapftError, UserError, describe_error, did_you_mean
+from gapft_harness.core.extras import is_installed, install_command
+from gapft_harness.core.streams import derive_key
 from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.verification.pool import WorkerPool
@@ -31,11 +31,11 @@ _CHUNK = 500
 #: A generator has no more problems after this many draws in a row without a new one; the second
 #: number is per problem found: one of N equally likely problems is then missed with probability
 #: e^-10.
-_REPEATS, _REPEATS_EACH = 2000, 10
+_MAX_REPEATS, _MAX_REPEATS_EACH = 2000, 10
 #: Maximum seconds of a generator for all its problems.
 _TIMEOUT = 3600.0
 #: Settings that a task sets once for all generators.
-_SHARED = ("seed", "size")
+_SHARED_SETTINGS = ("seed", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +72,27 @@ def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0, **
         UserError: missing package, wrong key or value, or a generator with too few
             different problems.
     """
-    if not has(PACKAGE):
+    if not is_installed(PACKAGE):
         raise UserError(
             f"the package reasoning-gym is missing, which generates these problems: "
-            f"{install(PACKAGE)}"
+            f"{install_command(PACKAGE)}"
         )
     for key, number, least in (("pool", pool, 1), ("audit", audit, 1), ("seed", seed, 0)):
         if type(number) is not int or number < least:
             raise UserError(f"{key}: found {number!r:.60}, expected a whole number from {least}")
-    weights = _weights(generators)
+    weights = _read_weights(generators)
     in_pool, in_audit = share_out(weights, pool), share_out(weights, audit)
     orders = [
-        Order(name, _settings(name, generators[name]), seed, in_pool[name] + in_audit[name])
+        Order(name, _read_settings(name, generators[name]), seed, in_pool[name] + in_audit[name])
         for name in weights
     ]
     splits: dict[str, list[Document]] = {"pool": [], "audit": []}
     for order, problems in zip(orders, _generate_all(orders), strict=True):
-        ranked = sorted(problems, key=_rank)
+        ranked = sorted(problems, key=_hash_question)
         splits["audit"] += ranked[: in_audit[order.generator]]
         splits["pool"] += ranked[in_audit[order.generator] :]
     _check_different(splits)
-    return Splits({name: _split(name, problems) for name, problems in splits.items()})
+    return Splits({name: _build_split(name, problems) for name, problems in splits.items()})
 
 
 def share_out(weights: Mapping[str, float], count: int) -> dict[str, int]:
@@ -103,22 +103,22 @@ def share_out(weights: Mapping[str, float], count: int) -> dict[str, int]:
     return shares
 
 
-def _weights(generators: Any) -> dict[str, float]:
+def _read_weights(generators: Any) -> dict[str, float]:
     if not isinstance(generators, Mapping) or not generators:
         raise UserError(
             f"generators: found {generators!r:.60}, expected an object of generators with their "
             "settings, e.g. {chain_sum: {min_terms: 2, max_terms: 4}, lcm: {}}"
         )
     weights = {}
-    for name, given in generators.items():
-        if not isinstance(name, str) or not isinstance(given, Mapping | None):
+    for name, settings in generators.items():
+        if not isinstance(name, str) or not isinstance(settings, Mapping | None):
             raise UserError(
-                f"generators.{name}: found {given!r:.60}, expected an object of settings; {{}} "
+                f"generators.{name}: found {settings!r:.60}, expected an object of settings; {{}} "
                 "takes the defaults"
             )
-        weight = (given or {}).get("weight", 1)
-        number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not number or not 0 < weight < math.inf:
+        weight = (settings or {}).get("weight", 1)
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not is_number or not 0 < weight < math.inf:
             raise UserError(
                 f"generators.{name}.weight: found {weight!r:.60}, expected a number above 0"
             )
@@ -126,9 +126,9 @@ def _weights(generators: Any) -> dict[str, float]:
     return weights
 
 
-def _settings(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    settings = {key: value for key, value in (given or {}).items() if key != "weight"}
-    for key in _SHARED:
+def _read_settings(name: str, section: Mapping[str, Any] | None) -> dict[str, Any]:
+    settings = {key: value for key, value in (section or {}).items() if key != "weight"}
+    for key in _SHARED_SETTINGS:
         if key in settings:
             where = "dataset_kwargs.seed" if key == "seed" else "dataset_kwargs.pool and .audit"
             raise UserError(
@@ -156,12 +156,12 @@ def _generate_all(orders: Sequence[Order]) -> Iterator[list[Document]]:
         yield outcome.value["problems"]
 
 
-def _rank(problem: Document) -> str:
+def _hash_question(problem: Document) -> str:
     return hashlib.sha256(problem["question"].encode()).hexdigest()
 
 
-def _split(name: str, problems: Sequence[Document]) -> Callable[[], SplitData]:
-    ordered = sorted(problems, key=_rank)  # mixes the generators
+def _build_split(name: str, problems: Sequence[Document]) -> Callable[[], SplitData]:
+    ordered = sorted(problems, key=_hash_question)  # mixes the generators
     places = [
         f"Reasoning Gym, {row['generator']}, {name}, problem {number}"
         for number, row in enumerate(ordered, start=1)
@@ -170,9 +170,9 @@ def _split(name: str, problems: Sequence[Document]) -> Callable[[], SplitData]:
 
 
 def _check_different(splits: Mapping[str, Sequence[Document]]) -> None:
-    known: dict[str, str] = {}
+    generators: dict[str, str] = {}
     for problem in itertools.chain(*splits.values()):
-        other = known.setdefault(problem["question"], problem["generator"])
+        other = generators.setdefault(problem["question"], problem["generator"])
         if other != problem["generator"]:
             raise UserError(
                 f"generators: {other} and {problem['generator']} generate the same problem "
@@ -197,26 +197,26 @@ def generate(order: Mapping[str, Any]) -> dict[str, Any]:
 
 def _different_problems(order: Order) -> list[Document]:
     _check_settings(order)
-    found: dict[str, Document] = {}
+    problems: dict[str, Document] = {}
     repeats = 0
     if not order.count:
         return []
     for number in itertools.count():
-        for dataset, entry in _chunk(order, number):
+        for dataset, entry in _generate_chunk(order, number):
             question = entry["question"].strip()
-            if question in found:
+            if question in problems:
                 repeats += 1
-                if repeats >= max(_REPEATS, _REPEATS_EACH * len(found)):
+                if repeats >= max(_MAX_REPEATS, _MAX_REPEATS_EACH * len(problems)):
                     raise UserError(
-                        f": found {len(found):,} different problems, expected {order.count:,} for "
+                        f": found {len(problems):,} different problems, expected {order.count:,} for "
                         "pool and audit; lower dataset_kwargs.pool or .audit or the weight, or "
                         "choose settings that allow more"
                     )
                 continue
             repeats = 0
-            found[question] = _problem(order, dataset, entry)
-            if len(found) == order.count:
-                return list(found.values())
+            problems[question] = _build_problem(order, dataset, entry)
+            if len(problems) == order.count:
+                return list(problems.values())
     raise AssertionError  # the loop above never ends
 
 
@@ -226,35 +226,35 @@ def _check_settings(order: Order) -> None:
     names = sorted(set(DATASETS) - {"composite"})
     if order.generator not in names:
         raise UserError(f": unknown generator; {did_you_mean(order.generator, names)}")
-    known = [f.name for f in fields(DATASETS[order.generator][1]) if f.name not in _SHARED]
+    setting_names = [f.name for f in fields(DATASETS[order.generator][1]) if f.name not in _SHARED_SETTINGS]
     for key in order.settings:
-        if key not in known:
-            raise UserError(f".{key}: unknown setting; {did_you_mean(key, known)}")
+        if key not in setting_names:
+            raise UserError(f".{key}: unknown setting; {did_you_mean(key, setting_names)}")
 
 
-def _chunk(order: Order, number: int) -> Iterator[tuple[Any, Document]]:
+def _generate_chunk(order: Order, number: int) -> Iterator[tuple[Any, Document]]:
     """Yield the problems of one seed, each with the data set that scores it."""
     from reasoning_gym import create_dataset
 
-    seed = derive(PACKAGE, order.seed, order.generator, number) % 2**31
+    seed = derive_key(PACKAGE, order.seed, order.generator, number) % 2**31
     try:
         dataset = create_dataset(order.generator, seed=seed, size=_CHUNK, **order.settings)
         for index in range(_CHUNK):
             yield dataset, dict(dataset[index])
     except Exception as error:
         raise UserError(
-            f": invalid settings {json.dumps(order.settings)} ({_reason(error)})"
+            f": invalid settings {json.dumps(order.settings)} ({_describe_error(error)})"
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Describe an error; for an assertion without a message, show the asserted line."""
     if isinstance(error, AssertionError) and not str(error):
         return str(traceback.extract_tb(error.__traceback__)[-1].line)
-    return describe(error)
+    return describe_error(error)
 
 
-def _problem(order: Order, dataset: Any, entry: Mapping[str, Any]) -> Document:
+def _build_problem(order: Order, dataset: Any, entry: Mapping[str, Any]) -> Document:
     """Build a problem's record of JSON values.
 
     Raises:
@@ -275,7 +275,7 @@ def _problem(order: Order, dataset: Any, entry: Mapping[str, Any]) -> Document:
     try:
         score = dataset.score_answer(answer, restored)
     except Exception as error:
-        score = describe(error)
+        score = describe_error(error)
     if score != 1.0:
         raise UserError(
             ": its scorer rejects the recorded answer after the problem was stored as JSON "

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gapft_harness.lm_eval_bridge.benchmarks.splits import Published, Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Source, SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     check_choice,
     check_fields,
@@ -39,23 +39,23 @@ def load(revision: str, **_: Any) -> Splits:
     """
     return Splits(
         {
-            "pool": partial(_read, "train.json", "the pool", revision),
-            "audit": partial(_audit, revision),
+            "pool": partial(_read_split, "train.json", "the pool", revision),
+            "audit": partial(_read_audit, revision),
         }
     )
 
 
-def _audit(revision: str) -> SplitData:
-    split = _read("val.json", "the audit", revision)
-    return replace(split, published=Published({"audit": len(split.documents)}, PAPER_COUNTS))
+def _read_audit(revision: str) -> SplitData:
+    split = _read_split("val.json", "the audit", revision)
+    return replace(split, published=PublishedCounts({"audit": len(split.documents)}, PAPER_COUNTS))
 
 
-def _read(name: str, needed_for: str, pinned: str) -> SplitData:
-    folder = SOURCE.local()
+def _read_split(name: str, needed_for: str, pinned: str) -> SplitData:
+    folder = SOURCE.find_folder()
     if folder is not None:
-        path = SOURCE.file(folder, name, needed_for)
+        path = SOURCE.require_file(folder, name, needed_for)
     else:
-        path = SOURCE.hub_file("tasksource/reclor", name, SOURCE.revision(pinned))
+        path = SOURCE.fetch_hub_file("tasksource/reclor", name, SOURCE.choose_revision(pinned))
     documents = read_documents(path)
     check_fields(documents, {"context": str, "question": str, "id_string": str})
     check_choice(documents, "label", "answers")

@@ -18,14 +18,14 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedCounts:
     """Counts published in the paper, and those of the files; both by name."""
 
     found: Mapping[str, int]
     expected: Mapping[str, int]
 
     @property
-    def agree(self) -> bool:
+    def is_equal(self) -> bool:
         """Whether the files have exactly the published counts."""
         return dict(self.found) == dict(self.expected)
 
@@ -35,7 +35,7 @@ class Published:
             ", ".join(f"{what} {count:,}" for what, count in counts.items())
             for counts in (self.found, self.expected)
         )
-        if self.agree:
+        if self.is_equal:
             return f"verified ({found})"
         return f"differ from the paper: found {found}; expected {expected}"
 
@@ -52,7 +52,7 @@ class SplitData:
 
     documents: Documents
     dropped: tuple[str, ...] = ()
-    published: Published | None = None
+    published: PublishedCounts | None = None
 
 
 class Splits(Mapping[str, Documents]):
@@ -95,7 +95,7 @@ class Splits(Mapping[str, Documents]):
                 _logger.info("%s", sentence)
         return self._read[name]
 
-    def published(self) -> Published | None:
+    def read_published(self) -> PublishedCounts | None:
         """Return the published counts of all splits and those of the files; None without any.
 
         Raises:
@@ -105,19 +105,19 @@ class Splits(Mapping[str, Documents]):
         of_splits = [split.published for split in map(self.read, names) if split.published]
         if not of_splits:
             return None
-        return Published(
-            dict(count for of in of_splits for count in of.found.items()),
-            dict(count for of in of_splits for count in of.expected.items()),
+        return PublishedCounts(
+            dict(count for counts in of_splits for count in counts.found.items()),
+            dict(count for counts in of_splits for count in counts.expected.items()),
         )
 
 
-def all_local(files: Mapping[str, Sequence[str]]) -> bool:
+def are_all_local(files: Mapping[str, Sequence[str]]) -> bool:
     """Return whether all files are plain local paths (no URL, pattern or compressed file)."""
     paths = [path for split in files.values() for path in split]
     return not any("://" in p or "*" in p or p.endswith((".gz", ".zst", ".zip")) for p in paths)
 
 
-def local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
+def build_local_splits(files: Mapping[str, Sequence[str]]) -> Splits:
     """Build splits from local files, each read at its first use."""
 
     def read(paths: Sequence[str]) -> SplitData:
@@ -155,7 +155,7 @@ class Source:
     origin: str
     variable: str
 
-    def local(self) -> Path | None:
+    def find_folder(self) -> Path | None:
         """Find the benchmark's folder under ``GAPFT_DATA_DIR``; None without one.
 
         Raises:
@@ -169,7 +169,7 @@ class Source:
         folder = Path(root) / self.folder
         return folder if folder.is_dir() else None
 
-    def file(self, folder: Path, name: str, needed_for: str) -> Path:
+    def require_file(self, folder: Path, name: str, needed_for: str) -> Path:
         """Return the path of a file in the local folder.
 
         Raises:
@@ -183,11 +183,11 @@ class Source:
             )
         return path
 
-    def revision(self, pinned: str) -> str:
+    def choose_revision(self, pinned: str) -> str:
         """Return the revision in the environment variable, else the pinned one."""
         return os.environ.get(self.variable) or pinned
 
-    def hub_file(self, dataset: str, name: str, revision: str) -> Path:
+    def fetch_hub_file(self, dataset: str, name: str, revision: str) -> Path:
         """Download a file of a dataset on the hub.
 
         Raises:
@@ -201,7 +201,7 @@ class Source:
 
         return self.download(name, revision, fetch)
 
-    def download(self, what: str, revision: str, fetch: Callable[[], _T]) -> _T:
+    def download(self, name: str, revision: str, fetch: Callable[[], _T]) -> _T:
         """Call ``fetch``, and turn any failure into an error with a remedy.
 
         Raises:
@@ -211,10 +211,10 @@ class Source:
             return fetch()
         except Exception as error:  # network libraries raise many types
             root = os.environ.get(DATA_DIR)
-            looked = f"{Path(root) / self.folder}" if root else f"{DATA_DIR} (not set)"
+            place = f"{Path(root) / self.folder}" if root else f"{DATA_DIR} (not set)"
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise DataNotFound(
-                f"{self.benchmark}: {what} not found in {looked}, and the download from "
+                f"{self.benchmark}: {name} not found in {place}, and the download from "
                 f"{self.origin} at revision {revision} failed ({reason}); put the benchmark's "
                 f"files into ${DATA_DIR}/{self.folder} (docs/tasks.md shows the layout), check "
                 f"the network, or set {self.variable}"

@@ -11,11 +11,11 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Adapter
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import first_line
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedAdapter:
     """An adapter without an arm: a name, which is also its logs' folder, and its path."""
 
     name: str
@@ -23,7 +23,7 @@ class Named:
 
 
 #: A PEFT folder with the name of its owner.
-AdapterFolder = Adapter | Named
+AdapterFolder = Adapter | NamedAdapter
 
 
 def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
@@ -42,12 +42,12 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
     Raises:
         UserError: the folder is not a LoRA adapter, or it belongs to a different model.
     """
-    folder = peft_folder(adapter)
+    folder = require_peft_folder(adapter)
     try:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         kind = config.get("peft_type")
     except (OSError, ValueError, AttributeError) as error:
-        raise misfit(adapter, arguments["pretrained"], first_line(error)) from error
+        raise misfit_error(adapter, arguments["pretrained"], summarize_error(error)) from error
     if kind != "LORA":
         raise UserError(
             f"{folder}: adapter of {adapter.name}: peft_type is {kind!r}; expected LORA"
@@ -56,21 +56,21 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
         from peft import load_peft_weights
 
         weights = load_peft_weights(str(folder), device="cpu")
-        found = {name: tuple(weight.shape) for name, weight in weights.items()}
-        expected = _shapes_expected(folder, arguments)
+        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+        expected_shapes = _compute_expected_shapes(folder, arguments)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise misfit(adapter, arguments["pretrained"], first_line(error)) from error
-    for name in sorted(found.keys() | expected.keys()):
-        if found.get(name) != expected.get(name):
-            raise misfit(
+        raise misfit_error(adapter, arguments["pretrained"], summarize_error(error)) from error
+    for name in sorted(shapes.keys() | expected_shapes.keys()):
+        if shapes.get(name) != expected_shapes.get(name):
+            raise misfit_error(
                 adapter,
                 arguments["pretrained"],
-                f"{name}: found {_text(found.get(name))}, expected {_text(expected.get(name))}",
+                f"{name}: found {_format_shape(shapes.get(name))}, expected {_format_shape(expected_shapes.get(name))}",
             )
     return max(int(rank) for rank in (config["r"], *(config.get("rank_pattern") or {}).values()))
 
 
-def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _compute_expected_shapes(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of this adapter's weights on this model, built on the meta device."""
     import torch
     from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
@@ -91,7 +91,7 @@ def _shapes_expected(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tu
     return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
-def peft_folder(adapter: AdapterFolder) -> Path:
+def require_peft_folder(adapter: AdapterFolder) -> Path:
     """Return an adapter's folder.
 
     Raises:
@@ -106,13 +106,13 @@ def peft_folder(adapter: AdapterFolder) -> Path:
     return folder
 
 
-def misfit(adapter: AdapterFolder, model: str, why: str) -> UserError:
+def misfit_error(adapter: AdapterFolder, model: str, reason: str) -> UserError:
     """Build the error for an adapter of a different model."""
     return UserError(
         f"{Path(adapter.path)}: the adapter of {adapter.name} does not fit the model "
-        f"{model!r} ({why}); expected an adapter trained on this model"
+        f"{model!r} ({reason}); expected an adapter trained on this model"
     )
 
 
-def _text(shape: tuple[int, ...] | None) -> str:
+def _format_shape(shape: tuple[int, ...] | None) -> str:
     return "no such weight" if shape is None else " x ".join(map(str, shape))

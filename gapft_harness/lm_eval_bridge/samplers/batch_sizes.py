@@ -9,15 +9,15 @@ import torch
 from accelerate.utils.memory import should_reduce_batch_size
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.memory import free_memory
+from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.hooks.protocols import ReportGeneration
 
 #: The share of free memory that ``auto`` uses for caches.
-_SHARE = 0.5
+_MEMORY_SHARE = 0.5
 #: Maximum batch size under ``auto``.
-_MOST = 128
+_MAX_ROWS = 128
 #: Maximum number of caches of a row: its prompt's, its own, and a copy when rows leave.
-_CACHES = 3
+_CACHES_PER_ROW = 3
 
 
 class BatchSizes:
@@ -28,7 +28,7 @@ class BatchSizes:
     only by rounding.
     """
 
-    def __init__(self, asked: str, device: torch.device, processes: int) -> None:
+    def __init__(self, batch_size: str, device: torch.device, processes: int) -> None:
         """Store the requested size.
 
         Args:
@@ -36,11 +36,11 @@ class BatchSizes:
             device: the device whose memory counts.
             processes: number of processes that share this memory.
         """
-        self._most = None if asked.startswith("auto") else int(asked)
-        self._is_auto = self._most is None
+        self._limit = None if batch_size.startswith("auto") else int(batch_size)
+        self._is_auto = self._limit is None
         self._device, self._processes = device, processes
 
-    def run(
+    def run_with_retries(
         self,
         generate: Callable[[int], object],
         tokens: int,
@@ -60,7 +60,7 @@ class BatchSizes:
         Raises:
             GapftError: memory is too small for a single response.
         """
-        size = max(1, min(self._size(tokens, bytes_per_token), rows))
+        size = max(1, min(self._choose_size(tokens, bytes_per_token), rows))
         while True:
             try:
                 generate(size)
@@ -74,8 +74,8 @@ class BatchSizes:
                         f"({str(error).splitlines()[0][:200]}); free memory, or use a smaller "
                         "model or dtype, a lower search.max_gen_toks or fewer executor.workers"
                     ) from error
-            give_back()
-            self._most = size = size // 2
+            release_memory()
+            self._limit = size = size // 2
             report(
                 0,
                 0,
@@ -83,12 +83,12 @@ class BatchSizes:
                 "(model.args.batch_size)",
             )
 
-    def _size(self, tokens: int, bytes_per_token: int) -> int:
+    def _choose_size(self, tokens: int, bytes_per_token: int) -> int:
         if not self._is_auto or not bytes_per_token:
-            return self._most or _MOST
-        free = free_memory(self._device) / self._processes * _SHARE
-        fitting = int(free // (_CACHES * tokens * bytes_per_token))
-        return min(fitting, _MOST, self._most or _MOST)
+            return self._limit or _MAX_ROWS
+        free = measure_free_memory(self._device) / self._processes * _MEMORY_SHARE
+        fitting = int(free // (_CACHES_PER_ROW * tokens * bytes_per_token))
+        return min(fitting, _MAX_ROWS, self._limit or _MAX_ROWS)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -98,7 +98,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Collect unreferenced objects, and release cached GPU memory."""
     gc.collect()
     torch.cuda.empty_cache()  # no effect without CUDA

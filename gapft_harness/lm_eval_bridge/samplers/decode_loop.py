@@ -28,17 +28,17 @@ from gapft_harness.hooks.protocols import ReportGeneration
 from gapft_harness.lm_eval_bridge.samplers.nucleus import draw_tokens
 
 #: Free columns (tokens) that a copied cache gets.
-_ROOM = 64
+_SPARE_COLUMNS = 64
 #: Maximum number of prompt tokens in one forward pass.
 _PREFILL_TOKENS = 8192
 #: Finished rows leave a batch and new ones join when this share of it is free.
-_SHARE = 1 / 8
+_JOIN_SHARE = 1 / 8
 #: A stop string is searched in as many last tokens as it has bytes, plus this number: for special
 #: tokens, and because a first token may decode differently than inside a text.
 _LOOK_BACK = 8
 
 #: Note about a model whose prompt cache cannot be repeated.
-TOGETHER = (
+NO_PROMPT_CACHE = (
     "this model computes the prompt again for each response, and a batch ends with its longest "
     "response"
 )
@@ -64,7 +64,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Endings:
+class StopRules:
     """The rules for ending responses.
 
     Attributes:
@@ -79,20 +79,20 @@ class Endings:
     stops: tuple[str, ...]
     decode: Callable[[list[list[int]]], list[str]]
 
-    def extend(self, rows: Sequence[Row], tokens: Sequence[int]) -> None:
+    def append_tokens(self, rows: Sequence[Row], tokens: Sequence[int]) -> None:
         """Append a token to each open row, and mark the rows that end with it."""
-        going = []
+        open_rows = []
         for row, token in zip(rows, tokens, strict=True):
             if row.is_done:
                 continue
             row.ids.append(token)
             row.is_done = token in self.ids or len(row.ids) == self.limit
             if not row.is_done:
-                going.append(row)
-        if self.stops and going:
-            self._stop(going)
+                open_rows.append(row)
+        if self.stops and open_rows:
+            self._mark_stopped(open_rows)
 
-    def _stop(self, rows: Sequence[Row]) -> None:
+    def _mark_stopped(self, rows: Sequence[Row]) -> None:
         width = max(len(stop.encode()) for stop in self.stops) + _LOOK_BACK
         texts = self.decode([row.ids[-width:] for row in rows])
         hits = [row for row, text in zip(rows, texts, strict=True) if self._is_stopped(text)]
@@ -123,22 +123,22 @@ class DecodeLoop:
             autocast: returns the context for forward passes.
         """
         self._model, self._device, self._autocast = model, device, autocast
-        known = inspect.signature(model.forward).parameters
-        self._takes = {name for name in ("position_ids", "logits_to_keep") if name in known}
+        parameters = inspect.signature(model.forward).parameters
+        self._forward_arguments = {name for name in ("position_ids", "logits_to_keep") if name in parameters}
         self.bytes_per_token = 0
         self._window: int | None = None
-        self._is_window_told = False
+        self._has_reported_window = False
         # For a slice of the hidden states, torch would expand the head's weight over the batch.
         if (head := model.get_output_embeddings()) is not None:
             head.register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
-        self.reason = self._unrepeatable()
+        self.reason = self._find_cache_fault()
 
     def generate(
         self,
         prompts: Sequence[list[int]],
         rows: Iterable[Row],
         decoding: Decoding,
-        endings: Endings,
+        stop_rules: StopRules,
         size: int,
         report: ReportGeneration,
     ) -> None:
@@ -153,40 +153,40 @@ class DecodeLoop:
             report: called at every step.
         """
         rows = sorted(rows, key=lambda row: (-len(prompts[row.prompt]), row.prompt, row.block))
-        todo = [row for row in rows if not row.is_done]
-        for row in todo:
+        open_rows = [row for row in rows if not row.is_done]
+        for row in open_rows:
             row.ids.clear()
-        batches = _Batches(decoding, endings, size, _Counter(rows, report))
-        if not todo:
+        batches = _BatchSettings(decoding, stop_rules, size, _ProgressCounter(rows, report))
+        if not open_rows:
             return
-        longest = len(prompts[todo[0].prompt])
+        longest = len(prompts[open_rows[0].prompt])
         with torch.inference_mode(), self._autocast():
             # A sliding window has no effect while all columns are inside it.
-            is_beyond = self._window is not None and longest + endings.limit > self._window
-            if is_beyond and not self._is_window_told:
-                self._is_window_told = True
-                report(0, 0, f"{TOGETHER}, for responses beyond its attention window")
+            is_beyond = self._window is not None and longest + stop_rules.limit > self._window
+            if is_beyond and not self._has_reported_window:
+                self._has_reported_window = True
+                report(0, 0, f"{NO_PROMPT_CACHE}, for responses beyond its attention window")
             if self.reason or is_beyond:
-                self._generate_by_transformers(prompts, todo, batches)
+                self._generate_by_transformers(prompts, open_rows, batches)
                 return
-            shared = _shared_prefix([prompts[row.prompt] for row in todo])
-            prefix = self._prefix(prompts[todo[0].prompt][:shared]) if shared else None
-            asked = list(dict.fromkeys(row.prompt for row in todo))
-            for start in range(0, len(asked), size):
-                members = asked[start : start + size]
+            shared = _count_shared_tokens([prompts[row.prompt] for row in open_rows])
+            prefix = self._compute_prefix(prompts[open_rows[0].prompt][:shared]) if shared else None
+            prompt_numbers = list(dict.fromkeys(row.prompt for row in open_rows))
+            for start in range(0, len(prompt_numbers), size):
+                members = prompt_numbers[start : start + size]
                 places = {prompt: place for place, prompt in enumerate(members)}
-                own = [row for row in todo if row.prompt in places]
-                state, logits = self._prefill([prompts[p] for p in members], prefix)
-                for _, block in groupby(sorted(own, key=_block_of), key=_block_of):
-                    self._decode(deque(block), places, state, logits, batches)
+                batch_rows = [row for row in open_rows if row.prompt in places]
+                state, logits = self._compute_prompts([prompts[p] for p in members], prefix)
+                for _, block in groupby(sorted(batch_rows, key=_block_number), key=_block_number):
+                    self._decode_block(deque(block), places, state, logits, batches)
 
-    def _decode(
+    def _decode_block(
         self,
         queue: deque[Row],
         places: dict[int, int],
         prompts: _State,
         first: Tensor,
-        batches: _Batches,
+        batches: _BatchSettings,
     ) -> None:
         """Decode a block's rows in batches, each row from its prompt's state.
 
@@ -201,14 +201,14 @@ class DecodeLoop:
         active: list[Row] = []
         while queue or active:
             alive = [place for place, row in enumerate(active) if not row.is_done]
-            leave = len(active) - len(alive) >= max(1, len(active) * _SHARE)
+            leave = len(active) - len(alive) >= max(1, len(active) * _JOIN_SHARE)
             free = batches.size - len(alive)
-            if not alive or leave or (queue and free >= max(1, batches.size * _SHARE)):
+            if not alive or leave or (queue and free >= max(1, batches.size * _JOIN_SHARE)):
                 joining: list[Row] = []
                 while queue and len(joining) < free:
                     new = [queue.popleft() for _ in range(min(free - len(joining), len(queue)))]
                     logits = first[[places[row.prompt] for row in new]]
-                    batches.take(new, batches.next_tokens(logits, new))
+                    batches.append_tokens(new, batches.next_tokens(logits, new))
                     joining += [row for row in new if not row.is_done]
                 active = [active[place] for place in alive] + joining
                 if not active:
@@ -216,15 +216,15 @@ class DecodeLoop:
                 state = _State.join(state, alive, prompts, [places[r.prompt] for r in joining])
             assert state is not None
             logits = self._step(state, [row.ids[-1] for row in active])
-            batches.take(active, batches.next_tokens(logits, active))
+            batches.append_tokens(active, batches.next_tokens(logits, active))
 
-    def _prefix(self, ids: list[int]) -> _State:
+    def _compute_prefix(self, ids: list[int]) -> _State:
         """Compute the state of the prefix that all prompts share."""
         state = _State.empty(1, self._device)
         self._forward(state, torch.tensor([ids], device=self._device), 1)
         return state
 
-    def _prefill(
+    def _compute_prompts(
         self, prompts: Sequence[list[int]], prefix: _State | None
     ) -> tuple[_State, Tensor]:
         """Compute prompts after their shared prefix, padded on the left.
@@ -284,12 +284,12 @@ class DecodeLoop:
             past_key_values=state.cache,
             use_cache=True,
             return_dict=True,
-            **{name: more[name] for name in self._takes},
+            **{name: more[name] for name in self._forward_arguments},
         )
         logits: Tensor = output.logits[:, -1].to(self._device, torch.float32)
         return logits
 
-    def _unrepeatable(self) -> str:
+    def _find_cache_fault(self) -> str:
         """Return why this model's cache cannot be repeated over rows; empty if it can."""
         model = self._model
         kind = getattr(model.generation_config, "cache_implementation", None)
@@ -305,11 +305,11 @@ class DecodeLoop:
         self._window = min(windows, default=None)
         try:
             with torch.inference_mode(), self._autocast():
-                return self._differing()
+                return self._compare_repeated_cache()
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
             return f"it cannot use Transformers' cache ({type(error).__name__}: {error})"
 
-    def _differing(self) -> str:
+    def _compare_repeated_cache(self) -> str:
         """Compare two short prompts, padded and repeated, with each computed alone.
 
         Returns:
@@ -317,7 +317,7 @@ class DecodeLoop:
         """
         size = self._model.config.get_text_config().vocab_size
         prompts = [[token % size for token in ids] for ids in ((5, 7, 11, 13, 17), (5, 7, 19))]
-        state, logits = self._prefill(prompts, self._prefix(prompts[0][:2]))
+        state, logits = self._compute_prompts(prompts, self._compute_prefix(prompts[0][:2]))
         if any(layer.keys.shape[-2] != state.columns for layer in state.cache.layers):
             return "its cache does not have one column for each token"
         state = _State.join(None, [], state, [1, 0, 1])
@@ -337,10 +337,10 @@ class DecodeLoop:
         return ""
 
     def _generate_by_transformers(
-        self, prompts: Sequence[list[int]], rows: Sequence[Row], batches: _Batches
+        self, prompts: Sequence[list[int]], rows: Sequence[Row], batches: _BatchSettings
     ) -> None:
         """Generate with Transformers' ``generate``, in batches that end with the longest row."""
-        for _, block in groupby(sorted(rows, key=_block_of), key=_block_of):
+        for _, block in groupby(sorted(rows, key=_block_number), key=_block_number):
             queue = deque(block)
             while queue:
                 members = [queue.popleft() for _ in range(min(batches.size, len(queue)))]
@@ -354,19 +354,19 @@ class DecodeLoop:
                 self._model.generate(
                     input_ids=ids.to(self._device),
                     attention_mask=mask.to(self._device),
-                    max_new_tokens=batches.endings.limit,
+                    max_new_tokens=batches.stop_rules.limit,
                     do_sample=False,
                     pad_token_id=0,
-                    logits_processor=[_Chosen(members, batches)],
-                    stopping_criteria=[_Done(members)],
+                    logits_processor=[_ChosenTokens(members, batches)],
+                    stopping_criteria=[_RowsDone(members)],
                 )
 
 
-def _block_of(row: Row) -> int:
+def _block_number(row: Row) -> int:
     return row.block
 
 
-def _shared_prefix(prompts: Sequence[list[int]]) -> int:
+def _count_shared_tokens(prompts: Sequence[list[int]]) -> int:
     """Count the tokens that all prompts begin with; each prompt keeps at least one token."""
     least, greatest = min(prompts), max(prompts)
     most = min(len(prompt) for prompt in prompts) - 1
@@ -377,7 +377,7 @@ def _shared_prefix(prompts: Sequence[list[int]]) -> int:
 
 
 @dataclass(slots=True)
-class _Counter:
+class _ProgressCounter:
     """Counts finished responses and tokens, and reports them."""
 
     rows: Sequence[Row]
@@ -396,13 +396,13 @@ class _Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batches:
+class _BatchSettings:
     """Settings shared by all batches of a call."""
 
     decoding: Decoding
-    endings: Endings
+    stop_rules: StopRules
     size: int
-    counter: _Counter
+    counter: _ProgressCounter
 
     def next_tokens(self, logits: Tensor, rows: Sequence[Row]) -> list[int]:
         """Choose each row's next token: the most likely one, or a draw from its stream."""
@@ -418,28 +418,28 @@ class _Batches:
         tokens: list[int] = draw_tokens(logits, at, self.decoding).tolist()
         return tokens
 
-    def take(self, rows: Sequence[Row], tokens: Sequence[int]) -> None:
+    def append_tokens(self, rows: Sequence[Row], tokens: Sequence[int]) -> None:
         """Append tokens to open rows, and report progress."""
-        before = sum(row.is_done for row in rows)
-        self.endings.extend(rows, tokens)
-        self.counter.add(len(rows) - before, sum(row.is_done for row in rows) - before)
+        done_before = sum(row.is_done for row in rows)
+        self.stop_rules.append_tokens(rows, tokens)
+        self.counter.add(len(rows) - done_before, sum(row.is_done for row in rows) - done_before)
 
 
-class _Chosen(LogitsProcessor):  # type: ignore[misc]
+class _ChosenTokens(LogitsProcessor):  # type: ignore[misc]
     """A logits processor that leaves Transformers only the chosen token of each row."""
 
-    def __init__(self, rows: Sequence[Row], batches: _Batches) -> None:
+    def __init__(self, rows: Sequence[Row], batches: _BatchSettings) -> None:
         self._rows, self._batches = rows, batches
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Choose tokens, append them to the rows, and mask all others."""
         tokens = self._batches.next_tokens(scores.float(), self._rows)
-        self._batches.take(self._rows, tokens)
+        self._batches.append_tokens(self._rows, tokens)
         chosen = torch.tensor(tokens, device=scores.device)[:, None]
         return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
 
 
-class _Done(StoppingCriteria):  # type: ignore[misc]
+class _RowsDone(StoppingCriteria):  # type: ignore[misc]
     """Stops Transformers when all rows are done."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -450,7 +450,7 @@ class _Done(StoppingCriteria):  # type: ignore[misc]
         return torch.tensor([row.is_done for row in self._rows], device=input_ids.device)
 
 
-class _Layer(DynamicLayer):  # type: ignore[misc]
+class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
     """A cache layer with free columns for further tokens behind its keys and values.
 
     Transformers' own layer copies all of them for every token.
@@ -470,7 +470,7 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
             return self.keys, self.values
         start, end = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
         if self._stores is None or self._stores[0].shape[-2] < end:
-            self._stores = _with_room(self.keys, end), _with_room(self.values, end)
+            self._stores = _allocate_store(self.keys, end), _allocate_store(self.values, end)
         keys, values = self._stores
         keys[:, :, start:end] = key_states
         values[:, :, start:end] = value_states
@@ -484,9 +484,9 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = keys[:, :, :columns], values[:, :, :columns]
 
 
-def _with_room(filled: Tensor, columns: int) -> Tensor:
+def _allocate_store(filled: Tensor, columns: int) -> Tensor:
     rows, heads, width, size = filled.shape
-    store = filled.new_empty((rows, heads, columns + _ROOM, size))
+    store = filled.new_empty((rows, heads, columns + _SPARE_COLUMNS, size))
     store[:, :, :width] = filled
     return store
 
@@ -509,7 +509,7 @@ class _State:
     def empty(cls, rows: int, device: torch.device) -> _State:
         """Return rows without tokens."""
         return cls(
-            Cache(layer_class_to_replicate=_Layer),
+            Cache(layer_class_to_replicate=_GrowingLayer),
             torch.zeros((rows, 0), dtype=torch.long, device=device),
             torch.zeros(rows, dtype=torch.long, device=device),
         )
@@ -535,7 +535,7 @@ class _State:
 
     @classmethod
     def join(
-        cls, one: _State | None, rows: Sequence[int], other: _State, more: Sequence[int]
+        cls, first: _State | None, rows: Sequence[int], second: _State, second_rows: Sequence[int]
     ) -> _State:
         """Copy rows of one state, followed by rows of another, aligned at their ends.
 
@@ -547,21 +547,21 @@ class _State:
             second: the second state.
             second_rows: indices of rows in ``second``.
         """
-        parts = [(other, torch.tensor(more, dtype=torch.long, device=other.mask.device))]
-        if one is not None:
-            parts.insert(0, (one, torch.tensor(rows, dtype=torch.long, device=one.mask.device)))
+        parts = [(second, torch.tensor(second_rows, dtype=torch.long, device=second.mask.device))]
+        if first is not None:
+            parts.insert(0, (first, torch.tensor(rows, dtype=torch.long, device=first.mask.device)))
         parts = [(state, places) for state, places in parts if len(places)]
-        widths = [_filled(state.mask[places]) for state, places in parts]
+        widths = [_count_columns(state.mask[places]) for state, places in parts]
         columns = max(widths)
         count = sum(len(places) for _, places in parts)
-        mask = other.mask.new_zeros((count, columns))
-        cache = Cache(layer_class_to_replicate=_Layer)
-        for number, layer in enumerate(other.cache.layers):
+        mask = second.mask.new_zeros((count, columns))
+        cache = Cache(layer_class_to_replicate=_GrowingLayer)
+        for number, layer in enumerate(second.cache.layers):
             stores = []
             for name in ("keys", "values"):
                 tensor = getattr(layer, name)
                 stores.append(
-                    tensor.new_empty((count, tensor.shape[1], columns + _ROOM, tensor.shape[3]))
+                    tensor.new_empty((count, tensor.shape[1], columns + _SPARE_COLUMNS, tensor.shape[3]))
                 )
             start = 0
             for (state, places), width in zip(parts, widths, strict=True):
@@ -572,7 +572,7 @@ class _State:
                     store[start:end, :, : columns - width] = 0
                     store[start:end, :, columns - width : columns] = held[places.to(tensor.device)]
                 start = end
-            cache.layers.append(new := _Layer())
+            cache.layers.append(new := _GrowingLayer())
             new.hold(stores[0], stores[1], columns)
         start = 0
         for (state, places), width in zip(parts, widths, strict=True):
@@ -583,7 +583,7 @@ class _State:
         return cls(cache, mask, lengths)
 
 
-def _filled(mask: Tensor) -> int:
+def _count_columns(mask: Tensor) -> int:
     """Count the columns from the first one with a token in any row."""
     used = mask.any(0).nonzero()
     return mask.shape[1] - int(used[0]) if len(used) else 0

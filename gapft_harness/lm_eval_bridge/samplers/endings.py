@@ -11,15 +11,15 @@ from gapft_harness.core.turn_end import find_turn_end
 from gapft_harness.hooks.protocols import Generation, SamplerSettings
 
 #: Entries of a model's generation_config that do not affect how tokens are drawn.
-_HARMLESS = frozenset({"transformers_version", "_from_model_config", "use_cache"})
-_KEPT = frozenset({"cache_implementation", "cache_config"})
+_HARMLESS_ENTRIES = frozenset({"transformers_version", "_from_model_config", "use_cache"})
+_KEPT_ENTRIES = frozenset({"cache_implementation", "cache_config"})
 #: Entries that a decoding sets itself, or that only limit the length.
-_OF_DECODING = frozenset(
+_DECODING_ENTRIES = frozenset(
     {"do_sample", "temperature", "top_p", "top_k", "max_length", "max_new_tokens"}
 )
 
 
-def end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[int]:
+def find_end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[int]:
     """Return the sorted ids that end a response.
 
     These are the model's own end tokens, and stop strings that are a single special token: lm-eval
@@ -39,7 +39,7 @@ def end_ids(tokenizer: Any, own: Iterable[int], until: Iterable[str]) -> list[in
     return sorted({*own, *(special[stop] for stop in until if stop in special)})
 
 
-def turn_ends(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
+def find_turn_end_ids(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
     """Return the id that ends an assistant turn, which training appends to responses.
 
     Empty if prompts do not use a chat template, or the template has no such token.
@@ -53,7 +53,7 @@ def turn_ends(tokenizer: Any, settings: SamplerSettings) -> frozenset[int]:
     return frozenset() if end.token is None else frozenset([end.token])
 
 
-def require_ends(tokenizer: Any, ends: Collection[int], name: str) -> None:
+def require_end_ids(tokenizer: Any, ends: Collection[int], name: str) -> None:
     """Refuse a model without an end token.
 
     Args:
@@ -88,7 +88,7 @@ def ids_of_text(ids: Sequence[int], text: str, decode: Callable[[Sequence[int]],
     return list(ids[:low])
 
 
-def finished(
+def cut_response(
     ids: Sequence[int],
     ends: Collection[int],
     stops: Sequence[str],
@@ -105,14 +105,14 @@ def finished(
     from lm_eval.models.utils import postprocess_generated_text
 
     end = next((place for place, token in enumerate(ids) if token in ends), None)
-    own = list(ids[:end])
-    whole = decode(own)
-    text = postprocess_generated_text(whole, list(stops), None)
-    if len(text) < len(whole):
-        stop = next((stop for stop in stops if whole.startswith(stop, len(text))), "")
-        ids = tuple(ids_of_text(own, text, decode))
+    response_ids = list(ids[:end])
+    full_text = decode(response_ids)
+    text = postprocess_generated_text(full_text, list(stops), None)
+    if len(text) < len(full_text):
+        stop = next((stop for stop in stops if full_text.startswith(stop, len(text))), "")
+        ids = tuple(ids_of_text(response_ids, text, decode))
         return Generation(text, ids, STOP_STRING, stop_string=stop)
-    return Generation(text, tuple(own), "length" if end is None else "stop")
+    return Generation(text, tuple(response_ids), "length" if end is None else "stop")
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -124,13 +124,13 @@ def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dic
     Returns:
         The kept entries, and the ignored ones that no decoding sets, by name.
     """
-    kept = {key: own[key] for key in own if key.endswith("_token_id") or key in _KEPT}
-    harmless = kept.keys() | _HARMLESS | _OF_DECODING
+    kept_entries = {key: own[key] for key in own if key.endswith("_token_id") or key in _KEPT_ENTRIES}
+    harmless = kept_entries.keys() | _HARMLESS_ENTRIES | _DECODING_ENTRIES
     ignored = {key: own[key] for key in own if key not in harmless and not _is_neutral(own[key])}
-    return kept, ignored
+    return kept_entries, ignored
 
 
-def ignored_message(pretrained: str, ignored: Mapping[str, Any]) -> str:
+def format_ignored_entries(pretrained: str, ignored: Mapping[str, Any]) -> str:
     """Format the warning about ignored entries."""
     entries = ", ".join(f"{key}={value!r}" for key, value in sorted(ignored.items()))
     return (
@@ -139,7 +139,7 @@ def ignored_message(pretrained: str, ignored: Mapping[str, Any]) -> str:
     )
 
 
-def as_ids(value: int | Sequence[int] | None) -> frozenset[int]:
+def to_id_set(value: int | Sequence[int] | None) -> frozenset[int]:
     """Convert token ids of a transformers config (one, several or None) to a set."""
     if value is None:
         return frozenset()

@@ -32,29 +32,29 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit, peft_folder
-from gapft_harness.lm_eval_bridge.samplers.batch_sizes import BatchSizes, give_back
-from gapft_harness.lm_eval_bridge.samplers.decode_loop import TOGETHER, DecodeLoop, Endings, Row
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit_error, require_peft_folder
+from gapft_harness.lm_eval_bridge.samplers.batch_sizes import BatchSizes, release_memory
+from gapft_harness.lm_eval_bridge.samplers.decode_loop import NO_PROMPT_CACHE, DecodeLoop, StopRules, Row
 from gapft_harness.lm_eval_bridge.samplers.endings import (
-    as_ids,
-    end_ids,
-    finished,
-    ignored_message,
-    require_ends,
+    to_id_set,
+    find_end_ids,
+    cut_response,
+    format_ignored_entries,
+    require_end_ids,
     split_generation_config,
-    turn_ends,
+    find_turn_end_ids,
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
-    chat_turns,
+    build_chat_turns,
     check_chat_settings,
     check_chat_template,
-    first_line,
+    summarize_error,
     render_chat,
-    start_ids,
-    started,
+    find_start_ids,
+    replace_start_ids,
 )
-from gapft_harness.lm_eval_bridge.samplers.text import which_fit
+from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 
 #: lm-eval's own default is 1.
 DEFAULT_BATCH_SIZE = 64
@@ -69,7 +69,7 @@ _UNSUPPORTED = {
 }
 
 
-def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
     """Check values that lm-eval does not check, and set defaults of ``device`` and ``batch_size``.
 
     Args:
@@ -81,14 +81,14 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: invalid argument; the message has the name, the value and what was expected.
     """
-    arguments = {key: value for key, value in given.items() if value is not None}
-    for key, why in _UNSUPPORTED.items():
+    arguments = {key: value for key, value in model_args.items() if value is not None}
+    for key, reason in _UNSUPPORTED.items():
         if arguments.get(key):
-            raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {why}")
+            raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {reason}")
     for key in arguments:
         # lm-eval passes unknown arguments to transformers, which refuses them at loading.
-        if key not in _known() and difflib.get_close_matches(key, _known(), n=1, cutoff=0.85):
-            raise _unknown(key)
+        if key not in _list_known_arguments() and difflib.get_close_matches(key, _list_known_arguments(), n=1, cutoff=0.85):
+            raise _unknown_argument_error(key)
     arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
     arguments.setdefault("batch_size", DEFAULT_BATCH_SIZE)
     check_pretrained(arguments.get("pretrained"))
@@ -98,24 +98,24 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def refused_argument(arguments: Mapping[str, Any], error: Exception) -> UserError:
+def refused_argument_error(arguments: Mapping[str, Any], error: Exception) -> UserError:
     """Build the error for an exception of lm-eval or transformers while loading."""
     unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if unknown and unknown.group(1) in arguments:
-        return _unknown(unknown.group(1))
+        return _unknown_argument_error(unknown.group(1))
     return UserError(
         f"model.args: pretrained: cannot load {arguments['pretrained']!r} as a causal "
-        f"language model ({first_line(error)}); expected a model folder or a hub name"
+        f"language model ({summarize_error(error)}); expected a model folder or a hub name"
     )
 
 
-def _known() -> list[str]:
-    known = inspect.signature(HFLM.__init__).parameters
-    return sorted({*known, "device_map"} - {"self", "kwargs", *_UNSUPPORTED})
+def _list_known_arguments() -> list[str]:
+    parameters = inspect.signature(HFLM.__init__).parameters
+    return sorted({*parameters, "device_map"} - {"self", "kwargs", *_UNSUPPORTED})
 
 
-def _unknown(key: str) -> UserError:
-    return UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _known())}")
+def _unknown_argument_error(key: str) -> UserError:
+    return UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _list_known_arguments())}")
 
 
 def check_pretrained(pretrained: Any) -> None:
@@ -181,8 +181,8 @@ def neutralise_generation_config(model: Any) -> dict[str, Any]:
     Returns:
         The ignored entries that no decoding sets, by name.
     """
-    kept, ignored = split_generation_config(model.generation_config.to_diff_dict())
-    model.generation_config = GenerationConfig(**kept)
+    kept_entries, ignored = split_generation_config(model.generation_config.to_diff_dict())
+    model.generation_config = GenerationConfig(**kept_entries)
     return ignored
 
 
@@ -209,12 +209,12 @@ class HfSampler:
         torch.set_num_threads(settings.threads)
         arguments = check_arguments(settings.model_args)
         try:
-            with _no_progress_bars():
+            with _hide_progress_bars():
                 self._lm: Any = HFLM.create_from_arg_obj(arguments)
         except (GapftError, MemoryError):
             raise
         except Exception as error:  # errors about a refused config have no common class
-            raise refused_argument(arguments, error) from error
+            raise refused_argument_error(arguments, error) from error
         if self._lm.backend != "causal":
             raise UserError(
                 f"model.args: pretrained: {arguments['pretrained']!r}: found an encoder-decoder; "
@@ -222,24 +222,24 @@ class HfSampler:
             )
         if settings.chat_template:
             check_chat_template(self._lm.tokenizer, settings)
-        self._start_ids = start_ids(self._lm.tokenizer, settings)
+        self._start_ids = find_start_ids(self._lm.tokenizer, settings)
         self._own_end_ids = (
-            as_ids(self._lm.model.generation_config.eos_token_id)
-            | as_ids(self._lm.tokenizer.eos_token_id)
-            | turn_ends(self._lm.tokenizer, settings)
+            to_id_set(self._lm.model.generation_config.eos_token_id)
+            | to_id_set(self._lm.tokenizer.eos_token_id)
+            | find_turn_end_ids(self._lm.tokenizer, settings)
         )
-        require_ends(self._lm.tokenizer, self._own_end_ids, arguments["pretrained"])
+        require_end_ids(self._lm.tokenizer, self._own_end_ids, arguments["pretrained"])
         embeddings = self._lm.model.get_input_embeddings().weight
         check_vocabulary(self._lm.tokenizer, embeddings.shape[0])
         self._ignored = neutralise_generation_config(self._lm.model)
         self._notes: list[str] = []
         if self._ignored:
-            self._notes.append(ignored_message(arguments["pretrained"], self._ignored))
+            self._notes.append(format_ignored_entries(arguments["pretrained"], self._ignored))
         if adapter is not None:
-            _merge(self._lm, adapter)
+            _merge_adapter(self._lm, adapter)
         self._loop = DecodeLoop(self._lm.model, self._lm.device, self._autocast)
         if self._loop.reason:
-            self._notes.append(f"{TOGETHER}: {self._loop.reason}")
+            self._notes.append(f"{NO_PROMPT_CACHE}: {self._loop.reason}")
         self._sizes = BatchSizes(str(arguments["batch_size"]), self._lm.device, settings.processes)
         self._settings = settings
         self._arguments = arguments
@@ -259,18 +259,18 @@ class HfSampler:
         while self._notes:
             report(0, 0, self._notes.pop(0))
         texts = [self._render(request) for request in requests]
-        ids = {text: started(self._lm.tok_encode(text), self._start_ids) for text in set(texts)}
+        ids = {text: replace_start_ids(self._lm.tok_encode(text), self._start_ids) for text in set(texts)}
         prompts = [ids[text] for text in texts]
-        fits = which_fit(requests, list(map(len, prompts)), decoding, self._lm.max_length)
+        fits = find_fitting(requests, list(map(len, prompts)), decoding, self._lm.max_length)
         rows = {
-            number: _rows(number, request, decoding)
+            number: _build_rows(number, request, decoding)
             for number, (request, fit) in enumerate(zip(requests, fits, strict=True))
             if fit
         }
-        ends = frozenset(end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until))
+        ends = frozenset(find_end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until))
         stops = decoding.until
-        endings = Endings(ends, decoding.max_gen_toks, stops, self._decode_all)
-        self._sizes.run(
+        endings = StopRules(ends, decoding.max_gen_toks, stops, self._decode_all)
+        self._sizes.run_with_retries(
             lambda size: self._loop.generate(
                 prompts, chain.from_iterable(rows.values()), decoding, endings, size, report
             ),
@@ -284,7 +284,7 @@ class HfSampler:
         return [
             Generated(
                 tuple(prompts[number]),
-                tuple(finished(row.ids, ends, stops, self._decode) for row in rows[number]),
+                tuple(cut_response(row.ids, ends, stops, self._decode) for row in rows[number]),
             )
             if number in rows
             else beyond_context(request)
@@ -294,7 +294,7 @@ class HfSampler:
     def describe(self) -> dict[str, Any]:
         """Return model, weights, device and versions; slow, since it hashes the weight files."""
         return describe_model(self._lm, self._arguments, self._adapter) | {
-            "end_ids": end_ids(self._lm.tokenizer, self._own_end_ids, ()),
+            "end_ids": find_end_ids(self._lm.tokenizer, self._own_end_ids, ()),
             "generation_config_ignored": {key: str(v) for key, v in self._ignored.items()},
             "prompt_cache": f"not repeated: {self._loop.reason}"
             if self._loop.reason
@@ -308,14 +308,14 @@ class HfSampler:
     def close(self) -> None:
         """Release the model's memory."""
         self._lm = self._loop = None  # type: ignore[assignment]
-        give_back()
+        release_memory()
 
     def _render(self, request: Request) -> str:
         if not self._settings.chat_template:
             return request.text
         arguments = {"tokenize": False, **self._lm.chat_template_args}
         apply = partial(self._lm.tokenizer.apply_chat_template, **arguments)
-        return render_chat(apply, chat_turns(request, self._settings.system_instruction))
+        return render_chat(apply, build_chat_turns(request, self._settings.system_instruction))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which lm-eval's model generates."""
@@ -331,21 +331,21 @@ class HfSampler:
         return texts
 
 
-def _rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
+def _build_rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
     """Return the rows of one request, with samples in blocks by their numbers."""
     return [
         Row(
             prompt,
             GREEDY if index == GREEDY else index // BLOCK,
             np.random.Generator(np.random.PCG64(seed)).random(decoding.max_gen_toks)
-            if decoding.of(index).do_sample
+            if decoding.for_index(index).do_sample
             else None,
         )
         for index, seed in zip(request.indices, request.seeds, strict=True)
     ]
 
 
-def _merge(lm: Any, adapter: Adapter) -> None:
+def _merge_adapter(lm: Any, adapter: Adapter) -> None:
     """Merge a PEFT adapter into the model's weights, in the dtype of the weights.
 
     Merged weights generate as fast as the source. Outputs equal those of lm-eval's ``peft=`` up to
@@ -356,19 +356,19 @@ def _merge(lm: Any, adapter: Adapter) -> None:
     """
     from peft import PeftModel
 
-    folder = peft_folder(adapter)
+    folder = require_peft_folder(adapter)
     try:
         with warnings.catch_warnings():
             # PEFT only warns about missing keys, and then generates like the source.
             warnings.filterwarnings("error", message=".*missing adapter keys.*")
             lm._model = PeftModel.from_pretrained(lm._model, str(folder)).merge_and_unload()
     except (OSError, ValueError, RuntimeError, KeyError, UserWarning) as error:
-        raise misfit(adapter, lm.pretrained, first_line(error)) from error
+        raise misfit_error(adapter, lm.pretrained, summarize_error(error)) from error
     lm._model.eval()
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def _hide_progress_bars() -> Iterator[None]:
     """Hide transformers' progress bars, which would disturb our own display."""
     from transformers.utils import logging as hf_logging
 
@@ -381,35 +381,35 @@ def _no_progress_bars() -> Iterator[None]:
             hf_logging.enable_progress_bar()
 
 
-class HfBase:
+class HfAdapterBase:
     """A base model loaded by lm_eval; see ``AdapterBase``."""
 
-    def __init__(self, arguments: dict[str, Any], others: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: dict[str, Any], options: Mapping[str, Any]) -> None:
         """Load it.
 
         Raises:
             UserError: lm_eval was started with several processes.
         """
-        self.lm: Any = get_model("hf").create_from_arg_obj(arguments, dict(others))
+        self.lm: Any = get_model("hf").create_from_arg_obj(arguments, dict(options))
         if self.lm.world_size > 1:
             raise UserError("--adapters: only one process is supported; start without a launcher")
         self._pretrained = arguments["pretrained"]
 
-    def put_on(self, adapter: AdapterFolder) -> None:
+    def apply_adapter(self, adapter: AdapterFolder) -> None:
         """Apply the adapter unmerged, as ``peft=`` does."""
         try:
-            worn = PeftModel.from_pretrained(self.lm._model, adapter.path)
+            model = PeftModel.from_pretrained(self.lm._model, adapter.path)
         except (OSError, ValueError, RuntimeError, KeyError) as error:
-            raise misfit(adapter, self._pretrained, first_line(error)) from error
-        self.lm._model = worn.eval()
+            raise misfit_error(adapter, self._pretrained, summarize_error(error)) from error
+        self.lm._model = model.eval()
 
-    def take_off(self) -> None:
+    def remove_adapter(self) -> None:
         """Restore the layers that the adapter replaced."""
         self.lm._model = self.lm._model.unload()
 
-    def probed(self, text: str) -> list[float]:
+    def probe(self, text: str) -> list[float]:
         """Return the sum, absolute sum and standard deviation of all logits for a text."""
         ids = self.lm.tok_encode(text)
         with torch.no_grad():
             logits = self.lm._model_call(torch.tensor([ids], device=self.lm.device)).float()
-        return [float(each) for each in (logits.sum(), logits.abs().sum(), logits.std())]
+        return [float(statistic) for statistic in (logits.sum(), logits.abs().sum(), logits.std())]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.extras import installed
+from gapft_harness.core.extras import find_version
 from gapft_harness.core.records import Adapter
-from gapft_harness.core.weights import hub_commit, weights_folder, weights_hash
+from gapft_harness.core.weights import find_hub_commit, find_weights_folder, weights_hash
 from gapft_harness.store.digests import Digests
 
 _LIBRARIES = ("lm_eval", "torch", "transformers", "peft", "tokenizers")
@@ -27,17 +27,17 @@ def describe_model(
     return {
         "backend": "hf",
         "pretrained": arguments["pretrained"],
-        "revision": hub_commit(arguments),
-        "weights_sha256": Digests().of_weights(weights_folder(arguments)),
+        "revision": find_hub_commit(arguments),
+        "weights_sha256": Digests().hash_weights(find_weights_folder(arguments)),
         "architecture": type(lm.model).__name__,
         "parameters": int(lm.model.num_parameters()),
         "dtype": str(lm.model.dtype).removeprefix("torch."),
         "device": str(lm.device),
         "batch_size": str(arguments["batch_size"]),
         "max_length": int(lm.max_length),
-        "chat_template_sha256": template_hash(lm.tokenizer),
-        "adapter": adapter_description(adapter, merged=True),
-        "versions": {name: installed(name) for name in _LIBRARIES},
+        "chat_template_sha256": hash_template(lm.tokenizer),
+        "adapter": describe_adapter(adapter, merged=True),
+        "versions": {name: find_version(name) for name in _LIBRARIES},
     }
 
 
@@ -57,14 +57,14 @@ def describe_engine(
     return {
         "backend": "vllm",
         "pretrained": arguments["pretrained"],
-        "revision": hub_commit(arguments),
-        "weights_sha256": Digests().of_weights(weights_folder(arguments)),
+        "revision": find_hub_commit(arguments),
+        "weights_sha256": Digests().hash_weights(find_weights_folder(arguments)),
         "architecture": config.model_config.architecture,
         "dtype": str(config.model_config.dtype).removeprefix("torch."),
         "device": current_platform.device_type,
         "max_length": int(lm.max_length),
-        "chat_template_sha256": template_hash(lm.tokenizer),
-        "adapter": adapter_description(adapter, merged=False),
+        "chat_template_sha256": hash_template(lm.tokenizer),
+        "adapter": describe_adapter(adapter, merged=False),
         "engine": {
             "in_process": not envs.VLLM_ENABLE_V1_MULTIPROCESSING,
             "seeds": "one for each sample",
@@ -76,17 +76,17 @@ def describe_engine(
             "max_num_batched_tokens": int(config.scheduler_config.max_num_batched_tokens),
             "tensor_parallel_size": int(config.parallel_config.tensor_parallel_size),
         },
-        "versions": {name: installed(name) for name in (*_LIBRARIES, "vllm")},
+        "versions": {name: find_version(name) for name in (*_LIBRARIES, "vllm")},
     }
 
 
-def template_hash(tokenizer: Any) -> str | None:
+def hash_template(tokenizer: Any) -> str | None:
     """Return the SHA-256 of a tokenizer's chat template; None without one."""
     template = tokenizer.chat_template
     return None if template is None else hashlib.sha256(str(template).encode()).hexdigest()
 
 
-def adapter_description(adapter: Adapter | None, *, merged: bool) -> dict[str, Any] | None:
+def describe_adapter(adapter: Adapter | None, *, merged: bool) -> dict[str, Any] | None:
     """Describe an adapter: its arm, the hash of its weights, and whether they are merged."""
     if adapter is None:
         return None

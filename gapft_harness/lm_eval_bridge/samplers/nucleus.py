@@ -18,13 +18,13 @@ from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsW
 from gapft_harness.core.records import Decoding
 
 #: Number of largest logits that are searched for a row's nucleus; number that is tried first.
-LARGEST, _FEW = 1024, 64
+LARGEST, _FIRST_LARGEST = 1024, 64
 #: Upper bound of the difference of two float32 sums of probabilities over one vocabulary. The
 #: largest measured difference between Transformers' sums and exact ones was 6e-7, with up to
 #: 256,000 tokens.
 ROUNDING = 1e-5
 #: Tokens per block when the cumulative distribution of a large vocabulary is summed by blocks.
-_SPAN = 512
+_BLOCK_TOKENS = 512
 
 
 def draw_tokens(logits: Tensor, uniforms: Tensor, decoding: Decoding) -> Tensor:
@@ -42,15 +42,15 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, decoding: Decoding) -> Tensor:
     if not truncates or logits.shape[1] <= LARGEST:
         return _locate(_truncate_by_sorting(logits, decoding), uniforms)
     tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
-    rest = torch.arange(len(logits), device=logits.device)
-    for largest in (_FEW, LARGEST):
-        cut = cut_largest(logits[rest] if largest > _FEW else logits, decoding, largest)
-        places = _locate(cut.scores, uniforms[rest])
-        tokens[rest] = cut.ids.gather(1, places[:, None])[:, 0]
-        rest = rest[~cut.certain]
-        if not len(rest):
+    open_rows = torch.arange(len(logits), device=logits.device)
+    for largest in (_FIRST_LARGEST, LARGEST):
+        cut = cut_largest(logits[open_rows] if largest > _FIRST_LARGEST else logits, decoding, largest)
+        places = _locate(cut.scores, uniforms[open_rows])
+        tokens[open_rows] = cut.ids.gather(1, places[:, None])[:, 0]
+        open_rows = open_rows[~cut.is_certain]
+        if not len(open_rows):
             return tokens
-    tokens[rest] = _locate(_truncate_by_sorting(logits[rest], decoding), uniforms[rest])
+    tokens[open_rows] = _locate(_truncate_by_sorting(logits[open_rows], decoding), uniforms[open_rows])
     return tokens
 
 
@@ -67,7 +67,7 @@ class LargestLogits:
 
     ids: Tensor
     scores: Tensor
-    certain: Tensor
+    is_certain: Tensor
 
 
 def cut_largest(logits: Tensor, decoding: Decoding, largest: int = LARGEST) -> LargestLogits:
@@ -83,15 +83,15 @@ def cut_largest(logits: Tensor, decoding: Decoding, largest: int = LARGEST) -> L
     """
     values, ids = logits.topk(largest)
     scores = values / decoding.temperature
-    kept = torch.ones_like(scores, dtype=torch.bool)
-    certain = scores[:, 0].isfinite()
+    is_kept = torch.ones_like(scores, dtype=torch.bool)
+    is_certain = scores[:, 0].isfinite()
     if decoding.top_k > 0:
         smallest = scores[:, min(decoding.top_k, largest) - 1, None]
-        kept = scores >= smallest
-        certain &= scores[:, -1] < smallest[:, 0]  # otherwise other tokens may be tied with it
+        is_kept = scores >= smallest
+        is_certain &= scores[:, -1] < smallest[:, 0]  # otherwise other tokens may be tied with it
     if decoding.top_p < 1:
         best = scores[:, :1]
-        weights = (scores - best).exp().double() * kept
+        weights = (scores - best).exp().double() * is_kept
         if decoding.top_k > 0:
             total = weights.sum(-1, keepdim=True)
         else:
@@ -101,12 +101,12 @@ def cut_largest(logits: Tensor, decoding: Decoding, largest: int = LARGEST) -> L
         inside[:, 0] = True
         last = inside.sum(-1, keepdim=True) - 1
         following = (last + 1).clamp(max=largest - 1)
-        certain &= (scores.gather(1, last) > scores.gather(1, following))[:, 0]
-        certain &= ((larger[:, 1:] - decoding.top_p).abs() > ROUNDING).all(-1)
-        kept &= inside
+        is_certain &= (scores.gather(1, last) > scores.gather(1, following))[:, 0]
+        is_certain &= ((larger[:, 1:] - decoding.top_p).abs() > ROUNDING).all(-1)
+        is_kept &= inside
     ids, order = ids.sort(-1)
-    scores = scores.masked_fill(~kept, -torch.inf).gather(1, order)
-    return LargestLogits(ids, scores, certain)
+    scores = scores.masked_fill(~is_kept, -torch.inf).gather(1, order)
+    return LargestLogits(ids, scores, is_certain)
 
 
 def _truncate_by_sorting(logits: Tensor, decoding: Decoding) -> Tensor:
@@ -123,18 +123,18 @@ def _locate(scores: Tensor, uniforms: Tensor) -> Tensor:
     """Find the place in each row at which the cumulative softmax exceeds its uniform."""
     weights = (scores - scores.amax(-1, keepdim=True)).exp_()
     if weights.shape[1] <= LARGEST:
-        return _place(weights, uniforms * weights.sum(-1, dtype=torch.float64))[0]
+        return _find_place(weights, uniforms * weights.sum(-1, dtype=torch.float64))[0]
     # For large vocabularies, sum blocks first: one pass, and no small weight is lost.
-    spare = -weights.shape[1] % _SPAN
-    blocks = torch.nn.functional.pad(weights, (0, spare)).view(len(weights), -1, _SPAN)
+    spare = -weights.shape[1] % _BLOCK_TOKENS
+    blocks = torch.nn.functional.pad(weights, (0, spare)).view(len(weights), -1, _BLOCK_TOKENS)
     sums = blocks.sum(-1)
-    block, rest = _place(sums, uniforms * sums.sum(-1, dtype=torch.float64))
+    block, rest = _find_place(sums, uniforms * sums.sum(-1, dtype=torch.float64))
     row = torch.arange(len(block), device=block.device)
-    place, _ = _place(blocks[row, block], rest)
-    return block * _SPAN + place
+    place, _ = _find_place(blocks[row, block], rest)
+    return block * _BLOCK_TOKENS + place
 
 
-def _place(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _find_place(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Find the places where cumulative weights exceed targets, and the rest of each target there.
 
     If rounding puts a target beyond all weights, its place is the last weight above 0.
@@ -142,5 +142,5 @@ def _place(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     place = torch.searchsorted(cumulative, targets[:, None], right=True)
     place = torch.minimum(place, torch.searchsorted(cumulative, cumulative[:, -1:].contiguous()))
-    before = cumulative.gather(1, place) - weights.gather(1, place)
-    return place[:, 0], (targets - before[:, 0]).clamp(min=0)
+    previous_sum = cumulative.gather(1, place) - weights.gather(1, place)
+    return place[:, 0], (targets - previous_sum[:, 0]).clamp(min=0)

@@ -11,7 +11,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem, Turn
 from gapft_harness.hooks.protocols import Request, SamplerSettings
-from gapft_harness.lm_eval_bridge.samplers.endings import end_ids, turn_ends
+from gapft_harness.lm_eval_bridge.samplers.endings import find_end_ids, find_turn_end_ids
 
 
 class Retokenizer:
@@ -39,17 +39,17 @@ class Retokenizer:
         self._add_bos = args.get("add_bos_token")
         if settings.chat_template:
             check_chat_template(self._tokenizer, settings)
-        self._turn_ends = turn_ends(self._tokenizer, settings)
-        self.start_ids = start_ids(self._tokenizer, settings)
+        self._turn_ends = find_turn_end_ids(self._tokenizer, settings)
+        self.start_ids = find_start_ids(self._tokenizer, settings)
 
     def render(self, request: Request) -> str:
         """Return the text of a request's prompt, rendered as a chat if requested."""
         if not self._settings.chat_template:
             return request.text
-        return render_chat(self._apply, chat_turns(request, self._settings.system_instruction))
+        return render_chat(self._apply_template, build_chat_turns(request, self._settings.system_instruction))
 
     @cached_property
-    def _apply(self) -> Callable[..., str]:
+    def _apply_template(self) -> Callable[..., str]:
         """The tokenizer's chat template with the recipe's arguments."""
         arguments = self._settings.model_args.get("chat_template_args") or {}
         return partial(self._tokenizer.apply_chat_template, tokenize=False, **arguments)
@@ -64,17 +64,17 @@ class Retokenizer:
         by_start: dict[bool, list[str]] = {True: [], False: []}
         for prompt in dict.fromkeys(prompts):
             by_start[bool(bos) and prompt.startswith(bos)].append(prompt)
-        found: dict[str, tuple[int, ...]] = {}
+        ids: dict[str, tuple[int, ...]] = {}
         for starts, members in by_start.items():
             special = False if starts else True if self._add_bos is None else self._add_bos
-            found.update(zip(members, self._ids(members, special), strict=True))
-        return [tuple(started(found[prompt], self.start_ids)) for prompt in prompts]
+            ids.update(zip(members, self._encode(members, special), strict=True))
+        return [tuple(replace_start_ids(ids[prompt], self.start_ids)) for prompt in prompts]
 
     def response_ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the ids of responses, without special tokens."""
         unique = list(dict.fromkeys(texts))
-        found = dict(zip(unique, self._ids(unique, False), strict=True))
-        return [found[text] for text in texts]
+        ids = dict(zip(unique, self._encode(unique, False), strict=True))
+        return [ids[text] for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without special tokens."""
@@ -83,9 +83,9 @@ class Retokenizer:
 
     def special_ids(self, texts: Sequence[str]) -> list[int]:
         """Return the sorted ids of the turn's end and of texts that are one special token."""
-        return end_ids(self._tokenizer, self._turn_ends, texts)
+        return find_end_ids(self._tokenizer, self._turn_ends, texts)
 
-    def _ids(self, texts: list[str], special: bool) -> list[tuple[int, ...]]:
+    def _encode(self, texts: list[str], special: bool) -> list[tuple[int, ...]]:
         if not texts:
             return []
         encoded = self._tokenizer(texts, add_special_tokens=special)
@@ -122,14 +122,14 @@ def load_tokenizer(key: str, name: str, args: Mapping[str, Any]) -> Any:
             trust_remote_code=bool(args.get("trust_remote_code", False)),
         )
     except Exception as error:  # errors about a refused config have no common class
-        found = "has no tokenizer" if Path(name).is_dir() else "not found"
+        problem = "has no tokenizer" if Path(name).is_dir() else "not found"
         raise UserError(
-            f"model.args: {key}: {name!r} {found} ({first_line(error)}); "
+            f"model.args: {key}: {name!r} {problem} ({summarize_error(error)}); "
             "expected a model folder or a hub name"
         ) from error
 
 
-def chat_turns(request: Request, system_instruction: str | None) -> list[dict[str, str]]:
+def build_chat_turns(request: Request, system_instruction: str | None) -> list[dict[str, str]]:
     """Build the chat of one request: the turns of its task, and those of earlier attempts.
 
     Args:
@@ -150,13 +150,13 @@ def chat_turns(request: Request, system_instruction: str | None) -> list[dict[st
     return [*system, {"role": "user", "content": request.prompt}, *attempts]
 
 
-def continues_answer(turns: Sequence[Turn]) -> bool:
+def is_answer_begun(turns: Sequence[Turn]) -> bool:
     """Return whether a chat ends inside the assistant's turn, which the response continues."""
     return turns[-1]["role"] == "assistant"
 
 
 #: The beginning of an answer when a chat template is tested.
-_BEGINNING = "gapft-beginning-of-an-answer"
+_TRIAL_BEGINNING = "gapft-beginning-of-an-answer"
 
 
 def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> str:
@@ -169,11 +169,11 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
     Raises:
         UserError: the template refuses the turns, or cannot leave the last one open.
     """
-    continued = continues_answer(turns)
+    continued = is_answer_begun(turns)
     arguments = {"add_generation_prompt": not continued, "continue_final_message": continued}
     try:
         if continued:  # a template that drops the turn may contain the same words elsewhere
-            apply_template([*turns[:-1], {**turns[-1], "content": _BEGINNING}], **arguments)
+            apply_template([*turns[:-1], {**turns[-1], "content": _TRIAL_BEGINNING}], **arguments)
         return apply_template([*turns], **arguments)
     except Exception as error:  # a template may raise anything
         roles = ", ".join(turn["role"] for turn in turns)
@@ -186,7 +186,7 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
         )
         raise UserError(
             f"the model's chat template refuses the turns {roles}"
-            f"{' with the last one left open' if continued else ''} ({first_line(error)}); {remedy}"
+            f"{' with the last one left open' if continued else ''} ({summarize_error(error)}); {remedy}"
         ) from error
 
 
@@ -232,7 +232,7 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
         )
     try:
         tokenizer.apply_chat_template(
-            chat_turns(Request("", "?", (), ()), settings.system_instruction),
+            build_chat_turns(Request("", "?", (), ()), settings.system_instruction),
             tokenize=False,
             add_generation_prompt=True,
             **(settings.model_args.get("chat_template_args") or {}),
@@ -243,11 +243,11 @@ def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
         remedy = "change model.system_instruction" if system else "repair it"
         raise UserError(
             f"model.chat_template: the chat template of {tokenizer.name_or_path!r} refuses {turns} "
-            f"({first_line(error)}); {remedy}, or set model.chat_template: false"
+            f"({summarize_error(error)}); {remedy}, or set model.chat_template: false"
         ) from error
 
 
-def first_line(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """Return the shortened first line of another library's error, for use in a message.
 
     If the line ends with a colon, the next line is added, since it has the details.
@@ -256,7 +256,7 @@ def first_line(error: BaseException) -> str:
     return " ".join([first, *(line.strip() for line in more[:1] if first.endswith(":"))])[:200]
 
 
-def start_ids(tokenizer: Any, settings: SamplerSettings) -> list[int] | None:
+def find_start_ids(tokenizer: Any, settings: SamplerSettings) -> list[int] | None:
     """Return the ids that every prompt begins with.
 
     The paper's main protocol has two start tokens, its older one has one (Appendix A, "Logic run
@@ -283,7 +283,7 @@ def start_ids(tokenizer: Any, settings: SamplerSettings) -> list[int] | None:
     return [int(start)] * settings.start_tokens
 
 
-def started(ids: Sequence[int], start: Sequence[int] | None) -> list[int]:
+def replace_start_ids(ids: Sequence[int], start: Sequence[int] | None) -> list[int]:
     """Replace the start tokens of a prompt by ``start``; None changes nothing."""
     if start is None:
         return list(ids)

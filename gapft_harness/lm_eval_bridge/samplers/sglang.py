@@ -17,8 +17,8 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
-from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, generation_kwargs, which_fit
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, summarize_error
+from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, build_generation_kwargs, find_fitting
 
 
 class SglangSampler(LmEvalSampler):
@@ -41,9 +41,9 @@ class SglangSampler(LmEvalSampler):
             UserError: SGLang or a tokenizer is missing, an adapter was given, or an argument is
                 refused.
         """
-        given = dict(settings.model_args)
-        given.setdefault("add_bos_token", not settings.chat_template)
-        settings = replace(settings, model_args=given)
+        model_args = dict(settings.model_args)
+        model_args.setdefault("add_bos_token", not settings.chat_template)
+        settings = replace(settings, model_args=model_args)
         self._tokens = Retokenizer(settings)
         super().__init__(settings, adapter, self._tokens)
 
@@ -61,7 +61,7 @@ class SglangSampler(LmEvalSampler):
         """
         prompts = self._tokens.prompt_ids([self._tokens.render(request) for request in requests])
         lengths = [len(ids) for ids in prompts]
-        fits = which_fit(requests, lengths, decoding, int(self._lm.max_length))
+        fits = find_fitting(requests, lengths, decoding, int(self._lm.max_length))
         fitting = [request for request, fit in zip(requests, fits, strict=True) if fit]
         try:
             answers = iter(super().generate(fitting, decoding, report) if fitting else [])
@@ -72,12 +72,12 @@ class SglangSampler(LmEvalSampler):
         except (OSError, aiohttp.ClientError, KeyError) as error:
             raise GapftError(
                 f"model.backend: the lm-eval model {self._settings.backend!r} failed: "
-                f"{first_line(error)}"
+                f"{summarize_error(error)}"
             ) from error
 
-    def _kwargs(self, decoding: Decoding) -> dict[str, Any]:
+    def _build_kwargs(self, decoding: Decoding) -> dict[str, Any]:
         """Return the decoding in lm-eval's form; SGLang writes "no top-k" as -1, not 0."""
-        kwargs = generation_kwargs(decoding)
+        kwargs = build_generation_kwargs(decoding)
         if kwargs.get("top_k") == 0:
             kwargs["top_k"] = -1
         return kwargs

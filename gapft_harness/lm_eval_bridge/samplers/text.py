@@ -14,8 +14,8 @@ from lm_eval.api.registry import get_model
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Decoding
-from gapft_harness.core.streams import derive
-from gapft_harness.core.text import whole
+from gapft_harness.core.streams import derive_key
+from gapft_harness.core.text import replace_surrogates
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -23,10 +23,10 @@ from gapft_harness.hooks.protocols import (
     Request,
     SamplerSettings,
 )
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, summarize_error
 
 
-def generation_kwargs(decoding: Decoding) -> dict[str, Any]:
+def build_generation_kwargs(decoding: Decoding) -> dict[str, Any]:
     """Convert a decoding to lm-eval's ``generation_kwargs``.
 
     ``do_sample`` is always set: without it, lm-eval samples if a temperature is given. ``top_k`` is
@@ -57,7 +57,7 @@ def check_context(decoding: Decoding, context: int) -> None:
         )
 
 
-def which_fit(
+def find_fitting(
     requests: Sequence[Request], lengths: Sequence[int], decoding: Decoding, context: int
 ) -> list[bool]:
     """Return for each prompt whether it fits the context with ``max_gen_toks`` new tokens.
@@ -80,17 +80,17 @@ def which_fit(
     return [length <= context - decoding.max_gen_toks for length in lengths]
 
 
-def instances(
+def build_instances(
     requests: Sequence[Request],
     prompts: Sequence[str],
     decoding: Decoding,
-    kwargs: Callable[[Decoding], dict[str, Any]] = generation_kwargs,
+    kwargs: Callable[[Decoding], dict[str, Any]] = build_generation_kwargs,
 ) -> list[Any]:
     """Build lm-eval's requests: one for each requested index, with its decoding."""
-    options = {is_greedy: kwargs(decoding.of(GREEDY if is_greedy else 0)) for is_greedy in (0, 1)}
+    options = {is_greedy: kwargs(decoding.for_index(GREEDY if is_greedy else 0)) for is_greedy in (0, 1)}
     clones: list[Any] = []
     for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-        made = {
+        request_instances = {
             is_greedy: Instance(
                 "generate_until",
                 {},
@@ -101,7 +101,7 @@ def instances(
             )
             for is_greedy in {index == GREEDY for index in request.indices}
         }
-        clones.extend(made[index == GREEDY] for index in request.indices)
+        clones.extend(request_instances[index == GREEDY] for index in request.indices)
     return clones
 
 
@@ -143,7 +143,7 @@ class LmEvalSampler:
             self._lm = get_model(name).create_from_arg_obj(dict(settings.model_args))
         except (TypeError, ValueError, OSError, ImportError, AssertionError) as error:
             raise UserError(
-                f"model.args: cannot create the lm-eval model {name!r}: {first_line(error)}"
+                f"model.args: cannot create the lm-eval model {name!r}: {summarize_error(error)}"
             ) from error
         self._settings = settings
         self._retokenizer = retokenizer
@@ -152,19 +152,19 @@ class LmEvalSampler:
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """Generate the responses to every request, in order; see ``protocols.Sampler``."""
-        _seed_this_process(derive(*(seed for request in requests for seed in request.seeds)))
+        _seed_random_generators(derive_key(*(seed for request in requests for seed in request.seeds)))
         prompts = [
             self._retokenizer.render(request) if self._retokenizer else request.text
             for request in requests
         ]
-        clones = instances(requests, prompts, decoding, self._kwargs)
+        clones = build_instances(requests, prompts, decoding, self._build_kwargs)
         # A server's texts may contain lone surrogates, which tokenizers and files do not accept.
-        answers = whole(list(self._lm.generate_until(clones, disable_tqdm=True)))
+        answers = replace_surrogates(list(self._lm.generate_until(clones, disable_tqdm=True)))
         counts = [len(request.indices) for request in requests]
         if self._retokenizer is None:
             nothing: list[tuple[int, ...]] = [()]
-            return assemble(nothing * len(prompts), counts, answers, nothing * len(answers), "none")
-        return assemble(
+            return assemble_generated(nothing * len(prompts), counts, answers, nothing * len(answers), "none")
+        return assemble_generated(
             self._retokenizer.prompt_ids(prompts),
             counts,
             answers,
@@ -172,9 +172,9 @@ class LmEvalSampler:
             "retokenized",
         )
 
-    def _kwargs(self, decoding: Decoding) -> dict[str, Any]:
+    def _build_kwargs(self, decoding: Decoding) -> dict[str, Any]:
         """Return the decoding in the form that the model expects."""
-        return generation_kwargs(decoding)
+        return build_generation_kwargs(decoding)
 
     def describe(self) -> dict[str, Any]:
         """Return the model's name and arguments, and the version of lm-eval."""
@@ -203,7 +203,7 @@ def dummy_sampler(settings: SamplerSettings, adapter: Adapter | None) -> LmEvalS
     return LmEvalSampler(settings, adapter, Retokenizer(settings) if has_tokenizer else None)
 
 
-def assemble(
+def assemble_generated(
     prompt_ids: Sequence[tuple[int, ...]],
     counts: Sequence[int],
     texts: Sequence[str],
@@ -216,16 +216,16 @@ def assemble(
         ValueError: the lengths of the lists do not match.
     """
     flat = iter(zip(texts, token_ids, strict=True))
-    dealt = [
+    generated = [
         Generated(ids, tuple(Generation(*next(flat), "unknown", tokens_from) for _ in range(count)))
         for ids, count in zip(prompt_ids, counts, strict=True)
     ]
     if next(flat, None) is not None:
         raise ValueError(f"found {len(texts)} responses, expected {sum(counts)}")
-    return dealt
+    return generated
 
 
-def _seed_this_process(seed: int) -> None:
+def _seed_random_generators(seed: int) -> None:
     """Seed the random generators that an lm-eval model may use, as ``lm_eval --seed`` does."""
     import numpy as np
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.hooks.registered import setting_fault
+from gapft_harness.hooks.registration import find_setting_fault
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import named, unknown_split
+from gapft_harness.lm_eval_bridge.task_file.faults import describe_task, unknown_split_error
 
 #: Values of ``dataset_path`` that are file formats of ``datasets``, not datasets of the hub.
 FILE_FORMATS = ("json", "csv", "parquet", "text", "arrow", "xml", "pandas")
@@ -22,12 +22,12 @@ def load_custom(config: Any, options: Mapping[str, Any]) -> Any:
     Raises:
         UserError: unknown or missing key.
     """
-    if fault := setting_fault(config.custom_dataset, options):
-        raise UserError(f"{named(config)}: dataset_kwargs: {fault}")
+    if fault := find_setting_fault(config.custom_dataset, options):
+        raise UserError(f"{describe_task(config)}: dataset_kwargs: {fault}")
     return config.custom_dataset(**options)
 
 
-def beside_the_yaml(config: Any, files: Any) -> dict[str, list[str]]:
+def resolve_data_files(config: Any, files: Any) -> dict[str, list[str]]:
     """Return ``data_files`` as split -> paths; relative paths start from the YAML's folder.
 
     Raises:
@@ -40,7 +40,7 @@ def beside_the_yaml(config: Any, files: Any) -> dict[str, list[str]]:
         listed = [paths] if isinstance(paths, str) else paths
         if not isinstance(listed, list | tuple) or not all(isinstance(p, str) for p in listed):
             raise UserError(
-                f"{named(config)}: dataset_kwargs.data_files.{split}: found {paths!r:.60}, "
+                f"{describe_task(config)}: dataset_kwargs.data_files.{split}: found {paths!r:.60}, "
                 "expected a file or a list of files, e.g. {train: pool.jsonl, test: audit.jsonl}"
             )
     return {
@@ -52,23 +52,23 @@ def beside_the_yaml(config: Any, files: Any) -> dict[str, list[str]]:
     }
 
 
-def processed(config: Any, documents: Any) -> Any:
+def process_documents(config: Any, documents: Any) -> Any:
     """Apply the task's ``process_docs`` to a split's records.
 
     Raises:
         UserError: it raised, or returned no records.
     """
-    where = f"{named(config)}: process_docs"
+    where = f"{describe_task(config)}: process_docs"
     try:
-        found = config.process_docs(documents)
+        result = config.process_docs(documents)
     except Exception as error:
         raise UserError(f"{where}: failed: {type(error).__name__}: {error}") from error
-    if found is None or (isinstance(found, Sized) and not len(found)):
-        raise UserError(f"{where}: returned {found!r:.40}, expected the split's records")
-    return found
+    if result is None or (isinstance(result, Sized) and not len(result)):
+        raise UserError(f"{where}: returned {result!r:.40}, expected the split's records")
+    return result
 
 
-def numbered(rows: Iterable[Any], place: str) -> Documents:
+def number_records(rows: Iterable[Any], place: str) -> Documents:
     """Add places to records: their own if they have any, else ``place`` and their number."""
     if isinstance(rows, Documents):
         return rows
@@ -76,21 +76,21 @@ def numbered(rows: Iterable[Any], place: str) -> Documents:
     return Documents(records, [f"{place}, record {n}" for n in range(1, len(records) + 1)])
 
 
-def json_rows(task: Any, split: str, read: Callable[[], Iterable[Any]]) -> list[Document]:
+def read_json_rows(task: Any, split: str, read: Callable[[], Iterable[Any]]) -> list[Document]:
     """Read a split of one of lm-eval's own tasks as JSON values.
 
     Raises:
         UserError: unknown split.
     """
     try:
-        return [json_row(row) for row in read()]
+        return [to_json_record(row) for row in read()]
     except KeyError as error:
         if error.args != (split,):
             raise
-        raise unknown_split(task.config, split, task.dataset) from error
+        raise unknown_split_error(task.config, split, task.dataset) from error
 
 
-def json_row(row: Mapping[str, Any]) -> Document:
+def to_json_record(row: Mapping[str, Any]) -> Document:
     """Convert a dataset's row to JSON values (a date becomes text)."""
     document: Document = json.loads(json.dumps(dict(row), default=str, ensure_ascii=False))
     return document
@@ -103,9 +103,9 @@ def require_files(where: str, path: Any, options: Any) -> None:
         UserError: ``data_files`` and ``data_dir`` are missing.
     """
     if path in FILE_FORMATS and not {"data_files", "data_dir"} & set(options or {}):
-        found = [*map(str, options or {})]
+        keys = [*map(str, options or {})]
         raise UserError(
             f"{where}: dataset_kwargs: the key 'data_files' is missing; "
-            f"{did_you_mean('data_files', found)}; expected e.g. "
+            f"{did_you_mean('data_files', keys)}; expected e.g. "
             "{data_files: {train: pool.jsonl, test: audit.jsonl}}"
         )

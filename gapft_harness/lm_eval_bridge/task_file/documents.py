@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, overload
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import as_object, parse, parse_object
-from gapft_harness.core.text import Json, read_lines, read_text, whole
+from gapft_harness.core.json_values import require_object, parse_json, parse_object
+from gapft_harness.core.text import Json, read_lines, read_text, replace_surrogates
 
 Document = dict[str, Any]
 
 #: An escaped half of a surrogate pair in JSON.
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Documents(Sequence[Document]):
@@ -52,7 +52,7 @@ class Documents(Sequence[Document]):
         """The first record's field names, for lm-eval's check of templates."""
         return dict.fromkeys(self._records[0]) if self._records else {}
 
-    def place(self, index: int) -> str:
+    def describe_place(self, index: int) -> str:
         """Return a record's file and line, for error messages."""
         return self._places[index]
 
@@ -79,7 +79,7 @@ def read_documents(path: Path) -> Documents:
     text = read_text(path)
     if not text.strip():
         raise UserError(f"{path}: empty file; expected one JSON object per line")
-    documents = _json_list(path, text) if text.lstrip()[0] == "[" else _json_lines(path, text)
+    documents = _parse_json_list(path, text) if text.lstrip()[0] == "[" else _parse_json_lines(path, text)
     if not len(documents):
         raise UserError(f"{path}: no records; expected at least one")
     return documents
@@ -93,41 +93,41 @@ def stream_documents(path: Path) -> Iterator[tuple[Document, str]]:
     """
     number = 0
     for number, line in read_lines(path):
-        yield from _record(path, number, line)
+        yield from _parse_line(path, number, line)
     if number == 0:
         raise UserError(f"{path}: empty file; expected one JSON object per line")
 
 
-def _record(path: Path, number: int, line: str) -> Iterator[tuple[Document, str]]:
+def _parse_line(path: Path, number: int, line: str) -> Iterator[tuple[Document, str]]:
     """Yield the record of a line with its place; nothing for an empty line."""
     if line.strip():
         place = f"{path}, line {number}"
-        yield _whole(parse_object(line, place), line, place), place
+        yield _require_whole(parse_object(line, place), line, place), place
 
 
-def _json_lines(path: Path, text: str) -> Documents:
+def _parse_json_lines(path: Path, text: str) -> Documents:
     # Not splitlines(): it also splits at characters that JSON strings may contain (U+2028).
     lines = enumerate(text.split("\n"), start=1)
-    found = [pair for number, line in lines for pair in _record(path, number, line)]
-    return Documents([record for record, _ in found], [place for _, place in found])
+    records = [pair for number, line in lines for pair in _parse_line(path, number, line)]
+    return Documents([record for record, _ in records], [place for _, place in records])
 
 
-def _json_list(path: Path, text: str) -> Documents:
+def _parse_json_list(path: Path, text: str) -> Documents:
     records, places = [], []
-    for number, record in enumerate(_whole(parse(text, str(path)), text, str(path)), start=1):
+    for number, record in enumerate(_require_whole(parse_json(text, str(path)), text, str(path)), start=1):
         place = f"{path}, record {number}"
-        records.append(as_object(record, place))
+        records.append(require_object(record, place))
         places.append(place)
     return Documents(records, places)
 
 
-def _whole(record: Json, text: str, place: str) -> Json:
+def _require_whole(record: Json, text: str, place: str) -> Json:
     """Return what was read from a text, if UTF-8 can encode it.
 
     Raises:
         UserError: it contains half of a surrogate pair.
     """
-    if _HALF.search(text) and whole(record) != record:
+    if _SURROGATE.search(text) and replace_surrogates(record) != record:
         raise UserError(
             f"{place}: found half of a surrogate pair (a single \\ud800 to \\udfff), which UTF-8 "
             "cannot encode; expected complete characters"
@@ -144,9 +144,9 @@ def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, .
     for row, document in enumerate(documents):
         for name, kind in fields.items():
             if name not in document:
-                found = ", ".join(sorted(document)) or "(none)"
+                names = ", ".join(sorted(document)) or "(none)"
                 raise UserError(
-                    f"{documents.place(row)}: the field {name!r} is missing; found: {found}; "
+                    f"{documents.describe_place(row)}: the field {name!r} is missing; found: {names}; "
                     f"expected: {', '.join(fields)} (docs/tasks.md has the format)"
                 )
             value = document[name]
@@ -154,7 +154,7 @@ def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, .
                 kinds = kind if isinstance(kind, tuple) else (kind,)
                 expected = " or ".join(k.__name__ for k in kinds)
                 raise UserError(
-                    f"{documents.place(row)}: {name!r} is {value!r:.60}; expected {expected}"
+                    f"{documents.describe_place(row)}: {name!r} is {value!r:.60}; expected {expected}"
                 )
 
 
@@ -169,10 +169,10 @@ def check_choice(documents: Documents, answer: str, options: str) -> None:
         texts, index = document[options], document[answer]
         if not 2 <= len(texts) <= 26 or not all(isinstance(text, str) for text in texts):
             raise UserError(
-                f"{documents.place(row)}: {options!r} is {texts!r:.60}; expected 2 to 26 texts"
+                f"{documents.describe_place(row)}: {options!r} is {texts!r:.60}; expected 2 to 26 texts"
             )
         if not 0 <= index < len(texts):
             raise UserError(
-                f"{documents.place(row)}: the gold answer {answer!r} is {index}; expected the "
+                f"{documents.describe_place(row)}: the gold answer {answer!r} is {index}; expected the "
                 f"index of an option, 0 to {len(texts) - 1}"
             )

@@ -11,14 +11,14 @@ from typing import Any
 import yaml
 
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.lm_eval_bridge.task_file.templates import TemplateFault
+from gapft_harness.lm_eval_bridge.task_file.templates import BadTemplate
 
 SPLIT_KEYS = ("training_split", "validation_split", "test_split", "fewshot_split")
 
 
-def named(config: Any) -> str:
+def describe_task(config: Any) -> str:
     """Return a task's name and file for messages; a key may be in a file that it includes."""
-    settings = _settings(config)
+    settings = _as_mapping(config)
     metadata = settings.get("metadata")
     source = metadata.get("config_source") if isinstance(metadata, Mapping) else None
     place = f" ({source})" if source and source != "inline" else ""
@@ -26,7 +26,7 @@ def named(config: Any) -> str:
 
 
 @contextlib.contextmanager
-def naming_key(config: Any, where: str | None = None) -> Iterator[None]:
+def name_key_in_errors(config: Any, where: str | None = None) -> Iterator[None]:
     """Add task, file and key to errors of templates.
 
     Raises:
@@ -34,32 +34,32 @@ def naming_key(config: Any, where: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except TemplateFault as error:
-        key = _key_of(_settings(config), error.template)
-        found = f"{key}: " if key else ""
-        raise UserError(f"{where or named(config)}: {found}{error}") from error
+    except BadTemplate as error:
+        key = _find_key(_as_mapping(config), error.template)
+        key_text = f"{key}: " if key else ""
+        raise UserError(f"{where or describe_task(config)}: {key_text}{error}") from error
 
 
-def unknown_split(config: Any, split: str, known: Iterable[str]) -> UserError:
+def unknown_split_error(config: Any, split: str, splits: Iterable[str]) -> UserError:
     """Build the error for a split that the task's data lack."""
-    settings = _settings(config)
+    settings = _as_mapping(config)
     key = next((key for key in SPLIT_KEYS if settings.get(key) == split), "fewshot_config.split")
     return UserError(
-        f"{named(config)}: {key}: unknown split {split!r}; {did_you_mean(split, known)}"
+        f"{describe_task(config)}: {key}: unknown split {split!r}; {did_you_mean(split, splits)}"
     )
 
 
-def yaml_fault(error: yaml.YAMLError, file: Path | str) -> str:
+def format_yaml_error(error: yaml.YAMLError, file: Path | str) -> str:
     """Format a YAML error with file, line and column."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
         return f"{file}: invalid YAML: {' '.join(str(error).split())}"
     place = mark.name if Path(mark.name).is_file() else file
-    said = getattr(error, "problem", None) or getattr(error, "context", None)
-    return f"{place}, line {mark.line + 1}, column {mark.column + 1}: invalid YAML: {said}"
+    problem = getattr(error, "problem", None) or getattr(error, "context", None)
+    return f"{place}, line {mark.line + 1}, column {mark.column + 1}: invalid YAML: {problem}"
 
 
-def means_task(file: Path, name: str) -> bool:
+def is_meant_for_task(file: Path, name: str) -> bool:
     """Return whether an invalid YAML file probably defines the task of this name."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -69,11 +69,11 @@ def means_task(file: Path, name: str) -> bool:
     return written is not None or file.stem == name
 
 
-def _settings(config: Any) -> Mapping[str, Any]:
+def _as_mapping(config: Any) -> Mapping[str, Any]:
     return config if type(config) is dict else vars(config)
 
 
-def _key_of(settings: Mapping[str, Any], template: str) -> str:
+def _find_key(settings: Mapping[str, Any], template: str) -> str:
     """Find the dotted key that holds a template, the outermost if several; "" if none does."""
     level: list[tuple[str, Any]] = list(settings.items())
     while level:
@@ -83,12 +83,12 @@ def _key_of(settings: Mapping[str, Any], template: str) -> str:
         level = [
             (f"{key}.{inner}", value)
             for key, outer in level
-            for inner, value in _members(outer).items()
+            for inner, value in _list_members(outer).items()
         ]
     return ""
 
 
-def _members(value: Any) -> Mapping[str, Any]:
+def _list_members(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     return vars(value) if hasattr(value, "doc_to_text") and not callable(value) else {}

@@ -24,16 +24,16 @@ def check_keys(config: Mapping[str, Any], where: str) -> None:
         UserError: a value has the wrong type.
     """
     for key in _OBJECTS:
-        found = config.get(key)
-        if found is not None and not isinstance(found, Mapping):
+        value = config.get(key)
+        if value is not None and not isinstance(value, Mapping):
             raise UserError(
-                f"{where}: {key}: found {found!r:.60}, expected an object: {{key: ...}}"
+                f"{where}: {key}: found {value!r:.60}, expected an object: {{key: ...}}"
             )
-    for key, least in (("num_fewshot", 0), ("repeats", 1)):
-        found = config.get(key)
-        if found is not None and (type(found) is not int or found < least):
+    for key, minimum in (("num_fewshot", 0), ("repeats", 1)):
+        value = config.get(key)
+        if value is not None and (type(value) is not int or value < minimum):
             raise UserError(
-                f"{where}: {key}: found {found!r:.60}, expected a whole number from {least}"
+                f"{where}: {key}: found {value!r:.60}, expected a whole number from {minimum}"
             )
     # lm-eval converts it to a number, null included.
     temperature = (config.get("generation_kwargs") or {}).get("temperature", 0)
@@ -54,16 +54,16 @@ def check_gap_task(config: Mapping[str, Any], where: str) -> None:
     refuse_unknown(config, TaskConfig.__dataclass_fields__, where)
     check_keys(config, where)
     if config.get("test_split") is None and config.get("validation_split") is None:
-        raise UserError(no_split(where))
-    for key, what in (("doc_to_text", "the prompt"), ("doc_to_target", "the answer")):
+        raise UserError(format_missing_split(where))
+    for key, meaning in (("doc_to_text", "the prompt"), ("doc_to_target", "the answer")):
         if config.get(key) is None and config.get("use_prompt") is None:
             raise UserError(
-                f"{where}: the key {key!r} is missing; expected {what}, as a field's name or a "
+                f"{where}: the key {key!r} is missing; expected {meaning}, as a field's name or a "
                 'template, e.g. "{{question}}"'
             )
 
 
-def no_split(where: str) -> str:
+def format_missing_split(where: str) -> str:
     """Format the message on a task without a split to judge on."""
     return (
         f"{where}: the keys test_split and validation_split are missing; expected one of them, "
@@ -71,7 +71,7 @@ def no_split(where: str) -> str:
     )
 
 
-def repeated_key(file: Path) -> str:
+def find_repeated_key(file: Path) -> str:
     """Find a duplicate key in a YAML file: its file, line and column; "" if there is none.
 
     YAML silently uses the last one. Invalid YAML is reported elsewhere.

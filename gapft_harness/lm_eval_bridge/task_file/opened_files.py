@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import gapft_harness
-from gapft_harness.autoload import entry_point_paths
+from gapft_harness.autoload import find_task_folders
 
 _CODE = (".py", ".pyc", ".so")
 
 _opened: set[str] | None = None
-_hooked = False
+_is_hooked = False
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[set[str]]:
+def watch_opened_files() -> Iterator[set[str]]:
     """Collect the paths of files that this process opens for reading while the block runs."""
     global _opened, _hooked
-    if not _hooked:
-        sys.addaudithook(_see)
-        _hooked = True
+    if not _is_hooked:
+        sys.addaudithook(_record_open)
+        _is_hooked = True
     _opened = set()
     try:
         yield _opened
@@ -40,7 +40,7 @@ def watching() -> Iterator[set[str]]:
         _opened = None
 
 
-def _see(event: str, arguments: tuple[Any, ...]) -> None:
+def _record_open(event: str, arguments: tuple[Any, ...]) -> None:
     if _opened is None or event != "open":
         return
     path, mode, flags = arguments
@@ -51,7 +51,7 @@ def _see(event: str, arguments: tuple[Any, ...]) -> None:
         _opened.add(os.path.abspath(path))
 
 
-def data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[Path]:
+def find_data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[Path]:
     """Find the task's YAML and data among the files that were opened while it was read.
 
     Args:
@@ -60,45 +60,45 @@ def data_files(opened: Iterable[str], task: Any, roots: Sequence[Path]) -> list[
             folder, even if they were not opened: a cached dataset does not open them.
         roots: folders of tasks; all files opened in them count.
     """
-    names = [name for name in _leaves(task.config.dataset_kwargs) if isinstance(name, str)]
+    names = [name for name in _iterate_leaves(task.config.dataset_kwargs) if isinstance(name, str)]
     paths = [folder / name for folder in (Path(), *roots) for name in names]
-    named = {path.resolve() for path in paths if os.path.isfile(path)}
-    foreign = _foreign()
-    own = {
+    named_files = {path.resolve() for path in paths if os.path.isfile(path)}
+    foreign_folders = _list_foreign_folders()
+    own_files = {
         file
         for file in (Path(path).resolve() for path in opened)
         if file.suffix not in _CODE
-        and (_under(file, roots) or not _under(file, foreign))
+        and (_is_under(file, roots) or not _is_under(file, foreign_folders))
         and file.is_file()
     }
-    return sorted(named | own)
+    return sorted(named_files | own_files)
 
 
-def code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:
+def find_code_files(task: Any, roots: Sequence[Path]) -> dict[str, Path]:
     """Find the Python files of a task by name: modules in its folders, and those of its functions.
 
     Args:
         task: the task as lm-eval built it.
         roots: folders of tasks; those of installed packages are ignored.
     """
-    foreign = _foreign()
-    roots = [root for root in roots if not _under(root / "a", foreign)]
-    loaded = {_file(module) for module in list(sys.modules.values())}
-    found = {file for file in loaded if file is not None and _under(file, roots)}
-    for function in filter(callable, _leaves(task.config.to_dict(keep_callable=True))):
+    foreign_folders = _list_foreign_folders()
+    roots = [root for root in roots if not _is_under(root / "a", foreign_folders)]
+    loaded = {_find_source_file(module) for module in list(sys.modules.values())}
+    files = {file for file in loaded if file is not None and _is_under(file, roots)}
+    for function in filter(callable, _iterate_leaves(task.config.to_dict(keep_callable=True))):
         with contextlib.suppress(TypeError, OSError):
             file = Path(inspect.getsourcefile(function) or "").resolve()
-            if file.is_file() and not _under(file, foreign):
-                found.add(file)
-    return {_relative(file, roots): file for file in sorted(found)}
+            if file.is_file() and not _is_under(file, foreign_folders):
+                files.add(file)
+    return {_format_relative(file, roots): file for file in sorted(files)}
 
 
-def _foreign() -> list[Path]:
+def _list_foreign_folders() -> list[Path]:
     """List the folders of the system, of Python and its packages, and of caches."""
     caches = ("HF_HOME", "XDG_CACHE_HOME", "HF_DATASETS_CACHE")
     places = [*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix]
     places += [str(Path.home() / ".cache"), *(os.environ.get(name, "") for name in caches)]
-    places += ["/proc", "/sys", "/dev", "/etc", "/usr", *map(str, installed_task_paths())]
+    places += ["/proc", "/sys", "/dev", "/etc", "/usr", *map(str, find_task_paths())]
     places.append(str(Path(gapft_harness.__file__).parent))
     places += [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     with contextlib.suppress(ImportError):
@@ -108,38 +108,38 @@ def _foreign() -> list[Path]:
     return [Path(place).resolve() for place in places if place]
 
 
-def _under(file: Path, folders: Iterable[Path]) -> bool:
+def _is_under(file: Path, folders: Iterable[Path]) -> bool:
     return str(file).startswith(tuple(os.path.join(folder, "") for folder in folders))
 
 
-def _file(module: Any) -> Path | None:
+def _find_source_file(module: Any) -> Path | None:
     name = getattr(module, "__file__", None)
     if not isinstance(name, str) or not name.endswith(".py"):
         return None
     # A module imported from a file has an absolute path; torch.classes has "_classes.py".
-    return _imported(name) if os.path.isabs(name) else None
+    return _resolve(name) if os.path.isabs(name) else None
 
 
 @cache
-def _imported(name: str) -> Path:
+def _resolve(name: str) -> Path:
     """Resolve a path, cached since thousands of modules are loaded."""
     return Path(name).resolve()
 
 
-def _relative(file: Path, roots: Sequence[Path]) -> str:
+def _format_relative(file: Path, roots: Sequence[Path]) -> str:
     for root in roots:
         if root in file.parents:
             return file.relative_to(root).as_posix()
     return file.name
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _iterate_leaves(value: Any) -> Iterator[Any]:
     """Yield the values in nested lists and mappings."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
         for inner in value:
-            yield from _leaves(inner)
+            yield from _iterate_leaves(inner)
     else:
         yield value
 
@@ -149,6 +149,6 @@ def tasks_path() -> Path:
     return (Path(gapft_harness.__file__).parent / "tasks").resolve()
 
 
-def installed_task_paths() -> list[Path]:
+def find_task_paths() -> list[Path]:
     """List the bundled folder, then those of the entry-point group ``lm_eval.tasks``."""
-    return list(dict.fromkeys([tasks_path(), *(Path(p) for p in entry_point_paths())]))
+    return list(dict.fromkeys([tasks_path(), *(Path(p) for p in find_task_folders())]))

@@ -9,9 +9,9 @@ from typing import Any
 from gapft_harness.core.errors import UserError, did_you_mean, refuse_unknown
 from gapft_harness.core.records import Decoding, Gold
 from gapft_harness.lm_eval_bridge.task_file.templates import (
-    TemplateFault,
-    field_or_template,
-    fields_of,
+    BadTemplate,
+    resolve_spec,
+    list_fields,
     refuse_nulls,
     require_fields,
 )
@@ -81,7 +81,7 @@ class GapSettings:
     episode: Episode = Episode()
     summary: str = ""
 
-    def gold_of(self, document: Mapping[str, Any], target: Gold) -> Gold:
+    def build_gold(self, document: Mapping[str, Any], target: Gold) -> Gold:
         """Build the gold answer of one record.
 
         Args:
@@ -99,8 +99,8 @@ class GapSettings:
                 require_fields(spec, document)
                 refuse_nulls(spec, document)
         if isinstance(self.gold, str):
-            return refuse_empty(field_or_template(self.gold, document))
-        gold = {name: field_or_template(spec, document) for name, spec in self.gold.items()}
+            return refuse_empty(resolve_spec(self.gold, document))
+        gold = {name: resolve_spec(spec, document) for name, spec in self.gold.items()}
         if "answer" in gold:
             refuse_empty(gold["answer"])
         options = gold.get("options")
@@ -121,12 +121,12 @@ def refuse_empty(gold: Gold) -> Gold:
         UserError: it is null, or text without a visible character.
     """
     if gold is None or (isinstance(gold, str) and not gold.strip()):
-        found = "null" if gold is None else f"empty text ({gold!r:.40})"
-        raise UserError(f"the gold answer is {found}; expected an answer")
+        description = "null" if gold is None else f"empty text ({gold!r:.40})"
+        raise UserError(f"the gold answer is {description}; expected an answer")
     return gold
 
 
-def own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[str] | None:
+def build_own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[str] | None:
     """Return the benchmark's own ids of a split's records; None without ``metadata.gapft.id``.
 
     Ids may repeat: a field that is the same in all records gives all the same id.
@@ -138,20 +138,20 @@ def own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> list[st
         return None
     for document in documents:
         require_fields(spec, document)
-    found = [str(field_or_template(spec, document)) for document in documents]
-    if len(set(found)) > 1 or not documents:
-        return found
-    names = fields_of(spec, documents[0])
+    ids = [str(resolve_spec(spec, document)) for document in documents]
+    if len(set(ids)) > 1 or not documents:
+        return ids
+    names = list_fields(spec, documents[0])
     if not names or any(d.get(n) != documents[0].get(n) for d in documents for n in names):
-        raise TemplateFault(
+        raise BadTemplate(
             spec,
-            f"template {spec!r:.80}: every id is {found[0]!r:.40}; expected different ids for "
+            f"template {spec!r:.80}: every id is {ids[0]!r:.40}; expected different ids for "
             f"different problems; fields of the record: {', '.join(sorted(documents[0]))}",
         )
-    return found
+    return ids
 
 
-def check_fields_named(
+def check_named_fields(
     settings: GapSettings, documents: Sequence[Mapping[str, Any]], where: str
 ) -> None:
     """Check that records have the fields named in ``content`` and ``gold_only``.
@@ -161,11 +161,11 @@ def check_fields_named(
     """
     for key, names in (("content", settings.content), ("gold_only", settings.gold_only)):
         for name in names:
-            lacking = [document for document in documents if name not in document]
-            if lacking and (key == "content" or len(lacking) == len(documents)):
+            incomplete = [document for document in documents if name not in document]
+            if incomplete and (key == "content" or len(incomplete) == len(documents)):
                 raise UserError(
                     f"{where}: metadata.gapft.{key}: unknown field {name!r}; "
-                    f"{did_you_mean(str(name), lacking[0])}"
+                    f"{did_you_mean(str(name), incomplete[0])}"
                 )
 
 
@@ -177,18 +177,18 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
     """
     where = f"{task}: metadata.gapft"
     if not isinstance(metadata, Mapping) or "gapft" not in metadata:
-        has = metadata if isinstance(metadata, Mapping) else {}
+        keys = metadata if isinstance(metadata, Mapping) else {}
         raise UserError(
-            f"{where}: the key is missing; {did_you_mean('gapft', has)}; expected at least "
+            f"{where}: the key is missing; {did_you_mean('gapft', keys)}; expected at least "
             "metadata: {gapft: {verifier: NAME}}"
         )
-    found = metadata["gapft"]
-    if not isinstance(found, Mapping):
-        raise UserError(f"{where}: found {found!r:.60}, expected at least {{verifier: NAME}}")
-    refuse_unknown(found, [f.name for f in fields(GapSettings)], where)
-    if "verifier" not in found:
+    section = metadata["gapft"]
+    if not isinstance(section, Mapping):
+        raise UserError(f"{where}: found {section!r:.60}, expected at least {{verifier: NAME}}")
+    refuse_unknown(section, [f.name for f in fields(GapSettings)], where)
+    if "verifier" not in section:
         raise UserError(f"{where}: the key 'verifier' is missing; expected a verifier's name")
-    for key, value in found.items():
+    for key, value in section.items():
         kinds, expected = _KINDS[key]
         if not isinstance(value, kinds):
             raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
@@ -201,19 +201,19 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
                         f"{where}.gold.{name}: found {spec!r:.60}, expected a field's name or a "
                         "template"
                     )
-    values = dict(found)
+    values = dict(section)
     for key in ("content", "gold_only"):
         values[key] = tuple(values.get(key, ()))
-    values["episode"] = _episode(values.get("episode", {}), f"{where}.episode")
+    values["episode"] = _parse_episode(values.get("episode", {}), f"{where}.episode")
     return GapSettings(**values)
 
 
-def _episode(section: Mapping[str, Any], where: str) -> Episode:
+def _parse_episode(section: Mapping[str, Any], where: str) -> Episode:
     refuse_unknown(section, [f.name for f in fields(Episode)], where)
     for key, value in section.items():
-        odd = key == "executions"
-        if type(value) is not int or value < 1 or (odd and value % 2 == 0):
-            expected = "an odd whole number from 1" if odd else "a whole number from 1"
+        must_be_odd = key == "executions"
+        if type(value) is not int or value < 1 or (must_be_odd and value % 2 == 0):
+            expected = "an odd whole number from 1" if must_be_odd else "a whole number from 1"
             raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
     return Episode(**section)
 
@@ -228,17 +228,17 @@ def _episode(section: Mapping[str, Any], where: str) -> Episode:
 DEFAULT_MAX_GEN_TOKS = 256
 
 #: lm-eval's names for the maximum number of new tokens; the first one set is used.
-_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_LENGTH_OPTIONS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 #: Sampling options, which the recipe sets: key -> values that have no effect.
-_SAMPLING: Mapping[str, tuple[Any, ...]] = {
+_SAMPLING_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "temperature": (0,),
     "top_p": (1,),
     "top_k": (0, -1),
 }
 
 #: Options that a run does not support: key -> values that have no effect.
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+_NEUTRAL_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "num_beams": (1,),
     "num_return_sequences": (1,),
     "n": (1,),
@@ -251,10 +251,10 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "use_cache": (True,),
 }
 
-_KNOWN = ("until", "do_sample", *_LENGTHS, *_SAMPLING, *_NEUTRAL)
+_KNOWN_OPTIONS = ("until", "do_sample", *_LENGTH_OPTIONS, *_SAMPLING_OPTIONS, *_NEUTRAL_OPTIONS)
 
 
-def greedy_decoding(options: Mapping[str, Any], search: Search, where: str) -> Decoding:
+def build_greedy_decoding(options: Mapping[str, Any], search: Search, where: str) -> Decoding:
     """Build the greedy deployment decode: the task's length and stop strings, no sampling.
 
     Args:
@@ -266,22 +266,22 @@ def greedy_decoding(options: Mapping[str, Any], search: Search, where: str) -> D
         UserError: unknown or unsupported key, or invalid value.
     """
     where = f"{where}: generation_kwargs"
-    refuse_unknown(options, _KNOWN, where)
+    refuse_unknown(options, _KNOWN_OPTIONS, where)
     for key, value in options.items():
-        if key in _SAMPLING and value not in (None, *_SAMPLING[key], getattr(search, key)):
+        if key in _SAMPLING_OPTIONS and value not in (None, *_SAMPLING_OPTIONS[key], getattr(search, key)):
             raise UserError(
                 f"{where}.{key}: found {value!r}, expected {getattr(search, key)} (search.{key} "
                 f"of the recipe, used for all samples); set search.{key} to {value!r} in the "
                 "recipe, or remove the key from the task"
             )
-        if key in _NEUTRAL and value not in (None, *_NEUTRAL[key]):
+        if key in _NEUTRAL_OPTIONS and value not in (None, *_NEUTRAL_OPTIONS[key]):
             raise UserError(
                 f"{where}.{key}: found {value!r}, which gapft run does not support: it decodes "
                 "greedily, and draws samples with the recipe's temperature, top_p and top_k only; "
                 "remove the key, or choose a task without it"
             )
     _check_sampling(options, where)
-    return Decoding(False, _length(options, where), _stops(options.get("until"), where))
+    return Decoding(False, _parse_length(options, where), _parse_stops(options.get("until"), where))
 
 
 def _check_sampling(options: Mapping[str, Any], where: str) -> None:
@@ -295,17 +295,17 @@ def _check_sampling(options: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _length(options: Mapping[str, Any], where: str) -> int:
-    given = [key for key in _LENGTHS if options.get(key) is not None]
-    if not given:
+def _parse_length(options: Mapping[str, Any], where: str) -> int:
+    keys = [key for key in _LENGTH_OPTIONS if options.get(key) is not None]
+    if not keys:
         return DEFAULT_MAX_GEN_TOKS
-    found = options[given[0]]
-    if isinstance(found, bool) or not str(found).isdecimal() or int(found) < 1:
-        raise UserError(f"{where}.{given[0]}: found {found!r}, expected a whole number from 1")
-    return int(found)
+    length = options[keys[0]]
+    if isinstance(length, bool) or not str(length).isdecimal() or int(length) < 1:
+        raise UserError(f"{where}.{keys[0]}: found {length!r}, expected a whole number from 1")
+    return int(length)
 
 
-def _stops(until: Any, where: str) -> tuple[str, ...]:
+def _parse_stops(until: Any, where: str) -> tuple[str, ...]:
     stops = [until] if isinstance(until, str) else until or []
     if not isinstance(stops, list | tuple) or not all(isinstance(s, str) and s for s in stops):
         raise UserError(

@@ -15,7 +15,7 @@ from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 _MARKS = ("{{", "{%", "{#")
 
 
-class TemplateFault(UserError):
+class BadTemplate(UserError):
     """A template that cannot be rendered; ``name_key_in_errors`` adds task, file and key."""
 
     def __init__(self, template: str, message: str) -> None:
@@ -24,13 +24,13 @@ class TemplateFault(UserError):
 
 
 @lru_cache(maxsize=1024)
-def _compiled(template: str, *, nulls: bool = True) -> Template:
+def _compile_template(template: str, *, nulls: bool = True) -> Template:
     """Compile a template; with ``nulls=False`` it refuses to print a null."""
-    from gapft_harness.lm_eval_bridge.task_file.versions import environment
+    from gapft_harness.lm_eval_bridge.task_file.versions import find_environment
 
-    given = environment() if nulls else environment().overlay(finalize=_no_null)
-    made: Template = given.from_string(template)
-    return made
+    jinja_environment = find_environment() if nulls else find_environment().overlay(finalize=_refuse_null)
+    compiled: Template = jinja_environment.from_string(template)
+    return compiled
 
 
 def render(template: str, document: Mapping[str, Any]) -> str:
@@ -40,11 +40,11 @@ def render(template: str, document: Mapping[str, Any]) -> str:
         BadTemplate: the template is malformed, or names a field that the document lacks.
     """
     try:
-        return _compiled(template).render(**document)
+        return _compile_template(template).render(**document)
     except GapftError:
         raise
     except Exception as error:  # A template's own code may raise anything.
-        raise _fault(template, document, error) from error
+        raise _template_error(template, document, error) from error
 
 
 def refuse_nulls(template: str, document: Mapping[str, Any]) -> None:
@@ -54,30 +54,30 @@ def refuse_nulls(template: str, document: Mapping[str, Any]) -> None:
         UserError: the template prints a null or is malformed.
     """
     try:
-        _compiled(template, nulls=False).render(**document)
+        _compile_template(template, nulls=False).render(**document)
     except TemplateError as error:
-        raise _fault(template, document, error) from error
+        raise _template_error(template, document, error) from error
 
 
-def _fault(template: str, document: Mapping[str, Any], error: Exception) -> TemplateFault:
+def _template_error(template: str, document: Mapping[str, Any], error: Exception) -> BadTemplate:
     undefined = re.match(r"'(\w+)' is undefined", str(error))
     if undefined:
-        help_ = f"unknown field; {did_you_mean(undefined[1], document)}"
+        hint = f"unknown field; {did_you_mean(undefined[1], document)}"
     else:
-        help_ = f"fields of the record: {', '.join(sorted(document)) or '(none)'}"
+        hint = f"fields of the record: {', '.join(sorted(document)) or '(none)'}"
     number = getattr(error, "lineno", None)
     line = f", line {number}" if number and "\n" in template else ""
-    found = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
-    return TemplateFault(template, f"template {template!r:.80}{line}: {found}; {help_}")
+    problem = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
+    return BadTemplate(template, f"template {template!r:.80}{line}: {problem}; {hint}")
 
 
-def _no_null(value: Any) -> Any:
+def _refuse_null(value: Any) -> Any:
     if value is None:
         raise UserError("found null, expected a value")
     return value
 
 
-def field_or_template(spec: str, document: Mapping[str, Any]) -> Any:
+def resolve_spec(spec: str, document: Mapping[str, Any]) -> Any:
     """Return the value of the field ``spec``, or else ``spec`` rendered as a template."""
     return document[spec] if spec in document else render(spec, document)
 
@@ -89,7 +89,7 @@ def require_fields(spec: str, document: Mapping[str, Any]) -> None:
         BadTemplate: it is neither a field of the record nor a template.
     """
     if spec not in document and not any(mark in spec for mark in _MARKS):
-        raise TemplateFault(
+        raise BadTemplate(
             spec,
             f"unknown field {spec!r}, and as a template it gives the same text for every record; "
             f"{did_you_mean(spec, document)}; for the text itself, write {{{{{spec!r}}}}} in "
@@ -97,20 +97,20 @@ def require_fields(spec: str, document: Mapping[str, Any]) -> None:
         )
 
 
-def fields_of(spec: str, document: Mapping[str, Any]) -> list[str]:
+def list_fields(spec: str, document: Mapping[str, Any]) -> list[str]:
     """List the fields of a record that a field's name or a template depends on."""
     if spec in document:
         return [spec]
-    used = meta.find_undeclared_variables(_compiled(spec).environment.parse(spec))
+    used = meta.find_undeclared_variables(_compile_template(spec).environment.parse(spec))
     return sorted(used & document.keys())
 
 
 @contextlib.contextmanager
-def compiled_templates() -> Iterator[None]:
+def use_compiled_templates() -> Iterator[None]:
     """Make lm-eval's own tasks use ``render`` while the block runs."""
-    from gapft_harness.lm_eval_bridge.task_file.versions import templating
+    from gapft_harness.lm_eval_bridge.task_file.versions import import_templating
 
-    module = templating()
+    module = import_templating()
     original = module.apply_template
     module.apply_template = render
     try:

@@ -14,27 +14,27 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Verdict
-from gapft_harness.core.text import natural, whole_text
-from gapft_harness.report.explorer.explored import Entry, Explored, Judging
+from gapft_harness.core.text import natural_sort_key, replace_text_surrogates
+from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, Judging
 from gapft_harness.report.rendering import page
-from gapft_harness.report.rendering.visible import visible
-from gapft_harness.verification.reasons import OTHER, kind_of
+from gapft_harness.report.rendering.visible import make_visible
+from gapft_harness.verification.reasons import OTHER, classify_reason
 
 #: Problems in a chunk; a chunk is unpacked to show one of them.
-CHUNK = 64
+CHUNK_SIZE = 64
 #: Most characters of all chunks in the page, so that the page with its index is below 30 MB.
-MOST = 26_000_000
+MAX_PACKED_CHARS = 26_000_000
 #: Characters to which long texts are cut to stay below this size, tried in this order.
-LENGTHS = (None, 8000, 4000, 2000, 1000, 500, 250, 120)
+TEXT_LENGTHS = (None, 8000, 4000, 2000, 1000, 500, 250, 120)
 #: Separators of problems, and of the texts of one; ``make_visible`` removes them from texts.
 PROBLEMS, TEXTS = "\x1e", "\x1f"
 
 #: Characters of a prompt in the list; values of a filter field; characters of such a value.
-_HEAD, _VALUES, _VALUE = 160, 40, 60
+_HEAD_CHARS, _MAX_VALUES, _VALUE_CHARS = 160, 40, 60
 #: Kinds of reason that are listed separately.
-_KINDS = 12
+_MAX_KINDS = 12
 #: Problems for each value, on average, without which a field does not become a filter.
-_RECURS = 2
+_MIN_REPEATS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +52,27 @@ class Packed:
     chunks: tuple[str, ...]
 
 
-def pack(explored: Explored, most: int = MOST) -> Packed:
+def pack_content(explored: ExplorerContent, max_chars: int = MAX_PACKED_CHARS) -> Packed:
     """Pack all problems; cut the middle of long texts where the page would be too large.
 
     Args:
         explored: the content.
         max_chars: characters of all chunks.
     """
-    for longest in LENGTHS:
+    for max_length in TEXT_LENGTHS:
         heads, fields, reasons = _Heads(), _Fields(), _Reasons(1 + len(explored.models))
-        chunks = _chunks(explored, longest, most, heads, fields, reasons)
+        chunks = _pack_chunks(explored, max_length, max_chars, heads, fields, reasons)
         if chunks is not None:
-            shown = {**dict(fields.found()), **explored.fields}
-            index = _index(explored, heads.shown(), shown, longest) | reasons.shown()
-            return Packed(_packed(json.dumps(index, ensure_ascii=False)), tuple(chunks))
+            filters = {**dict(fields.select_filters()), **explored.fields}
+            index = _build_index(explored, heads.build_heads(), filters, max_length) | reasons.build_index()
+            return Packed(_compress(json.dumps(index, ensure_ascii=False)), tuple(chunks))
     raise AssertionError("the last length is taken whatever the size")
 
 
-def _chunks(
-    explored: Explored,
-    longest: int | None,
-    most: int,
+def _pack_chunks(
+    explored: ExplorerContent,
+    max_length: int | None,
+    max_chars: int,
     heads: _Heads,
     fields: _Fields,
     reasons: _Reasons,
@@ -85,12 +85,12 @@ def _chunks(
         heads.add(entry.prompt)
         fields.add(entry.document)
         reasons.add(entry.judged)
-        records.append(_record(entry, longest))
-        if len(records) == CHUNK or count == len(explored.ids):
-            chunks.append(_packed(PROBLEMS.join(records)))
+        records.append(_build_record(entry, max_length))
+        if len(records) == CHUNK_SIZE or count == len(explored.ids):
+            chunks.append(_compress(PROBLEMS.join(records)))
             records, size = [], size + len(chunks[-1])
-            early = count * 20 > len(explored.ids) and size * len(explored.ids) / count > 1.2 * most
-            if longest != LENGTHS[-1] and (early or size > most):
+            will_exceed = count * 20 > len(explored.ids) and size * len(explored.ids) / count > 1.2 * max_chars
+            if max_length != TEXT_LENGTHS[-1] and (will_exceed or size > max_chars):
                 return None
     if count != len(explored.ids):
         raise GapftError(
@@ -100,77 +100,77 @@ def _chunks(
     return chunks
 
 
-def _record(entry: Entry, longest: int | None) -> str:
+def _build_record(entry: ProblemTexts, max_length: int | None) -> str:
     numbers: dict[str, int] = {}
     groups: list[list[str]] = [[entry.prompt], [entry.gold]]
     for number, text in enumerate(entry.responses):
-        of = entry.judged[number] if number < len(entry.judged) else Judging()
+        judging = entry.judged[number] if number < len(entry.judged) else Judging()
         # such a reason only repeats the answer
-        reason = "" if of.reason == f"said {of.answer}" else of.reason
-        said = [reason, of.answer, *(part for attempt in of.attempts for part in attempt)]
-        groups.append([text, *(said if any(said) else ())])
-    places = (
+        reason = "" if judging.reason == f"said {judging.answer}" else judging.reason
+        details = [reason, judging.answer, *(part for attempt in judging.attempts for part in attempt)]
+        groups.append([text, *(details if any(details) else ())])
+    number_groups = (
         ":".join(str(numbers.setdefault(text, len(numbers))) for text in group) for group in groups
     )
-    first = ",".join(places)
-    return TEXTS.join((first, *(visible(_cut(text, longest)) for text in numbers)))
+    numbers_line = ",".join(number_groups)
+    return TEXTS.join((numbers_line, *(make_visible(_cut_middle(text, max_length)) for text in numbers)))
 
 
-def _cut(text: str, longest: int | None) -> str:
+def _cut_middle(text: str, max_length: int | None) -> str:
     """Cut the middle of a long text: question and answer are usually at its ends."""
-    if longest is None or len(text) <= longest:
+    if max_length is None or len(text) <= max_length:
         return text
-    half = longest // 2
+    half = max_length // 2
     left_out = len(text) - 2 * half
     return f"{text[:half]}\n… {left_out:,} characters left out …\n{text[-half:]}"
 
 
-def _index(
-    explored: Explored, heads: Sequence[str], fields: Mapping[str, Sequence[str]], cut: int | None
+def _build_index(
+    explored: ExplorerContent, heads: Sequence[str], fields: Mapping[str, Sequence[str]], cut: int | None
 ) -> dict[str, Any]:
     """Build the data for filters and the list; all texts are made visible first."""
     words: dict[str, int] = {}
 
-    def codes(verdicts: Sequence[str]) -> list[int]:
+    def encode_verdicts(verdicts: Sequence[str]) -> list[int]:
         return [words.setdefault(verdict, len(words)) for verdict in verdicts]
 
     return {
         "noun": explored.noun,
-        "before": visible(explored.before),
-        "source": codes(explored.verdicts),
+        "before": make_visible(explored.before),
+        "source": encode_verdicts(explored.verdicts),
         "models": [
             {
                 "condition": model.condition,
-                "label": visible(model.label),
-                "seed": visible(model.seed),
-                "verdicts": codes(model.verdicts),
+                "label": make_visible(model.label),
+                "seed": make_visible(model.seed),
+                "verdicts": encode_verdicts(model.verdicts),
                 "outcomes": model.outcomes,
             }
             for model in explored.models
         ],
-        "samples": [codes(verdicts) for verdicts in explored.samples],
+        "samples": [encode_verdicts(verdicts) for verdicts in explored.samples],
         "verdicts": list(words),
-        "ids": [visible(name) for name in explored.ids],
+        "ids": [make_visible(name) for name in explored.ids],
         "heads": heads,
         "states": explored.states,
         "k": explored.k,
         "passing": list(explored.passing),
-        "fields": {visible(name): _coded(values) for name, values in fields.items()},
-        "chunk": CHUNK,
+        "fields": {make_visible(name): _encode_values(values) for name, values in fields.items()},
+        "chunk": CHUNK_SIZE,
         "cut": cut,
     }
 
 
-def _coded(values: Sequence[str]) -> dict[str, list[Any]]:
-    known = {value: number for number, value in enumerate(sorted(set(values), key=natural))}
+def _encode_values(values: Sequence[str]) -> dict[str, list[Any]]:
+    codes_by_value = {value: number for number, value in enumerate(sorted(set(values), key=natural_sort_key))}
     return {
-        "values": [visible(value) for value in known],
-        "codes": [known[value] for value in values],
+        "values": [make_visible(value) for value in codes_by_value],
+        "codes": [codes_by_value[value] for value in values],
     }
 
 
-def _packed(text: str) -> str:
-    compressed = zlib.compress(whole_text(text).encode(), 6)
+def _compress(text: str) -> str:
+    compressed = zlib.compress(replace_text_surrogates(text).encode(), 6)
     return base64.b64encode(compressed).decode("ascii")
 
 
@@ -187,24 +187,24 @@ class _Heads:
     def add(self, prompt: str) -> None:
         self._prompts.append(prompt)
 
-    def shown(self) -> list[str]:
-        start = _shared(self._prompts, r"\S*+")
-        end = _shared([prompt[start:][::-1] for prompt in self._prompts], r"[^\n]*+")
+    def build_heads(self) -> list[str]:
+        start = _count_shared_chars(self._prompts, r"\S*+")
+        end = _count_shared_chars([prompt[start:][::-1] for prompt in self._prompts], r"[^\n]*+")
         label = self._prompts[0][:start].rpartition("\n")[2].strip()
-        own = (
-            prompt[_after_examples(prompt, label, start) : len(prompt) - end] or prompt
+        problem_texts = (
+            prompt[_find_problem_start(prompt, label, start) : len(prompt) - end] or prompt
             for prompt in self._prompts
         )
-        return [visible(" ".join(text[: 4 * _HEAD].split())[:_HEAD]) for text in own]
+        return [make_visible(" ".join(text[: 4 * _HEAD_CHARS].split())[:_HEAD_CHARS]) for text in problem_texts]
 
 
-def _after_examples(prompt: str, label: str, start: int) -> int:
+def _find_problem_start(prompt: str, label: str, start: int) -> int:
     """Find where the problem begins, after few-shot examples that begin with the same label."""
     last = prompt.rfind(f"\n{label}") if label.endswith(":") else -1
     return start if last < start else last + 1 + len(label)
 
 
-def _shared(texts: Sequence[str], cut: str) -> int:
+def _count_shared_chars(texts: Sequence[str], cut: str) -> int:
     """Count the characters at the beginning that all texts share.
 
     A word or line (``cut``, a pattern) that is only partly shared does not count.
@@ -225,26 +225,26 @@ class _Reasons:
 
     def add(self, judged: Sequence[Judging]) -> None:
         for number, codes in enumerate(self._codes):
-            of = judged[number] if number < len(judged) else Judging()
-            kind = kind_of(Verdict("fail", of.reason))[1] if of.reason else ""
+            judging = judged[number] if number < len(judged) else Judging()
+            kind = classify_reason(Verdict("fail", judging.reason))[1] if judging.reason else ""
             codes.append(self._kinds.setdefault(kind, len(self._kinds)))
 
-    def shown(self) -> dict[str, Any]:
+    def build_index(self) -> dict[str, Any]:
         """Return the most frequent kinds, if there are several; the others share one number."""
         counts = Counter(code for codes in self._codes for code in codes if code)
         common = sorted(counts, key=lambda code: (-counts[code], code))
-        if len(common) < _RECURS:
+        if len(common) < _MIN_REPEATS:
             return {"kinds": [], "reasons": []}
-        kept = {code: place for place, code in enumerate(common[:_KINDS], start=1)}
+        numbers_by_code = {code: place for place, code in enumerate(common[:_MAX_KINDS], start=1)}
         names = {code: kind for kind, code in self._kinds.items()}
-        kinds = [visible(names[code]) for code in kept]
-        if len(common) > len(kept):
+        kinds = [make_visible(names[code]) for code in numbers_by_code]
+        if len(common) > len(numbers_by_code):
             kinds.append(OTHER)
         return {
             "kinds": kinds,
             # 0: no reason; n: the nth kind
             "reasons": [
-                [kept.get(c, len(kinds)) if c else 0 for c in codes] for codes in self._codes
+                [numbers_by_code.get(c, len(kinds)) if c else 0 for c in codes] for codes in self._codes
             ],
         }
 
@@ -261,14 +261,14 @@ class _Fields:
     def add(self, document: Mapping[str, Any]) -> None:
         for name, value in document.items():
             if name not in self._dropped:
-                self._take(name, value)
+                self._add_value(name, value)
         self._count += 1
 
-    def _take(self, name: str, value: Any) -> None:
-        text = str(value)[: _VALUE + 1] if isinstance(value, str | int | bool) else ""
+    def _add_value(self, name: str, value: Any) -> None:
+        text = str(value)[: _VALUE_CHARS + 1] if isinstance(value, str | int | bool) else ""
         distinct = self._distinct.setdefault(name, set())
         distinct.add(text)
-        if len(distinct) > _VALUES or not 0 < len(text) <= _VALUE:
+        if len(distinct) > _MAX_VALUES or not 0 < len(text) <= _VALUE_CHARS:
             self._dropped.add(name)
             self._values.pop(name, None)
             return
@@ -276,30 +276,30 @@ class _Fields:
         values += [""] * (self._count - len(values))
         values.append(text)
 
-    def found(self) -> Iterator[tuple[str, list[str]]]:
+    def select_filters(self) -> Iterator[tuple[str, list[str]]]:
         for name, values in self._values.items():
-            full = values + [""] * (self._count - len(values))
-            if 1 < len(set(full)) <= self._count / _RECURS:
-                yield name, full
+            column = values + [""] * (self._count - len(values))
+            if 1 < len(set(column)) <= self._count / _MIN_REPEATS:
+                yield name, column
 
 
 #: The scripts, in the order of their dependencies.
 _SCRIPTS = ("data", "differences", "view", "dom", "list", "detail", "filters", "main")
 
 
-def render(explored: Explored) -> str:
+def render_explorer(explored: ExplorerContent) -> str:
     """Render the page. Texts are only in its data, and the script shows them as text."""
-    return whole_text(
-        page.filled(
+    return replace_text_surrogates(
+        page.fill_template(
             "explorer/explorer.html.j2",
-            style=page.style("style.css", "explorer/explorer.css"),
-            script="\n".join(_read(f"{name}.js") for name in _SCRIPTS),
+            style=page.build_style("style.css", "explorer/explorer.css"),
+            script="\n".join(_read_template(f"{name}.js") for name in _SCRIPTS),
             of=explored,
-            packed=pack(explored),
+            packed=pack_content(explored),
         )
     )
 
 
-def _read(name: str) -> str:
+def _read_template(name: str) -> str:
     templates = files("gapft_harness.report.rendering").joinpath("templates", "explorer")
     return templates.joinpath(name).read_text("utf-8")

@@ -11,9 +11,9 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.report.figures.contrasts import contrasts
+from gapft_harness.report.figures.draw_contrasts import draw_contrasts
 from gapft_harness.report.figures.style import STYLE, condition_rows, legend_below, panel, panels
-from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.rendering import palette, wording
 from gapft_harness.report.rendering.blocks import Drawing
 
@@ -22,44 +22,44 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-__all__ = ["Drawing", "draw_all", "rendered"]
+__all__ = ["Drawing", "draw_figures", "render_figure"]
 
 
-def draw_all(findings: Findings) -> tuple[Drawing, ...]:
+def draw_figures(findings: Findings) -> tuple[Drawing, ...]:
     """Draw the figures of the findings: without conditions, only the source's curve."""
-    draws: list[tuple[str, Callable[[Findings], Figure]]] = [("search_curve", search_curve)]
+    draws: list[tuple[str, Callable[[Findings], Figure]]] = [("search_curve", draw_search_curve)]
     if findings.conditions:
-        draws = [("contrasts", contrasts), *draws, ("flows", flows)]
-    for of in findings.parts:
-        draws += of.part.figures(findings, of.found)
-    return tuple(rendered(name, partial(draw, findings)) for name, draw in draws)
+        draws = [("contrasts", draw_contrasts), *draws, ("flows", draw_flows)]
+    for part_findings in findings.parts:
+        draws += part_findings.part.figures(findings, part_findings.findings)
+    return tuple(render_figure(name, partial(draw, findings)) for name, draw in draws)
 
 
-def rendered(name: str, draw: Callable[[], Figure]) -> Drawing:
+def render_figure(name: str, draw: Callable[[], Figure]) -> Drawing:
     """Render a figure in the report's style, as SVG and PNG."""
     from matplotlib import rc_context
 
     with rc_context(STYLE):
         figure = draw()
         svg, png = io.StringIO(), io.BytesIO()
-        nothing: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(svg, format="svg", metadata=nothing)
+        no_metadata: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(svg, format="svg", metadata=no_metadata)
         no_software: Any = {"Software": None}
         figure.savefig(png, format="png", dpi=180, metadata=no_software)
     return Drawing(name, svg.getvalue(), png.getvalue())
 
 
-def flows(findings: Findings) -> Figure:
+def draw_flows(findings: Findings) -> Figure:
     """Draw the outcomes of each source state, as shares of the audit and as rates."""
     figure, (above, below) = panels(5.0, height_ratios=[1, 1.15])
-    outcomes(above, findings)
+    draw_outcomes(above, findings)
     above.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
-    legend_below(above, outcomes_handles())
-    _rates(below, findings)
+    legend_below(above, build_outcome_handles())
+    _draw_rates(below, findings)
     return figure
 
 
-def outcomes(axes: Axes, findings: Findings) -> None:
+def draw_outcomes(axes: Axes, findings: Findings) -> None:
     """Draw stacked bars of the lead condition: each state's problems, right and wrong after it."""
     mean = findings.conditions[findings.lead].mean
     bars = [
@@ -88,7 +88,7 @@ def outcomes(axes: Axes, findings: Findings) -> None:
     axes.set_xlabel("share of the audit, %")
 
 
-def outcomes_handles() -> list[Patch]:
+def build_outcome_handles() -> list[Patch]:
     """Build the legend's entries for the colours of ``draw_outcomes``."""
     from matplotlib.patches import Patch
 
@@ -101,16 +101,16 @@ def outcomes_handles() -> list[Patch]:
     return [Patch(color=colour, label=name) for name, colour in names.items()]
 
 
-def _rates(axes: Axes, findings: Findings) -> None:
+def _draw_rates(axes: Axes, findings: Findings) -> None:
     """Draw the rates within each state, one marker for each condition."""
-    means = {name: of.mean for name, of in findings.distinct.items()}
+    means = {name: value.mean for name, value in findings.distinct.items()}
     condition_rows(
         axes,
         list(findings.conditions),
         {
-            r"$\kappa_S$  of recovered, corrected": {n: [of.kappa_s] for n, of in means.items()},
-            r"$\kappa_U$  of missed, corrected": {n: [of.kappa_u] for n, of in means.items()},
-            r"$\rho_G$  of solved, lost": {n: [of.rho_g] for n, of in means.items()},
+            r"$\kappa_S$  of recovered, corrected": {n: [value.kappa_s] for n, value in means.items()},
+            r"$\kappa_U$  of missed, corrected": {n: [value.kappa_u] for n, value in means.items()},
+            r"$\rho_G$  of solved, lost": {n: [value.rho_g] for n, value in means.items()},
         },
     )
     axes.set_xlabel("rate within the state, %")
@@ -119,19 +119,19 @@ def _rates(axes: Axes, findings: Findings) -> None:
 
 
 #: The label of the horizontal axis.
-AXIS = "k, source samples a verifier may choose from"
+CURVE_AXIS = "k, source samples a verifier may choose from"
 
 
-def search_curve(findings: Findings) -> Figure:
+def draw_search_curve(findings: Findings) -> Figure:
     """Draw the source's Pass@k; each condition's greedy decode is a line, marked at its K_eq."""
     figure, axes = panel(3.4)
-    curve(axes, findings)
-    axes.set_xlabel(AXIS)
+    draw_curve(axes, findings)
+    axes.set_xlabel(CURVE_AXIS)
     axes.set_title("Correct audit problems, %", x=0)
     return figure
 
 
-def curve(axes: Axes, findings: Findings) -> None:
+def draw_curve(axes: Axes, findings: Findings) -> None:
     """Draw the curve on axes, which may be one panel of several."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -139,7 +139,7 @@ def curve(axes: Axes, findings: Findings) -> None:
     rates = [100 * float(rate) for rate in findings.source.curve.values()]
     axes.plot(ks, rates, color=palette.INK, marker=".", linewidth=1.6, zorder=3)
     lines = [("source, greedy", 100 * float(findings.source.pass_at_1), palette.MUTED, 0, "")]
-    looks = palette.of_conditions(list(findings.conditions))
+    looks = palette.assign_series(list(findings.conditions))
     for name, condition in findings.distinct.items():
         colour, marker = looks[name]
         rate = 100 * float(condition.mean.pass_at_1)
@@ -150,7 +150,7 @@ def curve(axes: Axes, findings: Findings) -> None:
             axes.plot([k], [rate], color=colour, marker=marker, markersize=6.5, zorder=4)
     low, high = axes.get_ylim()
     gap = 0.062 * (high - low)
-    heights = _apart([rate for _, rate, *_ in lines], gap)
+    heights = _separate_labels([rate for _, rate, *_ in lines], gap)
     for (label, rate, colour, *_), height in zip(lines, heights, strict=True):
         axes.annotate(
             f"{label} {rate:.1f}",
@@ -162,15 +162,15 @@ def curve(axes: Axes, findings: Findings) -> None:
         )
     if ks[-1] > 16:
         axes.set_xscale("log", base=2)
-    shown = [k for k in ks if len(ks) <= 10 or k & (k - 1) == 0]
-    axes.xaxis.set_major_locator(FixedLocator(shown))
+    ticks = [k for k in ks if len(ks) <= 10 or k & (k - 1) == 0]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(shown, [str(k) for k in shown])
+    axes.set_xticks(ticks, [str(k) for k in ticks])
     axes.set_yticks([tick for tick in axes.get_yticks() if tick <= 100])
     axes.set_ylim(low, max(high, max(heights) + gap))
 
 
-def _apart(heights: Sequence[float], gap: float) -> list[float]:
+def _separate_labels(heights: Sequence[float], gap: float) -> list[float]:
     """Move labels up until their distances are at least ``gap``; keep their order."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     moved = list(heights)

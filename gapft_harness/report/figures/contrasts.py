@@ -10,7 +10,7 @@ from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures import style
 from gapft_harness.report.figures.style import beside, interval_row, name_rows
-from gapft_harness.report.findings.whole import Contrast, Findings
+from gapft_harness.report.findings.computation import Contrast, Findings
 from gapft_harness.report.rendering import palette, wording
 
 if TYPE_CHECKING:
@@ -22,36 +22,36 @@ ForestRow = tuple[str, Fraction, Interval]
 
 
 #: Most conditions of which every pair is drawn and is in the first table.
-MANY = 5
+MAX_PAIRED = 5
 
 
-def principal(findings: Findings) -> list[Contrast]:
+def select_principal(findings: Findings) -> list[Contrast]:
     """Select the contrasts to show first: all, or with many conditions those of lead or source.
 
     Conditions whose models are those of another condition are left out.
     """
-    own = {findings.lead, SOURCE, *findings.distinct}
-    many = len(findings.conditions) > MANY
+    names = {findings.lead, SOURCE, *findings.distinct}
+    many = len(findings.conditions) > MAX_PAIRED
     return [
-        of
-        for of in findings.contrasts
-        if {of.a, of.b} <= own and (not many or of.b == SOURCE or findings.lead in (of.a, of.b))
+        contrast
+        for contrast in findings.contrasts
+        if {contrast.a, contrast.b} <= names and (not many or contrast.b == SOURCE or findings.lead in (contrast.a, contrast.b))
     ]
 
 
-def named(findings: Findings, contrast: Contrast) -> str:
+def format_contrast(findings: Findings, contrast: Contrast) -> str:
     """Format a contrast's name, with marks where budgets or settings are not matched."""
     names = (wording.condition_name(name) for name in (contrast.a, contrast.b))
     return " \N{MINUS SIGN} ".join(names) + findings.marks(contrast)
 
 
-def contrasts(findings: Findings) -> Figure:
+def draw_contrasts(findings: Findings) -> Figure:
     """Draw the intervals of the principal contrasts."""
-    rows = [(of, _row(findings, of)) for of in principal(findings)]
+    rows = [(contrast, _build_row(findings, contrast)) for contrast in select_principal(findings)]
     return forests(
         {
-            "Between conditions": [row for of, row in rows if of.b != SOURCE],
-            "Against the source model": [row for of, row in rows if of.b == SOURCE],
+            "Between conditions": [row for contrast, row in rows if contrast.b != SOURCE],
+            "Against the source model": [row for contrast, row in rows if contrast.b == SOURCE],
         }
     )
 
@@ -72,8 +72,8 @@ def forests(panels: Mapping[str, Sequence[ForestRow]]) -> Figure:
     return figure
 
 
-def _row(findings: Findings, contrast: Contrast) -> ForestRow:
-    return named(findings, contrast), contrast.delta, contrast.interval
+def _build_row(findings: Findings, contrast: Contrast) -> ForestRow:
+    return format_contrast(findings, contrast), contrast.delta, contrast.interval
 
 
 def forest(axes: Axes, rows: Sequence[ForestRow]) -> None:

@@ -53,7 +53,7 @@ def panel(height: float) -> tuple[Figure, Axes]:
 
 
 def panels(
-    height: float, rows: int = 2, columns: int = 1, **given: Any
+    height: float, rows: int = 2, columns: int = 1, **options: Any
 ) -> tuple[Figure, list[Axes]]:
     """Create a figure with several panels and space between them.
 
@@ -67,7 +67,7 @@ def panels(
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     spread(figure)
-    return figure, [*figure.subplots(rows, columns, squeeze=False, **given).flat]
+    return figure, [*figure.subplots(rows, columns, squeeze=False, **options).flat]
 
 
 def spread(figure: Figure) -> None:
@@ -104,17 +104,17 @@ def condition_rows(
         rows: by label (may contain mathtext), from the top: each condition's values. Several values
             are joined by a line; None is left out.
     """
-    shown = list(dict.fromkeys(name for of in rows.values() for name in of))
-    looks = palette.of_conditions(conditions)
-    several = any(len(values) > 1 for of in rows.values() for values in of.values())
-    for place, name in enumerate(shown):
+    names = list(dict.fromkeys(name for row_values in rows.values() for name in row_values))
+    looks = palette.assign_series(conditions)
+    has_lines = any(len(values) > 1 for row_values in rows.values() for values in row_values.values())
+    for place, name in enumerate(names):
         colour, marker = looks[name]
-        offset = (place - (len(shown) - 1) / 2) * min(0.16, 0.7 / len(shown))
-        for y, of in enumerate(rows.values()):
-            known = [100 * float(rate) for rate in of.get(name, ()) if rate is not None]
+        offset = (place - (len(names) - 1) / 2) * min(0.16, 0.7 / len(names))
+        for y, row_values in enumerate(rows.values()):
+            percentages = [100 * float(rate) for rate in row_values.get(name, ()) if rate is not None]
             axes.plot(
-                known, [y + offset] * len(known), color=colour, marker=marker, markersize=5.5,
-                linewidth=1.1 if several else 0, clip_on=False, zorder=3,
+                percentages, [y + offset] * len(percentages), color=colour, marker=marker, markersize=5.5,
+                linewidth=1.1 if has_lines else 0, clip_on=False, zorder=3,
                 label="" if y else wording.condition_name(name),
             )  # fmt: skip
     axes.set_yticks(range(len(rows)), list(rows), parse_math=True)

@@ -9,15 +9,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.streams import derive
-from gapft_harness.report.reading.columns import plain_gold
+from gapft_harness.core.streams import derive_key
+from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs, TrainedArm
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.report.rendering.wording import condition_name, listed
 
 #: Cases of each kind that are shown: of the lead condition, and of every other.
-SHOWN, SHOWN_OF_OTHERS = 4, 1
+LEAD_CASES, OTHER_CASES = 4, 1
 
 Change = Literal["gained", "lost"]
 CHANGES: tuple[Change, ...] = ("gained", "lost")
@@ -30,7 +30,7 @@ RULE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedProblem:
     """One problem whose outcome differs between the source and one arm.
 
     Attributes:
@@ -45,7 +45,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenCase:
     """A problem that is shown as an example of a condition's changes.
 
     Attributes:
@@ -59,30 +59,30 @@ class Chosen:
     arms: tuple[TrainedArm, ...]
 
 
-def changes(inputs: ReportInputs) -> Iterator[Changed]:
+def find_changes(inputs: ReportInputs) -> Iterator[ChangedProblem]:
     """Yield every gained and lost problem of every arm, by arm and problem id."""
     before = inputs.audit.verdicts.greedy
     for trained in inputs.arms:
         for position in np.flatnonzero(before != trained.passed):
-            yield Changed(trained, int(position), "lost" if before[position] else "gained")
+            yield ChangedProblem(trained, int(position), "lost" if before[position] else "gained")
 
 
-def chosen(inputs: ReportInputs, condition: str, change: Change, most: int) -> list[Chosen]:
+def choose_cases(inputs: ReportInputs, condition: str, change: Change, limit: int) -> list[ChosenCase]:
     """Choose at most ``limit`` problems of a condition to show, by ``RULE``."""
-    arms = inputs.of(condition)
-    under = _under(inputs, condition, change)
-    seeds, ids = under.sum(axis=0), inputs.audit.ids
+    arms = inputs.find_arms(condition)
+    changed_by_seed = _find_changed_seeds(inputs, condition, change)
+    seeds, ids = changed_by_seed.sum(axis=0), inputs.audit.ids
     order = sorted(
         (int(position) for position in np.flatnonzero(seeds)),
-        key=lambda p: (-seeds[p], derive("case", str(ids[p])), str(ids[p])),
+        key=lambda p: (-seeds[p], derive_key("case", str(ids[p])), str(ids[p])),
     )
     return [
-        Chosen(p, change, tuple(arm for arm, did in zip(arms, under[:, p], strict=True) if did))
-        for p in order[:most]
+        ChosenCase(p, change, tuple(arm for arm, has_changed in zip(arms, changed_by_seed[:, p], strict=True) if has_changed))
+        for p in order[:limit]
     ]
 
 
-def content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
+def build_content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
     """Build the entry for results.json: the rule, and the chosen problems by condition."""
     return {
         "rule": RULE,
@@ -90,12 +90,12 @@ def content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
             name: {
                 change: [
                     {
-                        "problem_id": str(inputs.audit.ids[of.position]),
-                        "state": str(inputs.audit.states[of.position]),
-                        "under": [trained.arm.seed for trained in of.arms],
-                        "shown": of.arms[0].arm.seed,
+                        "problem_id": str(inputs.audit.ids[case.position]),
+                        "state": str(inputs.audit.states[case.position]),
+                        "under": [trained.arm.seed for trained in case.arms],
+                        "shown": case.arms[0].arm.seed,
                     }
-                    for of in chosen(inputs, name, change, count(name, lead))
+                    for case in choose_cases(inputs, name, change, count_cases(name, lead))
                 ]
                 for change in CHANGES
             }
@@ -104,53 +104,53 @@ def content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
     }
 
 
-def count(condition: str, lead: str) -> int:
+def count_cases(condition: str, lead: str) -> int:
     """Return the number of cases of each kind that are shown for a condition."""
-    return SHOWN if condition == lead else SHOWN_OF_OTHERS
+    return LEAD_CASES if condition == lead else OTHER_CASES
 
 
-def as_case(inputs: ReportInputs, chosen: Chosen, others: Iterable[str] = ()) -> Case:
+def build_case(inputs: ReportInputs, chosen: ChosenCase, others: Iterable[str] = ()) -> Case:
     """Build the block of a chosen problem, with its outcome in the conditions ``others``."""
-    audit, position, shown = inputs.audit, chosen.position, chosen.arms[0]
-    status = STATUSES[int(shown.statuses[position])]
+    audit, position, shown_arm = inputs.audit, chosen.position, chosen.arms[0]
+    status = STATUSES[int(shown_arm.statuses[position])]
     seeds = len(inputs.seeds)
-    under = f"{len(chosen.arms)} of {seeds} seeds" if seeds > 1 else "the seed"
+    seed_text = f"{len(chosen.arms)} of {seeds} seeds" if seeds > 1 else "the seed"
     verdict = "" if status in ("pass", "fail") else f", verdict {status}"
     return Case(
         heading=(
-            f"state {audit.states[position]} · {chosen.change} under {under} · text of seed "
-            f"{shown.arm.seed}{verdict}"
+            f"state {audit.states[position]} · {chosen.change} under {seed_text} · text of seed "
+            f"{shown_arm.arm.seed}{verdict}"
         ),
         name=(name := str(audit.ids[position])),
         link=page.problem_link(name),
         prompt=audit.prompts[position],
-        gold=plain_gold(audit.golds[position]),
+        gold=format_gold(audit.golds[position]),
         before=audit.greedy_texts[position],
-        after=shown.texts[position],
+        after=shown_arm.texts[position],
         gained=chosen.change == "gained",
-        others=_others(inputs, chosen, others),
+        others=_describe_others(inputs, chosen, others),
     )
 
 
-def _under(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.bool_]:
+def _find_changed_seeds(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.bool_]:
     """Find where a condition's arms changed the outcome in this way, shape (seeds, P)."""
     before = inputs.audit.verdicts.greedy
-    passed = np.array([trained.passed for trained in inputs.of(condition)])
+    passed = np.array([trained.passed for trained in inputs.find_arms(condition)])
     changed: NDArray[np.bool_] = passed & ~before if change == "gained" else ~passed & before
     return changed
 
 
-def _others(inputs: ReportInputs, chosen: Chosen, others: Iterable[str]) -> str:
+def _describe_others(inputs: ReportInputs, chosen: ChosenCase, others: Iterable[str]) -> str:
     """Describe which other conditions changed the problem alike, and under how many seeds."""
-    under = {
-        name: int(_under(inputs, name, chosen.change)[:, chosen.position].sum())
+    seed_counts = {
+        name: int(_find_changed_seeds(inputs, name, chosen.change)[:, chosen.position].sum())
         for name in others
         if name != chosen.arms[0].arm.condition
     }
-    found = [(condition_name(name), seeds) for name, seeds in under.items() if seeds]
-    if not found:
-        return f"No other condition {chosen.change} it." if under else ""
+    changed_conditions = [(condition_name(name), seeds) for name, seeds in seed_counts.items() if seeds]
+    if not changed_conditions:
+        return f"No other condition {chosen.change} it." if seed_counts else ""
     if len(inputs.seeds) == 1:
-        return f"Also {chosen.change} by {listed([name for name, _ in found])}."
-    by = ", ".join(f"{name} ({seeds})" for name, seeds in found)
+        return f"Also {chosen.change} by {listed([name for name, _ in changed_conditions])}."
+    by = ", ".join(f"{name} ({seeds})" for name, seeds in changed_conditions)
     return f"Also {chosen.change} by (number of {len(inputs.seeds)} seeds): {by}."

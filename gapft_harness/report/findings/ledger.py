@@ -14,30 +14,30 @@ from statistics import fmean
 from typing import Any, Literal
 
 from gapft_harness.core.records import Arm
-from gapft_harness.report.findings.whole import ConditionFindings, Findings
+from gapft_harness.report.findings.computation import ConditionFindings, Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block
-from gapft_harness.report.rendering.wording import condition_name, duration, points, rounded, whole
+from gapft_harness.report.rendering.wording import condition_name, format_duration, points, format_rounded, format_count
 from gapft_harness.run_directory import layout
 
 Unit = Literal["tokens", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Spending:
     """A cost in tokens, and in seconds where they are recorded; None: unknown."""
 
     tokens: float | None
     seconds: float | None = None
 
     @classmethod
-    def at(cls, tokens: float | None, rate: float | None) -> Spent:
+    def from_rate(cls, tokens: float | None, rate: float | None) -> Spending:
         """Create a cost from tokens and a rate in tokens per second; None: unknown."""
         return cls(tokens, None if tokens is None or not rate else tokens / rate)
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(_both(self.tokens, other.tokens), _both(self.seconds, other.seconds))
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(_add_known(self.tokens, other.tokens), _add_known(self.seconds, other.seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +55,35 @@ class LedgerLine:
 
     name: str
     gain: float
-    training: Spent
-    all: Spent
-    saved: Spent
+    training: Spending
+    total: Spending
+    saved: Spending
 
     @property
-    def a_point(self) -> Spent:
+    def per_point(self) -> Spending:
         """The cost of one point (1%) of Pass@1; None without a gain."""
         points = 100 * self.gain
         if points <= 0:
-            return Spent(None)
-        return Spent(*(None if of is None else of / points for of in astuple(self.all)))
+            return Spending(None)
+        return Spending(*(None if amount is None else amount / points for amount in astuple(self.total)))
 
-    def queries(self, unit: Unit) -> int | None:
+    def compute_queries(self, unit: Unit) -> int | None:
         """Compute the queries after which the cost is paid off; None: never, or unknown.
 
         Without a gain it never pays off: one decode of the source is as good.
         """
-        cost: float | None = getattr(self.all, unit)
+        cost: float | None = getattr(self.total, unit)
         saved: float | None = getattr(self.saved, unit)
         if self.gain <= 0 or cost is None or saved is None or saved <= 0:
             return None
         return math.ceil(cost / saved)
 
-    def paid_after(self, unit: Unit) -> str:
+    def format_queries(self, unit: Unit) -> str:
         """Format these queries for people; a dash where they are unknown."""
-        queries = self.queries(unit)
+        queries = self.compute_queries(unit)
         if queries is not None:
-            return whole(queries)
-        unknown = getattr(self.all, unit) is None or getattr(self.saved, unit) is None
+            return format_count(queries)
+        unknown = getattr(self.total, unit) is None or getattr(self.saved, unit) is None
         return "–" if self.gain > 0 and unknown else "never"
 
 
@@ -97,12 +97,12 @@ class Ledger:
         entries: the lines, in the recipe's order.
     """
 
-    search: Spent
-    a_sample: Spent
+    search: Spending
+    per_sample: Spending
     entries: tuple[LedgerLine, ...]
 
 
-def search_seconds(stages: Mapping[str, float], reused: bool) -> float | None:
+def find_search_seconds(stages: Mapping[str, float], reused: bool) -> float | None:
     """Find the wall time of a search in seconds; None where it is unknown.
 
     Args:
@@ -112,71 +112,71 @@ def search_seconds(stages: Mapping[str, float], reused: bool) -> float | None:
     return None if reused or "import" in stages else stages.get("search")
 
 
-def ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
+def compute_ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
     """Compute the ledger from the recorded tokens and times; None where one is not recorded."""
-    splits = {name: of for name, of in inputs.generated.items() if layout.arm_of(name) is None}
+    splits = {name: generated for name, generated in inputs.generated.items() if layout.parse_arm(name) is None}
     pool, audit = splits.get("pool"), splits.get("audit")
-    total = sum(of.all for of in splits.values())
-    seconds = search_seconds(inputs.seconds, inputs.reused)
+    total = sum(generated.total for generated in splits.values())
+    seconds = find_search_seconds(inputs.seconds, inputs.reused)
     rate = total / seconds if seconds and pool and audit else None
-    search = Spent.at(pool.all if pool else None, rate)
-    sample = audit.a_sample if audit and audit.samples else None
+    search = Spending.at(pool.total if pool else None, rate)
+    sample = audit.mean_sample if audit and audit.samples else None
 
-    def entries() -> Iterator[LedgerLine]:
+    def build_lines() -> Iterator[LedgerLine]:
         for name, condition in findings.conditions.items():
-            training = _training(inputs, condition)
-            decode = _decode(inputs, condition)
-            both = None if sample is None or decode is None else condition.k_eq * sample - decode
+            training = _compute_training(inputs, condition)
+            decode = _compute_decode(inputs, condition)
+            saved_tokens = None if sample is None or decode is None else condition.k_eq * sample - decode
             gain = float(condition.mean.terms.total)
-            yield LedgerLine(name, gain, training, search + training, Spent.at(both, rate))
+            yield LedgerLine(name, gain, training, search + training, Spending.at(saved_tokens, rate))
 
-    return Ledger(search, Spent.at(sample, rate), tuple(entries()))
+    return Ledger(search, Spending.at(sample, rate), tuple(build_lines()))
 
 
-def content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
+def build_content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     """Build the entry for results.json, which contains no times."""
-    of = ledger(inputs, findings)
+    costs = compute_ledger(inputs, findings)
     return {
-        "search_tokens": of.search.tokens,
-        "sample_tokens": of.a_sample.tokens,
+        "search_tokens": costs.search.tokens,
+        "sample_tokens": costs.per_sample.tokens,
         "conditions": {
             entry.name: entries
-            for entry, entries in zip(of.entries, Frame(LINES, of.entries).entries(), strict=True)
+            for entry, entries in zip(costs.entries, Frame(LINES, costs.entries).entries(), strict=True)
         },
     }
 
 
-def _training(inputs: ReportInputs, condition: ConditionFindings) -> Spent:
+def _compute_training(inputs: ReportInputs, condition: ConditionFindings) -> Spending:
     seconds, tokens = [], []
-    for seed, found in condition.seeds.items():
+    for seed, seed_findings in condition.seeds.items():
         # an arm that shares another arm's adapter has the cost of that arm
-        facts = inputs.training.get(found.trained_as or Arm(condition.name, seed).name, {})
+        facts = inputs.training.get(seed_findings.trained_as or Arm(condition.name, seed).name, {})
         seconds.append(facts.get("seconds"))
-        tokens.append(facts.get("completion_tokens", found.budget.tokens))
-    known = [each for each in seconds if each is not None]
-    return Spent(fmean(tokens), fmean(known) if len(known) == len(seconds) else None)
+        tokens.append(facts.get("completion_tokens", seed_findings.budget.tokens))
+    known_seconds = [value for value in seconds if value is not None]
+    return Spending(fmean(tokens), fmean(known_seconds) if len(known_seconds) == len(seconds) else None)
 
 
-def _decode(inputs: ReportInputs, condition: ConditionFindings) -> float | None:
+def _compute_decode(inputs: ReportInputs, condition: ConditionFindings) -> float | None:
     """Return the mean tokens of one decode of the trained models; None: unknown."""
     arms = [inputs.generated.get(Arm(condition.name, seed).name) for seed in condition.seeds]
-    known = [of.a_decode for of in arms if of is not None]
-    return fmean(known) if len(known) == len(arms) else None
+    means = [generated.mean_decode for generated in arms if generated is not None]
+    return fmean(means) if len(means) == len(arms) else None
 
 
-def _both(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _add_known(amount: float | None, other: float | None) -> float | None:
+    return None if amount is None or other is None else amount + other
 
 
-def costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
+def build_costs(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build the table with a line for each condition."""
-    costs = ledger(inputs, findings)
-    return [Frame(LINES, costs.entries).table(_note(costs))]
+    costs = compute_ledger(inputs, findings)
+    return [Frame(LINES, costs.entries).table(_describe_costs(costs))]
 
 
-def _note(costs: Ledger) -> str:
-    tokens, time = rounded(costs.search.tokens), _time(costs.search.seconds)
-    said = (
+def _describe_costs(costs: Ledger) -> str:
+    tokens, time = format_rounded(costs.search.tokens), _format_time(costs.search.seconds)
+    text = (
         f"The search of the pool: {tokens} generated tokens, {time} (its share of the search's "
         "wall time, by tokens). Training: mean of one seed, in processed tokens (online: drawn "
         "tokens), and the trainer's time. A point: the cost of search and training divided by the "
@@ -186,20 +186,20 @@ def _note(costs: Ledger) -> str:
         "cost of the verifier is not included."
     )
     missing = []
-    if costs.search.tokens is None or costs.a_sample.tokens is None:
+    if costs.search.tokens is None or costs.per_sample.tokens is None:
         missing.append("tokens, because the backend gave no token ids")
     elif costs.search.seconds is None:
         missing.append("the search's time")
     if any(entry.training.seconds is None for entry in costs.entries):
         missing.append("the time of training")
-    return said + (f" Not recorded: {'; '.join(missing)}." if missing else "")
+    return text + (f" Not recorded: {'; '.join(missing)}." if missing else "")
 
 
-def _time(seconds: float | None) -> str:
+def _format_time(seconds: float | None) -> str:
     """Format a duration with two digits below 10 s: a point of a small run may take less."""
     if seconds is None:
         return "–"
-    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+    return f"{seconds:.2g} s" if seconds < 10 else format_duration(seconds)
 
 
 _GAIN = "Pass@1 minus the source's"
@@ -215,13 +215,13 @@ LINES: tuple[Column[LedgerLine], ...] = (
         _TRAINING,
         lambda line: line.training.tokens,
         "training tokens",
-        rounded,
+        format_rounded,
     ),
-    Column("", _TRAINING, lambda line: line.training.seconds, "time", _time),
-    Column("tokens_a_point", _A_POINT, lambda line: line.a_point.tokens, "tokens a point", rounded),
-    Column("", _A_POINT, lambda line: line.a_point.seconds, "time a point", _time),
+    Column("", _TRAINING, lambda line: line.training.seconds, "time", _format_time),
+    Column("tokens_a_point", _A_POINT, lambda line: line.per_point.tokens, "tokens a point", format_rounded),
+    Column("", _A_POINT, lambda line: line.per_point.seconds, "time a point", _format_time),
     Column("saved_a_query", "", lambda line: line.saved.tokens),
-    Column("break_even_queries", "", lambda line: line.queries("tokens")),
-    Column("", _PAID, lambda line: line.paid_after("tokens"), "paid after queries, tokens"),
-    Column("", _PAID, lambda line: line.paid_after("seconds"), "time"),
+    Column("break_even_queries", "", lambda line: line.compute_queries("tokens")),
+    Column("", _PAID, lambda line: line.format_queries("tokens"), "paid after queries, tokens"),
+    Column("", _PAID, lambda line: line.format_queries("seconds"), "time"),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gapft_harness.analysis.paired import Changes, changes
+from gapft_harness.analysis.paired import DecisionChanges, count_changes
 from gapft_harness.recipe.conditions import find_replicates
 from gapft_harness.report.reading.audits import TrainedArm
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -28,7 +28,7 @@ class Retraining:
     """
 
     seed: int
-    changes: Changes
+    changes: DecisionChanges
     reworded: int
     same_weights: bool | None
 
@@ -48,10 +48,10 @@ class RepeatedCondition:
     retrainings: tuple[Retraining, ...]
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> DecisionChanges:
         """The changes of decisions over all its seeds."""
         parts = [retraining.changes for retraining in self.retrainings]
-        return Changes(
+        return DecisionChanges(
             sum(part.n for part in parts),
             sum(part.lost for part in parts),
             sum(part.gained for part in parts),
@@ -66,8 +66,8 @@ def compare_replicates(inputs: ReportInputs) -> tuple[RepeatedCondition, ...]:
             name,
             original,
             tuple(
-                _compare(first, second, hashes)
-                for first, second in zip(inputs.of(original), inputs.of(name), strict=True)
+                _compare_arms(first, second, hashes)
+                for first, second in zip(inputs.find_arms(original), inputs.find_arms(name), strict=True)
             ),
         )
         for name, original in find_replicates(inputs.recipe).items()
@@ -75,12 +75,12 @@ def compare_replicates(inputs: ReportInputs) -> tuple[RepeatedCondition, ...]:
     )
 
 
-def _compare(first: TrainedArm, second: TrainedArm, hashes: Mapping[str, str | None]) -> Retraining:
-    one, other = (hashes.get(trained.arm.name) for trained in (first, second))
+def _compare_arms(first: TrainedArm, second: TrainedArm, hashes: Mapping[str, str | None]) -> Retraining:
+    first_hash, second_hash = (hashes.get(trained.arm.name) for trained in (first, second))
     texts = zip(first.texts, second.texts, strict=True)
     return Retraining(
         seed=second.arm.seed,
-        changes=changes(first.passed, second.passed),
+        changes=count_changes(first.passed, second.passed),
         reworded=sum(before != after for before, after in texts),
-        same_weights=None if one is None or other is None else one == other,
+        same_weights=None if first_hash is None or second_hash is None else first_hash == second_hash,
     )

@@ -22,34 +22,34 @@ def find_own_versions(inputs: ReportInputs) -> dict[str, Mapping[str, Any]]:
     Returns:
         By condition, under ``versions``: libraries and devices, with the seeds where these differ.
     """
-    known = inputs.toolchains
-    usual = {step: [*of] for step, of in known.get(SOURCE, {}).items()}
-    trained = Counter(tuple(of["train"]) for of in known.values() if "train" in of)
+    toolchains = inputs.toolchains
+    usual = {step: [*item] for step, item in toolchains.get(SOURCE, {}).items()}
+    trained = Counter(tuple(item["train"]) for item in toolchains.values() if "train" in item)
     if trained:
         usual["train"] = [*trained.most_common(1)[0][0]]
-    found: dict[str, Mapping[str, Any]] = {}
+    own_versions: dict[str, Mapping[str, Any]] = {}
     for name in inputs.conditions:
         seeds: dict[str, list[str]] = {}
-        for of in inputs.of(name):
-            if words := _differing(known.get(of.arm.name, {}), usual):
-                seeds.setdefault(words, []).append(str(of.arm.seed))
+        for item in inputs.find_arms(name):
+            if words := _find_differences(toolchains.get(item.arm.name, {}), usual):
+                seeds.setdefault(words, []).append(str(item.arm.seed))
         if seeds:
-            every = len(inputs.seeds)
-            said = (
-                words if len(of) == every else f"{words} under seed {', '.join(of)}"
-                for words, of in seeds.items()
+            seed_count = len(inputs.seeds)
+            descriptions = (
+                words if len(item) == seed_count else f"{words} under seed {', '.join(item)}"
+                for words, item in seeds.items()
             )
-            found[name] = {VERSIONS: "; ".join(said)}
-    return found
+            own_versions[name] = {VERSIONS: "; ".join(descriptions)}
+    return own_versions
 
 
-def _differing(mine: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+def _find_differences(arm_toolchains: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
     """Describe the libraries and devices of an arm that differ from those of the run."""
     words = dict[str, None]()
-    for step, toolchains in mine.items():
-        own = {word for of in usual.get(step, toolchains) for word in of.split(", ")}
-        for of in toolchains:
-            words |= dict.fromkeys(word for word in of.split(", ") if word not in own)
-            if own - {*of.split(", ")} and not words:
-                words[f"without {', '.join(sorted(own - {*of.split(', ')}))}"] = None
+    for step, toolchains in arm_toolchains.items():
+        own = {word for toolchain in usual.get(step, toolchains) for word in toolchain.split(", ")}
+        for toolchain in toolchains:
+            words |= dict.fromkeys(word for word in toolchain.split(", ") if word not in own)
+            if own - {*toolchain.split(", ")} and not words:
+                words[f"without {', '.join(sorted(own - {*toolchain.split(', ')}))}"] = None
     return ", ".join(words)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.records import Arm
 from gapft_harness.report.reading.audits import read_decisions
-from gapft_harness.report.reading.columns import PASS, columns
+from gapft_harness.report.reading.columns import PASS, read_columns
 from gapft_harness.run_directory import layout
 
 T = TypeVar("T", np.bool_, np.int64)
@@ -26,12 +26,12 @@ SCALED = (
 
 def read_choice(run_path: Path, arm: Arm) -> dict[str, Any]:
     """Read an arm's ``scaling.json``; the caller has checked the hash of its folder."""
-    path = run_path / layout.of_arm(layout.SCALED, arm) / "scaling.json"
+    path = run_path / layout.arm_path(layout.SCALED, arm) / "scaling.json"
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
-def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]:
+def find_tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]:
     """Return the table with each arm's decisions on the audit, relative to the run directory.
 
     Args:
@@ -41,22 +41,22 @@ def tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm, str]
             are the source's decisions.
     """
 
-    def at(arm: Arm) -> str:
+    def find_table(arm: Arm) -> str:
         scale = read_choice(run_path, arm)["scale"] if adapters == "scaled" else 1
-        return layout.decisions_at(arm, scale) if scale else layout.responses("audit")
+        return layout.scaled_decisions_path(arm, scale) if scale else layout.responses_path("audit")
 
-    return {arm: at(arm) for arm in arms}
+    return {arm: find_table(arm) for arm in arms}
 
 
-def stacked(arms: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
+def stacked(values: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
     """Stack the arrays of a condition's arms, shape (S, P), by ascending seed.
 
     Args:
         values: an array by arm, shape (P,).
         condition: the condition's name.
     """
-    seeds = sorted(arm.seed for arm in arms if arm.condition == condition)
-    return np.array([arms[Arm(condition, seed)] for seed in seeds])
+    seeds = sorted(arm.seed for arm in values if arm.condition == condition)
+    return np.array([values[Arm(condition, seed)] for seed in seeds])
 
 
 def read_decided(
@@ -72,6 +72,6 @@ def read_decided(
     Raises:
         GapftError: a table contains other problems than the audit.
     """
-    ids = columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
-    there = tables(run_path, arms, adapters)
-    return {arm: read_decisions(run_path / table, ids) == PASS for arm, table in there.items()}
+    ids = read_columns(run_path / layout.problems_path("audit"), ("problem_id",))["problem_id"]
+    tables_by_arm = find_tables(run_path, arms, adapters)
+    return {arm: read_decisions(run_path / table, ids) == PASS for arm, table in tables_by_arm.items()}

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Arm
-from gapft_harness.report.reading.columns import columns
+from gapft_harness.report.reading.columns import read_columns
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import require
+from gapft_harness.run_directory.directory import require_consistent
 
 #: Problems with an unexpected verdict that an error message names.
-_NAMED = 3
+_MISMATCHES_SHOWN = 3
 
 
 class NoAnswersError(UserError):
@@ -59,29 +59,29 @@ def read_answers(
             differs from the comparison of the answer with the gold answer.
         GapftError: the tables contain different problems.
     """
-    problems = columns(run_path / layout.problems("audit"), ("problem_id", "gold"))
+    problems = read_columns(run_path / layout.problems_path("audit"), ("problem_id", "gold"))
     ids = problems["problem_id"]
-    golds = [_gold(text, task) for text in problems["gold"]]
-    source, found = layout.responses("audit"), {}
-    tables = arms if isinstance(arms, Mapping) else {arm: layout.decisions(arm) for arm in arms}
+    golds = [_read_gold(text, task) for text in problems["gold"]]
+    source, answers_by_table = layout.responses_path("audit"), {}
+    tables = arms if isinstance(arms, Mapping) else {arm: layout.decisions_path(arm) for arm in arms}
     for table in dict.fromkeys((source, *tables.values())):
         path = run_path / table
-        given = columns(path, ("problem_id", "status", "answer"), [("index", "=", GREEDY)])
-        if table == source and not any(given["answer"]):
-            raise NoAnswersError(_none_given(task))
-        require(given["problem_id"] == ids, f"{path}: contains other problems than the audit")
-        _require_verdicts(table, golds, given, task)
-        found[table] = given["answer"]
-    known = sorted({*golds, *(a for given in found.values() for a in given if a is not None)})
-    code = {text: number for number, text in enumerate(known)} | {None: NO_ANSWER}
+        table_columns = read_columns(path, ("problem_id", "status", "answer"), [("index", "=", GREEDY)])
+        if table == source and not any(table_columns["answer"]):
+            raise NoAnswersError(_describe_no_answers(task))
+        require_consistent(table_columns["problem_id"] == ids, f"{path}: contains other problems than the audit")
+        _check_verdicts(table, golds, table_columns, task)
+        answers_by_table[table] = table_columns["answer"]
+    distinct_answers = sorted({*golds, *(a for table_columns in answers_by_table.values() for a in table_columns if a is not None)})
+    codes_by_text = {text: number for number, text in enumerate(distinct_answers)} | {None: NO_ANSWER}
 
-    def codes(texts: Sequence[str | None]) -> NDArray[np.int64]:
-        return np.array([code[text] for text in texts], dtype=np.int64)
+    def encode_texts(texts: Sequence[str | None]) -> NDArray[np.int64]:
+        return np.array([codes_by_text[text] for text in texts], dtype=np.int64)
 
     return Answers(
-        golds=codes(golds),
-        source=codes(found[source]),
-        arms={arm: codes(found[table]) for arm, table in tables.items()},
+        golds=encode_texts(golds),
+        source=encode_texts(answers_by_table[source]),
+        arms={arm: encode_texts(answers_by_table[table]) for arm, table in tables.items()},
     )
 
 
@@ -104,15 +104,15 @@ def answers_or_why(
         return None, str(error)
 
 
-def _none_given(task: Mapping[str, Any]) -> str:
+def _describe_no_answers(task: Mapping[str, Any]) -> str:
     return (
         f"the verifier {task['verifier']!r} gives no answers to redistribute (the column 'answer' "
-        f"of {layout.responses('audit')} is empty); remove the experiment, or use a verifier that "
+        f"of {layout.responses_path('audit')} is empty); remove the experiment, or use a verifier that "
         "has a method answer(text), such as option_letter, in a new run directory"
     )
 
 
-def _gold(text: str, task: Mapping[str, Any]) -> str:
+def _read_gold(text: str, task: Mapping[str, Any]) -> str:
     """Read the right answer from a sealed gold: the gold itself, or its value ``answer``."""
     value = json.loads(text)
     answer = value.get("answer") if isinstance(value, dict) else value
@@ -125,20 +125,20 @@ def _gold(text: str, task: Mapping[str, Any]) -> str:
     )
 
 
-def _require_verdicts(
-    table: str, golds: Sequence[str], given: Mapping[str, Sequence[Any]], task: Mapping[str, Any]
+def _check_verdicts(
+    table: str, golds: Sequence[str], table_columns: Mapping[str, Sequence[Any]], task: Mapping[str, Any]
 ) -> None:
-    rows = zip(given["problem_id"], golds, given["answer"], given["status"], strict=True)
-    wrong = [
+    rows = zip(table_columns["problem_id"], golds, table_columns["answer"], table_columns["status"], strict=True)
+    mismatches = [
         f"{problem_id} (gold {gold!r:.40}, answer {answer!r:.40}, verdict {status})"
         for problem_id, gold, answer, status in rows
         if (status == "pass") != (answer == gold)
     ]
-    if wrong:
-        more = f" and {len(wrong) - _NAMED} more" if wrong[_NAMED:] else ""
+    if mismatches:
+        more = f" and {len(mismatches) - _MISMATCHES_SHOWN} more" if mismatches[_MISMATCHES_SHOWN:] else ""
         raise NoAnswersError(
             f"{table}: answers cannot be redistributed: some verdicts of the verifier "
             f"{task['verifier']!r} differ from a comparison of the answer with the gold answer: "
-            f"{', '.join(wrong[:_NAMED])}{more}. So it is unknown which answers would be right for "
+            f"{', '.join(mismatches[:_MISMATCHES_SHOWN])}{more}. So it is unknown which answers would be right for "
             "other problems"
         )

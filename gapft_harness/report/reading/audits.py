@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.core.records import GREEDY, Arm, Budget
-from gapft_harness.report.reading.columns import PASS, codes, columns
+from gapft_harness.report.reading.columns import PASS, codes, read_columns
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import require
+from gapft_harness.run_directory.directory import require_consistent
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.verdicts.table import Verdicts
 
@@ -39,14 +39,14 @@ class Audit:
     greedy_texts: tuple[str, ...]
     samples: NDArray[np.uint8]
 
-    def at(self, positions: NDArray[np.intp]) -> Audit:
+    def select_problems(self, positions: NDArray[np.intp]) -> Audit:
         """Return the audit on some of its problems, by their positions."""
         return Audit(
             ids=self.ids[positions],
-            prompts=_take(self.prompts, positions),
-            golds=_take(self.golds, positions),
+            prompts=_select_items(self.prompts, positions),
+            golds=_select_items(self.golds, positions),
             greedy=self.greedy[positions],
-            greedy_texts=_take(self.greedy_texts, positions),
+            greedy_texts=_select_items(self.greedy_texts, positions),
             samples=self.samples[positions],
         )
 
@@ -83,11 +83,11 @@ class TrainedArm:
     budget: Budget
     matched: bool
     problems: int
-    taken: Mapping[str, Any] | None = None
+    reused_set: Mapping[str, Any] | None = None
 
-    def at(self, positions: NDArray[np.intp]) -> TrainedArm:
+    def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
         """Return the arm on some of the audit's problems, by their positions."""
-        return replace(self, statuses=self.statuses[positions], texts=_take(self.texts, positions))
+        return replace(self, statuses=self.statuses[positions], texts=_select_items(self.texts, positions))
 
     @property
     def passed(self) -> NDArray[np.bool_]:
@@ -102,14 +102,14 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     Raises:
         GapftError: the tables contradict each other.
     """
-    table, states_table = run_path / layout.responses(split), run_path / layout.states(split)
-    problems = columns(run_path / layout.problems(split), ("problem_id", "prompt", "gold"))
-    states = columns(states_table, ("problem_id", "state"))
-    responses = columns(table, ("problem_id", "index", "status"))
-    greedy = columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
+    table, states_table = run_path / layout.responses_path(split), run_path / layout.states_path(split)
+    problems = read_columns(run_path / layout.problems_path(split), ("problem_id", "prompt", "gold"))
+    states = read_columns(states_table, ("problem_id", "state"))
+    responses = read_columns(table, ("problem_id", "index", "status"))
+    greedy = read_columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
     ids = problems["problem_id"]
-    require(ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids")
-    require(
+    require_consistent(ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids")
+    require_consistent(
         states["problem_id"] == ids
         and greedy["problem_id"] == ids
         and responses["index"] == [GREEDY, *range(k)] * len(ids),
@@ -125,7 +125,7 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
         greedy_texts=tuple(greedy["text"]),
         samples=statuses[:, 1:],
     )
-    require(
+    require_consistent(
         audit.states.tolist() == states["state"],
         f"{states_table}: states do not follow from the verdicts in responses.parquet",
     )
@@ -134,15 +134,15 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
 
 def read_verdicts(table: Path, k: int) -> Verdicts:
     """Read a split's verdicts in the table's order; samples that were not drawn did not pass."""
-    found = columns(table, ("index", "status"))
-    index, passed = np.array(found["index"], dtype=np.int64), codes(found["status"]) == PASS
+    table_columns = read_columns(table, ("index", "status"))
+    index, passed = np.array(table_columns["index"], dtype=np.int64), codes(table_columns["status"]) == PASS
     greedy = index == GREEDY
     samples = np.zeros((int(greedy.sum()), k), dtype=np.bool_)
     samples[(np.cumsum(greedy) - 1)[~greedy], index[~greedy]] = passed[~greedy]
     return Verdicts.of(passed[greedy], samples)
 
 
-def read_decisions(table: Path, ids: Sequence[str], whose: str = "the audit") -> NDArray[np.uint8]:
+def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") -> NDArray[np.uint8]:
     """Read the status codes of a table's greedy decodes, shape (P,).
 
     Args:
@@ -153,9 +153,9 @@ def read_decisions(table: Path, ids: Sequence[str], whose: str = "the audit") ->
     Raises:
         GapftError: the table contains other problems.
     """
-    found = columns(table, ("problem_id", "status"), [("index", "=", GREEDY)])
-    require(found["problem_id"] == [*ids], f"{table}: contains other problems than {whose}")
-    return codes(found["status"])
+    table_columns = read_columns(table, ("problem_id", "status"), [("index", "=", GREEDY)])
+    require_consistent(table_columns["problem_id"] == [*ids], f"{table}: contains other problems than {owner}")
+    return codes(table_columns["status"])
 
 
 def read_samples(table: Path, ids: Sequence[str], k: int) -> NDArray[np.bool_]:
@@ -169,13 +169,13 @@ def read_samples(table: Path, ids: Sequence[str], k: int) -> NDArray[np.bool_]:
     Raises:
         GapftError: the table contains other problems or samples.
     """
-    found = columns(table, ("problem_id", "index", "status"))
-    require(
-        found["problem_id"] == [problem for problem in ids for _ in range(k)]
-        and found["index"] == [*range(k)] * len(ids),
+    table_columns = read_columns(table, ("problem_id", "index", "status"))
+    require_consistent(
+        table_columns["problem_id"] == [problem for problem in ids for _ in range(k)]
+        and table_columns["index"] == [*range(k)] * len(ids),
         f"{table}: expected {k} samples of each problem of the audit, in order",
     )
-    passed: NDArray[np.bool_] = codes(found["status"]).reshape(len(ids), k) == PASS
+    passed: NDArray[np.bool_] = codes(table_columns["status"]).reshape(len(ids), k) == PASS
     return passed
 
 
@@ -198,29 +198,29 @@ def read_arm(
     Raises:
         GapftError: the decisions are on other problems, or the budget differs from the sealed one.
     """
-    path = run_path / layout.decisions_on(arm, audit)
-    found = columns(path, ("problem_id", "text", "status"))
-    require(found["problem_id"] == ids.tolist(), f"{path}: contains other problems than the audit")
+    path = run_path / layout.audit_decisions_path(arm, audit)
+    table_columns = read_columns(path, ("problem_id", "text", "status"))
+    require_consistent(table_columns["problem_id"] == ids.tolist(), f"{path}: contains other problems than the audit")
     entry = budgets[arm.name]
-    selection = run_path / layout.selection(arm)
-    chosen = columns(selection, ("problem_id",))["problem_id"]
-    budget = sealed_budget(arm, entry, selection)
-    require(
-        len(chosen) == budget.n,
-        f"{selection}: has {len(chosen)} slots, but its budget has n = {budget.n}",
+    selection = run_path / layout.selection_path(arm)
+    slot_ids = read_columns(selection, ("problem_id",))["problem_id"]
+    budget = read_sealed_budget(arm, entry, selection)
+    require_consistent(
+        len(slot_ids) == budget.n,
+        f"{selection}: has {len(slot_ids)} slots, but its budget has n = {budget.n}",
     )
     return TrainedArm(
         arm=arm,
-        statuses=codes(found["status"]),
-        texts=tuple(found["text"]),
+        statuses=codes(table_columns["status"]),
+        texts=tuple(table_columns["text"]),
         budget=budget,
         matched=entry.get("matched", True),
-        problems=len(set(chosen)),
-        taken=entry.get("taken"),
+        problems=len(set(slot_ids)),
+        reused_set=entry.get("taken"),
     )
 
 
-def sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> Budget:
+def read_sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> Budget:
     """Read the budget that is sealed with an arm's training set, and compare the manifest's.
 
     Raises:
@@ -228,17 +228,17 @@ def sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> Budget
     """
     budget = Budget(**read_facts(selection))
     for key in ("n", "repetitions", "exposures", "steps"):
-        said, sealed = entry[key], getattr(budget, key)
-        require(
-            said == sealed,
-            f"manifest.json: the budget of {arm.name} has {key} = {said}, but its training set "
+        recorded, sealed = entry[key], getattr(budget, key)
+        require_consistent(
+            recorded == sealed,
+            f"manifest.json: the budget of {arm.name} has {key} = {recorded}, but its training set "
             f"{selection} is sealed with {sealed}; restore the manifest",
         )
     return budget
 
 
-def _take(values: Sequence[str], order: NDArray[np.intp]) -> tuple[str, ...]:
-    return tuple(values[position] for position in order)
+def _select_items(values: Sequence[str], positions: NDArray[np.intp]) -> tuple[str, ...]:
+    return tuple(values[position] for position in positions)
 
 
 #: Responses with an answer; without one; without one, but beginning with the right answer.
@@ -265,8 +265,8 @@ class OtherRule:
     name: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     permissive: bool = True
-    why: str = ""
+    reason: str = ""
     source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     arms: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
-    read: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
-    opens: bool = False
+    answer_codes: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    reads_openings: bool = False

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.core.records import STATUSES as STATUSES
-from gapft_harness.run_directory.tables import sealed_status
+from gapft_harness.run_directory.tables import parse_status
 
 # Verdicts have codes in the order of ``STATUSES``.
 PASS = STATUSES.index("pass")
 
 #: Characters shown of a gold answer that is not plain text.
-GOLD_SHOWN = 2000
+MAX_GOLD_CHARS = 2000
 
 
-def columns(
+def read_columns(
     path: Path, names: Sequence[str], filters: list[tuple[str, str, Any]] | None = None
 ) -> dict[str, list[Any]]:
     """Read the named columns of a Parquet file, each as a list.
@@ -36,10 +36,10 @@ def columns(
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=list(names), filters=filters)
-    found = {name: table[name].to_pylist() for name in names}
-    for status in sorted(set(found.get("status", ())) - {*STATUSES}, key=str):
-        sealed_status(status, path)
-    return found
+    values = {name: table[name].to_pylist() for name in names}
+    for status in sorted(set(values.get("status", ())) - {*STATUSES}, key=str):
+        parse_status(status, path)
+    return values
 
 
 def codes(statuses: Sequence[str]) -> NDArray[np.uint8]:
@@ -52,17 +52,17 @@ def codes(statuses: Sequence[str]) -> NDArray[np.uint8]:
     return np.fromiter((code[s] for s in statuses), dtype=np.uint8, count=len(statuses))
 
 
-def count_codes(found: NDArray[np.uint8]) -> dict[str, int]:
+def count_codes(status_codes: NDArray[np.uint8]) -> dict[str, int]:
     """Count the codes of each status, by the name of the status.
 
     Args:
         status_codes: codes of verdicts, any shape (P,).
     """
-    counts = np.bincount(found, minlength=len(STATUSES))
+    counts = np.bincount(status_codes, minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}
 
 
-def plain_gold(gold: str) -> str:
+def format_gold(gold: str) -> str:
     """Format a gold answer for people: a JSON string without its quotes, other values as JSON.
 
     A program's public tests are shown and its hidden tests are only counted, because the readers of
@@ -72,8 +72,8 @@ def plain_gold(gold: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and {"kind", "tests", "public"} <= value.keys():
-        public, listed = value["tests"][: value["public"]], len(value["tests"])
-        hidden = "" if listed == len(public) else f" and {listed - len(public)} hidden ones"
+        public, test_count = value["tests"][: value["public"]], len(value["tests"])
+        hidden = "" if test_count == len(public) else f" and {test_count - len(public)} hidden ones"
         packed = ", more hidden ones packed" if value.get("hidden") else ""
         gold = f"{json.dumps(public, ensure_ascii=False)} as public tests{hidden}{packed}"
-    return gold if len(gold) <= GOLD_SHOWN else f"{gold[:GOLD_SHOWN]}…"
+    return gold if len(gold) <= MAX_GOLD_CHARS else f"{gold[:MAX_GOLD_CHARS]}…"

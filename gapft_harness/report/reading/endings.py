@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Endings:
+class EndingCounts:
     """Counts of a table's responses by how they ended.
 
     Attributes:
@@ -21,22 +21,22 @@ class Endings:
     unanswered: Mapping[str, int] | None
 
 
-def read_endings(tables: Mapping[str, Path]) -> dict[str, Endings]:
+def read_endings(tables: Mapping[str, Path]) -> dict[str, EndingCounts]:
     """Count the endings of each table of responses or decisions, by its name.
 
     Args:
         tables: the tables of one run. If no response in any of them has an answer, the verifier is
             assumed not to read answers.
     """
-    counts = {name: _count(path) for name, path in tables.items()}
+    counts = {name: _count_endings(path) for name, path in tables.items()}
     reads_answers = any(responses != unanswered for responses, unanswered in counts.values())
     return {
-        name: Endings(responses, unanswered if reads_answers else None)
+        name: EndingCounts(responses, unanswered if reads_answers else None)
         for name, (responses, unanswered) in counts.items()
     }
 
 
-def _count(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+def _count_endings(path: Path) -> tuple[dict[str, int], dict[str, int]]:
     """Count a table's responses, and its responses without an answer, by how they ended."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

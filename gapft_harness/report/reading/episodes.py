@@ -74,36 +74,36 @@ class EpisodeFacts:
 
 
 #: Problems with different executions that the report names.
-_NAMED = 5
+_PROBLEMS_NAMED = 5
 
 
 def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> EpisodeFacts | None:
     """Read the audit's episodes; return None where a decode is one response, executed once."""
     episode = manifest["task"]["episode"]
     attempts: int = episode["attempts"]
-    repeats = _repeats(manifest["executions"]) if episode["executions"] > 1 else None
+    repeats = _read_repeats(manifest["executions"]) if episode["executions"] > 1 else None
     if attempts == 1:
         return EpisodeFacts(1, (), repeats) if repeats else None
-    table = run_path / layout.responses("audit")
+    table = run_path / layout.responses_path("audit")
     counts = [
-        _count("source", "greedy", [(table, [("index", "=", GREEDY)])], attempts),
-        _count("source", "samples", [(table, [("index", "!=", GREEDY)])], attempts),
+        _count_episodes("source", "greedy", [(table, [("index", "=", GREEDY)])], attempts),
+        _count_episodes("source", "samples", [(table, [("index", "!=", GREEDY)])], attempts),
     ]
     for condition in dict.fromkeys(arm.condition for arm in arms):
         files = [
-            (run_path / layout.decisions(arm), None) for arm in arms if arm.condition == condition
+            (run_path / layout.decisions_path(arm), None) for arm in arms if arm.condition == condition
         ]
-        counts.append(_count(condition, "greedy", files, attempts))
+        counts.append(_count_episodes(condition, "greedy", files, attempts))
     return EpisodeFacts(attempts, tuple(counts), repeats)
 
 
-def _count(who: str, kind: str, files: Sequence[tuple[Path, Any]], attempts: int) -> EpisodeCounts:
+def _count_episodes(who: str, kind: str, files: Sequence[tuple[Path, Any]], attempts: int) -> EpisodeCounts:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     ended, passed, public_only = [0] * attempts, 0, 0
-    for path, chosen in files:
-        table = pq.read_table(path, columns=["index", "attempts", "status"], filters=chosen)
+    for path, filters in files:
+        table = pq.read_table(path, columns=["index", "attempts", "status"], filters=filters)
         earlier = pc.list_value_length(table["attempts"]).to_pylist()
         for used, status in zip(earlier, table["status"].to_pylist(), strict=True):
             ended[used] += 1
@@ -112,8 +112,8 @@ def _count(who: str, kind: str, files: Sequence[tuple[Path, Any]], attempts: int
     return EpisodeCounts(who, kind, tuple(ended), passed, public_only)
 
 
-def _repeats(executions: Mapping[str, Mapping[str, Any]]) -> Repeats:
-    named = [
+def _read_repeats(executions: Mapping[str, Mapping[str, Any]]) -> Repeats:
+    problems = [
         (table, problem)
         for table, facts in sorted(executions.items())
         for problem in sorted({*facts["verdicts_differ"], *facts["feedback_differs"]})
@@ -123,5 +123,5 @@ def _repeats(executions: Mapping[str, Mapping[str, Any]]) -> Repeats:
         episodes=sum(facts["episodes"] for facts in executions.values()),
         verdicts_differ=sum(len(facts["verdicts_differ"]) for facts in executions.values()),
         feedback_differs=sum(len(facts["feedback_differs"]) for facts in executions.values()),
-        named=tuple(named[:_NAMED]),
+        named=tuple(problems[:_PROBLEMS_NAMED]),
     )

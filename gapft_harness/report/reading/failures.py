@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Verdict
-from gapft_harness.report.reading.columns import columns, plain_gold
+from gapft_harness.report.reading.columns import read_columns, format_gold
 from gapft_harness.run_directory import layout
-from gapft_harness.verification.reasons import Kind, is_telling, kind_of, ranked
+from gapft_harness.verification.reasons import Kind, needs_explanation, classify_reason, rank_kinds
 
 #: Kinds of reason, and responses, that are shown.
 KINDS_SHOWN, RESPONSES_SHOWN = 6, 3
 
-_ROWS = 4096
+_BATCH_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedResponse:
     """One response that did not pass."""
 
     where: str
@@ -48,7 +48,7 @@ class Failures:
     where: str
     statuses: Mapping[str, int]
     kinds: tuple[tuple[Kind, int], ...]
-    examples: tuple[Failed, ...]
+    examples: tuple[FailedResponse, ...]
 
     @property
     def total(self) -> int:
@@ -69,41 +69,41 @@ def read_failures(
     Returns:
         An entry for each group with too few passing or judged responses; often empty.
     """
-    telling = [name for name, counts in verdict_counts.items() if is_telling(counts)]
+    notable = [name for name, counts in verdict_counts.items() if needs_explanation(counts)]
     tables: list[tuple[str, dict[str, Path]]] = [
-        (split, {split: run_path / layout.judged(split)})
+        (split, {split: run_path / layout.judged_table_path(split)})
         for split in ("pool", "audit")
-        if split in telling
+        if split in notable
     ]
-    if failed := [name for name in arms if name in telling]:
-        label = f"audit, after training ({', '.join(failed)})"
-        tables.append((label, {name: run_path / layout.judged(name) for name in failed}))
+    if failed_arms := [name for name in arms if name in notable]:
+        label = f"audit, after training ({', '.join(failed_arms)})"
+        tables.append((label, {name: run_path / layout.judged_table_path(name) for name in failed_arms}))
     return tuple(
-        _read(label, files, run_path / layout.problems("pool" if label == "pool" else "audit"))
+        _read_group(label, files, run_path / layout.problems_path("pool" if label == "pool" else "audit"))
         for label, files in tables
     )
 
 
-def _read(label: str, files: Mapping[str, Path], problems: Path) -> Failures:
+def _read_group(label: str, files: Mapping[str, Path], problems: Path) -> Failures:
     statuses: Counter[str] = Counter()
     kinds: Counter[Kind] = Counter()
-    first: dict[Kind, list[Failed]] = {}
+    examples_by_kind: dict[Kind, list[FailedResponse]] = {}
     for name, path in files.items():
-        for row in _rows(path):
+        for row in _read_rows(path):
             verdict = Verdict(row["status"], row["reason"])
             statuses[verdict.status] += 1
             if not verdict.passed:
-                kind = kind_of(verdict)
+                kind = classify_reason(verdict)
                 kinds[kind] += 1
-                kept = first.setdefault(kind, [])
-                if len(kept) < RESPONSES_SHOWN and row["problem_id"] not in {
-                    of.problem_id for of in kept
+                examples = examples_by_kind.setdefault(kind, [])
+                if len(examples) < RESPONSES_SHOWN and row["problem_id"] not in {
+                    response.problem_id for response in examples
                 }:
-                    kept.append(Failed(name, **row, gold=""))
-    order = ranked(kinds)
-    in_turn = zip_longest(*(first[kind] for kind, _ in order))
-    shown = [of for round_ in in_turn for of in round_ if of is not None][:RESPONSES_SHOWN]
-    return Failures(label, dict(statuses), tuple(order), tuple(_with_golds(shown, problems)))
+                    examples.append(FailedResponse(name, **row, gold=""))
+    order = rank_kinds(kinds)
+    rounds = zip_longest(*(examples_by_kind[kind] for kind, _ in order))
+    selected = [response for round_ in rounds for response in round_ if of is not None][:RESPONSES_SHOWN]
+    return Failures(label, dict(statuses), tuple(order), tuple(_add_golds(selected, problems)))
 
 
 def count_statuses(path: Path) -> dict[str, int]:
@@ -111,21 +111,21 @@ def count_statuses(path: Path) -> dict[str, int]:
     import pyarrow.parquet as pq
 
     counts = pq.read_table(path, columns=["status"]).column("status").value_counts().to_pylist()
-    return {of["values"]: of["counts"] for of in counts}
+    return {entry["values"]: entry["counts"] for entry in counts}
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     names = ["problem_id", "index", "status", "reason", "text"]
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(_ROWS, columns=names):
+        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             yield from batch.to_pylist()
 
 
-def _with_golds(shown: Sequence[Failed], problems: Path) -> Iterator[Failed]:
-    wanted: list[tuple[str, str, Any]] = [("problem_id", "in", [of.problem_id for of in shown])]
-    found = columns(problems, ("problem_id", "gold"), wanted)
-    golds = dict(zip(found["problem_id"], found["gold"], strict=True))
-    for of in shown:
-        yield replace(of, gold=plain_gold(golds[of.problem_id]))
+def _add_golds(responses: Sequence[FailedResponse], problems: Path) -> Iterator[FailedResponse]:
+    filters: list[tuple[str, str, Any]] = [("problem_id", "in", [response.problem_id for response in responses])]
+    gold_columns = read_columns(problems, ("problem_id", "gold"), filters)
+    golds = dict(zip(gold_columns["problem_id"], gold_columns["gold"], strict=True))
+    for response in responses:
+        yield replace(response, gold=format_gold(golds[response.problem_id]))

@@ -12,22 +12,22 @@ import numpy as np
 from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.reading.audits import Audit, OtherRule, TrainedArm, read_arm, read_audit
-from gapft_harness.report.reading.columns import PASS, STATUSES, columns
-from gapft_harness.report.reading.endings import Endings, read_endings
+from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
+from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
-from gapft_harness.report.reading.paper import Figure, searched
-from gapft_harness.report.reading.tokens import Generated, read_generated
-from gapft_harness.report.reading.unread import Unread
+from gapft_harness.report.reading.published import PublishedValue, measure_search
+from gapft_harness.report.reading.tokens import GeneratedTokens, read_generated
+from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import SPLITS, require
-from gapft_harness.run_directory.history import LATE
+from gapft_harness.run_directory.directory import SPLITS, require_consistent
+from gapft_harness.run_directory.history import LATE_PREFIX
 from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,
-    reuses,
-    task_of,
-    toolchains_of,
+    has_reused_responses,
+    find_task,
+    list_toolchains,
 )
 from gapft_harness.run_directory.tables import read_items
 
@@ -35,15 +35,15 @@ __all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inpu
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class LoadedPart:
     """An experiment's part of the report (``report.part.Part``) with the data it read."""
 
     part: Any
-    read: Any
+    data: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Further:
+class FurtherAudit:
     """The run on problems other than its own audit; these are never compared with the audit.
 
     Attributes:
@@ -53,7 +53,7 @@ class Further:
     """
 
     name: str
-    of: str
+    parent: str
     inputs: ReportInputs
 
 
@@ -118,31 +118,31 @@ class ReportInputs:
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    generated: Mapping[str, Generated] = field(default_factory=dict)
-    endings: Mapping[str, Endings] = field(default_factory=dict)
+    generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
+    endings: Mapping[str, EndingCounts] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
-    parts: tuple[Taken, ...] = ()
+    parts: tuple[LoadedPart, ...] = ()
     failures: tuple[Failures, ...] = ()
-    further: tuple[Further, ...] = ()
+    further: tuple[FurtherAudit, ...] = ()
     other_rule: OtherRule | None = None
-    paper: tuple[Figure, ...] = ()
-    unread: Unread | None = None
+    paper: tuple[PublishedValue, ...] = ()
+    texts: AuditTexts | None = None
 
-    def at(self, ids: Sequence[str]) -> ReportInputs:
+    def select_problems(self, ids: Sequence[str]) -> ReportInputs:
         """Return the inputs with only some of the audit's problems.
 
         Raises:
             GapftError: a problem is not in the audit.
         """
         positions = np.flatnonzero(np.isin(self.audit.ids, ids))
-        require(
+        require_consistent(
             len(positions) == len(ids),
             f"expected {len(ids)} problems of the audit, found {len(positions)} of them in it",
         )
         return replace(
             self,
-            audit=self.audit.at(positions),
-            arms=tuple(trained.at(positions) for trained in self.arms),
+            audit=self.audit.select_problems(positions),
+            arms=tuple(trained.select_problems(positions) for trained in self.arms),
             endings={},
             episodes=None,
             parts=(),
@@ -150,26 +150,26 @@ class ReportInputs:
             further=(),
             other_rule=None,
             paper=(),
-            unread=None,
+            texts=None,
         )
 
-    def of(self, condition: str) -> tuple[TrainedArm, ...]:
+    def find_arms(self, condition: str) -> tuple[TrainedArm, ...]:
         """Return a condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
 
     @property
-    def late(self) -> tuple[str, ...]:
+    def late_changes(self) -> tuple[str, ...]:
         """The changes that were made after results existed, each as a sentence."""
-        return tuple(line.removeprefix(LATE) for line in self.warnings if line.startswith(LATE))
+        return tuple(line.removeprefix(LATE_PREFIX) for line in self.warnings if line.startswith(LATE_PREFIX))
 
     @property
-    def taken(self) -> tuple[str, ...]:
+    def splits_with_imported_verdicts(self) -> tuple[str, ...]:
         """The splits whose verdicts come from imported files, not from the verifier."""
-        return tuple(split for split, of in self.imported.items() if of["verdicts"] == "file")
+        return tuple(split for split, facts in self.imported.items() if facts["verdicts"] == "file")
 
-    def read(self, name: str) -> Any:
+    def find_part_data(self, name: str) -> Any:
         """Return the data that an experiment's part read; None if the run has no such part."""
-        return next((of.read for of in self.parts if of.part.name == name), None)
+        return next((loaded.data for loaded in self.parts if loaded.part.name == name), None)
 
 
 def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -> ReportInputs:
@@ -187,12 +187,12 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     k = recipe["search"]["k"]
     audit = read_audit(run_path, k)
     # The time of this stage is unknown while it writes, and would change the page each time.
-    stages = {name: of for name, of in manifest["stages"].items() if name != "report"}
+    stages = {name: item for name, item in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     imported = manifest.get("imported", {})
-    splits = ("pool", "audit", "calibration", *map(layout.audit, recipe.get("audits", {})))
-    pool_states, pool_recovered = _read_pool(run_path / layout.states("pool"), k)
+    splits = ("pool", "audit", "calibration", *map(layout.audit_split, recipe.get("audits", {})))
+    pool_states, pool_recovered = _read_pool(run_path / layout.states_path("pool"), k)
     inputs = ReportInputs(
         recipe=recipe,
         task=manifest["task"],
@@ -205,15 +205,15 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
         verdict_counts=manifest["verdict_counts"],
-        judged_by={name: said for name, said in manifest["judged_by"].items() if said},
+        judged_by={name: description for name, description in manifest["judged_by"].items() if description},
         training=manifest["training"],
         warnings=tuple(manifest["warnings"]),
         imported={split: imported[split] for split in splits if split in imported},
         seconds={name: entry["seconds"] for name, entry in stages.items()},
-        reused=reuses(manifest),
+        reused=has_reused_responses(manifest),
         toolchains={
-            SOURCE: toolchains_of(manifest, None),
-            **{arm.name: toolchains_of(manifest, arm) for arm in arms},
+            SOURCE: list_toolchains(manifest, None),
+            **{arm.name: list_toolchains(manifest, arm) for arm in arms},
         },
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
@@ -221,27 +221,27 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         generated=read_generated(run_path, manifest.get("files", ())),
         endings=read_endings(
             {
-                name: run_path / layout.judged(name)
+                name: run_path / layout.judged_table_path(name)
                 for name in (*SPLITS, *(arm.name for arm in arms))
-                if layout.judged(name) in manifest.get("files", ())
+                if layout.judged_table_path(name) in manifest.get("files", ())
             }
         ),
         episodes=read_episodes(run_path, manifest, arms),
         parts=tuple(
-            Taken(part, read)
+            LoadedPart(part, part_data)
             for part in parts
-            if (read := part.read(run_path, manifest, arms)) is not None
+            if (part_data := part.read(run_path, manifest, arms)) is not None
         ),
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
-        paper=tuple(of for split in SPLITS for of in searched(run_path, recipe, split)),
-        unread=Unread(run_path),
+        paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
+        texts=AuditTexts(run_path),
     )
-    _require_slots(inputs)
-    _require_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
-    return replace(inputs, further=tuple(_read_further(run_path, manifest, inputs)))
+    _check_slots(inputs)
+    _check_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
+    return replace(inputs, further=tuple(_read_further_audits(run_path, manifest, inputs)))
 
 
-def _require_slots(inputs: ReportInputs) -> None:
+def _check_slots(inputs: ReportInputs) -> None:
     """Check that every matched arm has as many slots as its comparison group.
 
     The group's n follows from the recipe and the pool's sealed states, and an arm's n is sealed
@@ -252,61 +252,61 @@ def _require_slots(inputs: ReportInputs) -> None:
     """
     solved, budget = inputs.pool_states["G"], inputs.recipe["budget"]
     conditions = conditions_of(inputs.recipe)
-    for of in inputs.arms:
-        said = conditions[of.arm.condition]
-        wanted = said.n or budget["n"]
-        recovered = inputs.pool_recovered[(said.k or inputs.k) - 1]
-        known = {"recovered": recovered, "verified": solved + recovered}
-        slots = (wanted if isinstance(wanted, int) else known[wanted]) + budget["replay"]
-        require(
-            not of.matched or of.budget.n == slots,
-            f"manifest.json: the budget of {of.arm.name} is recorded as matched, but its sealed "
-            f"training set has {of.budget.n} slots; recipe and pool require {slots}. Restore the "
+    for trained in inputs.arms:
+        condition = conditions[trained.arm.condition]
+        size = condition.n or budget["n"]
+        recovered = inputs.pool_recovered[(condition.k or inputs.k) - 1]
+        counts = {"recovered": recovered, "verified": solved + recovered}
+        slots = (size if isinstance(size, int) else counts[size]) + budget["replay"]
+        require_consistent(
+            not trained.matched or trained.budget.n == slots,
+            f"manifest.json: the budget of {trained.arm.name} is recorded as matched, but its sealed "
+            f"training set has {trained.budget.n} slots; recipe and pool require {slots}. Restore the "
             "manifest",
         )
 
 
-def _require_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> None:
+def _check_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> None:
     """Check the manifest's counts of verdicts against the sealed tables.
 
     Raises:
         GapftError: they differ.
     """
     for name in names:
-        said, table = manifest["verdict_counts"].get(name), layout.judged(name)
-        if said is None or table not in manifest.get("files", ()):
+        recorded, table = manifest["verdict_counts"].get(name), layout.judged_table_path(name)
+        if recorded is None or table not in manifest.get("files", ()):
             continue
-        found = count_statuses(run_path / table)
-        require(
-            {status: count for status, count in said.items() if count} == found,
-            f"manifest.json: verdict_counts of {name} are {said}, but {table} has {found}; "
+        counted = count_statuses(run_path / table)
+        require_consistent(
+            {status: count for status, count in recorded.items() if count} == counted,
+            f"manifest.json: verdict_counts of {name} are {recorded}, but {table} has {counted}; "
             "restore the manifest",
         )
 
 
-def _read_further(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> Iterator[Further]:
+def _read_further_audits(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> Iterator[FurtherAudit]:
     """Read further audits and subsets, in the recipe's order."""
     audits, subsets = manifest["recipe"].get("audits", {}), []
-    whole = {"audit": inputs}
-    for name, said in audits.items():
-        split = layout.audit(name)
-        if said["of"] is not None:
-            subsets.append((name, *read_items(run_path / layout.items(split))))
+    inputs_by_audit = {"audit": inputs}
+    for name, settings in audits.items():
+        split = layout.audit_split(name)
+        if settings["of"] is not None:
+            subsets.append((name, *read_items(run_path / layout.items_path(split))))
             continue
         audit = read_audit(run_path, inputs.k, split)
-        whole[name] = replace(
-            inputs.at([]),
-            task=task_of(manifest, split),
+        inputs_by_audit[name] = replace(
+            inputs.select_problems([]),
+            task=find_task(manifest, split),
             audit=audit,
             arms=tuple(
-                read_arm(run_path, of.arm, manifest["budgets"], audit.ids, name)
-                for of in inputs.arms
+                read_arm(run_path, source.arm, manifest["budgets"], audit.ids, name)
+                for source in inputs.arms
             ),
-            unread=Unread(run_path, split),
+            texts=AuditTexts(run_path, split),
         )
-    found = {name: Further(name, "", of) for name, of in whole.items()}
-    found |= {name: Further(name, of, whole[of].at(ids)) for name, of, ids, _ in subsets}
-    return (found[name] for name in audits)
+    audits_by_name = {name: FurtherAudit(name, "", source) for name, source in inputs_by_audit.items()}
+    audits_by_name |= {name: FurtherAudit(name, source, inputs_by_audit[source].select_problems(ids)) for name, source, ids, _ in subsets}
+    return (audits_by_name[name] for name in audits)
 
 
 def _read_pool(path: Path, k: int) -> tuple[dict[State, int], tuple[int, ...]]:
@@ -314,9 +314,9 @@ def _read_pool(path: Path, k: int) -> tuple[dict[State, int], tuple[int, ...]]:
 
     "For nested search budgets, the first K samples are reused as a prefix" (Appendix A).
     """
-    read = columns(path, ("state", "first_success"))
-    states = read["state"]
-    recovered = zip(states, read["first_success"], strict=True)
-    first = np.array([at for state, at in recovered if state == "S"], dtype=np.int64)
+    table_columns = read_columns(path, ("state", "first_success"))
+    states = table_columns["state"]
+    recovered = zip(states, table_columns["first_success"], strict=True)
+    first = np.array([position for state, position in recovered if state == "S"], dtype=np.int64)
     by_k = tuple(int((first < size).sum()) for size in range(1, k + 1))
     return {"G": states.count("G"), "S": states.count("S"), "U": states.count("U")}, by_k

@@ -14,7 +14,7 @@ from gapft_harness.run_directory import layout
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedTokens:
     """Tokens that were generated for a split, or by an arm.
 
     Attributes:
@@ -30,49 +30,49 @@ class Generated:
     sample_responses: int
 
     @property
-    def all(self) -> int:
+    def total(self) -> int:
         """Tokens of greedy decodes and samples."""
         return self.greedy + self.samples
 
     @property
-    def a_decode(self) -> float:
+    def mean_decode(self) -> float:
         """Mean tokens of a greedy decode."""
         return self.greedy / self.greedy_responses if self.greedy_responses else 0.0
 
     @property
-    def a_sample(self) -> float:
+    def mean_sample(self) -> float:
         """Mean tokens of a sample."""
         return self.samples / self.sample_responses if self.sample_responses else 0.0
 
 
-def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, Generated]:
+def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, GeneratedTokens]:
     """Count the tokens of the splits and arms whose tables are among the sealed files.
 
     Tables that an experiment decodes besides the audit are left out, and tables without token ids.
     """
-    places = [(name, layout.read(name)) for name in files]
-    found = {
-        of.name: count_generated(run_path / name)
-        for name, of in places
-        if of and of.kind in ("responses", layout.DECISIONS) and not of.of
+    places = [(name, layout.parse_path(name)) for name in files]
+    counts = {
+        place.name: count_generated(run_path / name)
+        for name, place in places
+        if place and place.kind in ("responses", layout.DECISIONS) and not place.experiment
     }
-    return {name: counted for name, counted in found.items() if counted is not None}
+    return {name: counted for name, counted in counts.items() if counted is not None}
 
 
-def count_generated(table: Path) -> Generated | None:
+def count_generated(table: Path) -> GeneratedTokens | None:
     """Count the tokens of a table of responses; return None where it has no token ids."""
-    index, tokens = response_tokens(table)
+    index, tokens = read_response_tokens(table)
     greedy = index == GREEDY
-    found = Generated(
+    generated = GeneratedTokens(
         int(tokens[greedy].sum()),
         int(tokens[~greedy].sum()),
         int(greedy.sum()),
         int((~greedy).sum()),
     )
-    return found if found.all else None
+    return generated if generated.total else None
 
 
-def response_tokens(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def read_response_tokens(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Read the index and the generated tokens of each response, in the table's order."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -81,28 +81,28 @@ def response_tokens(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     indices, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(columns=["index", "token_ids", "attempts"]):
-            found = _lengths(pc, batch.column("token_ids"))
+            lengths = _measure_lengths(pc, batch.column("token_ids"))
             attempts = batch.column("attempts")
             earlier = pc.list_flatten(attempts)
             if len(earlier):
-                within = _lengths(pc, pc.struct_field(earlier, "token_ids"))
-                np.add.at(found, pc.list_parent_indices(attempts).to_numpy(), within)
+                attempt_lengths = _measure_lengths(pc, pc.struct_field(earlier, "token_ids"))
+                np.add.at(lengths, pc.list_parent_indices(attempts).to_numpy(), attempt_lengths)
             indices.append(batch.column("index").cast(pa.int64()).to_numpy())
-            counts.append(found)
+            counts.append(lengths)
     return np.concatenate(indices), np.concatenate(counts)
 
 
-def prompt_tokens(path: Path) -> NDArray[np.int64]:
+def read_prompt_tokens(path: Path) -> NDArray[np.int64]:
     """Count the tokens of each problem's prompt, in the table's order."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    return _lengths(pc, pq.read_table(path, columns=["prompt_ids"])["prompt_ids"])
+    return _measure_lengths(pc, pq.read_table(path, columns=["prompt_ids"])["prompt_ids"])
 
 
-def _lengths(pc: object, lists: object) -> NDArray[np.int64]:
+def _measure_lengths(pc: object, lists: object) -> NDArray[np.int64]:
     """Return the lengths of lists; 0 for a missing list."""
     import pyarrow as pa
 
-    found = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int64())  # type: ignore[attr-defined]
-    return np.array(found.to_numpy(zero_copy_only=False) if isinstance(found, pa.Array) else found)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int64())  # type: ignore[attr-defined]
+    return np.array(lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths)

@@ -25,14 +25,14 @@ class Text:
     see: str = ""
 
     @property
-    def whole(self) -> str:
+    def full_text(self) -> str:
         """The text with a reference to ``see``, for output without links."""
         return f"{self.text} See {self.see}." if self.see else self.text
 
     @property
     def line(self) -> str:
         """The full text as one line, with the prefix ``warning:`` where it is a warning."""
-        return f"warning: {self.whole}" if self.role == "warning" else self.whole
+        return f"warning: {self.full_text}" if self.role == "warning" else self.full_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +184,15 @@ class Section:
     @property
     def anchor(self) -> str:
         """The heading as a fragment identifier."""
-        return anchor(self.title)
+        return make_anchor(self.title)
 
 
-def anchor(title: str) -> str:
+def make_anchor(title: str) -> str:
     """Convert a section's heading to a fragment identifier."""
     return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
 
 
-def remarks(notes: Iterable[Text]) -> list[Block]:
+def group_remarks(notes: Iterable[Text]) -> list[Block]:
     """Group remarks: each warning in its own block, then one list of the other notes."""
     warnings: list[Block] = []
     plain: list[str] = []

@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 
 #: Most steps (``estimate_steps``) for which words are compared: at worst some seconds.
-MOST_STEPS = 100_000_000
+MAX_STEPS = 100_000_000
 
 #: Patterns of words and lines with the white space after them; joined, they give the text.
 _UNITS = (r"\S+\s*|\s+", r"[^\n]*\n|[^\n]+")
@@ -25,7 +25,7 @@ class Piece:
     changed: bool
 
 
-def differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
+def find_differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
     """Split two texts into pieces that both contain and pieces that only one of them contains.
 
     Compares words; if these are too many, lines; else only the common beginning and end. White
@@ -35,28 +35,28 @@ def differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
         The pieces of each text; joined, they give the text.
     """
     for unit in _UNITS:
-        found = tuple(re.findall(unit, text) for text in (before, after))
-        a, b = ([part.strip() for part in parts] for parts in found)
-        start, end = _common(a, b), _common(a[::-1], b[::-1])
+        part_lists = tuple(re.findall(unit, text) for text in (before, after))
+        a, b = ([part.strip() for part in parts] for parts in part_lists)
+        start, end = _count_common(a, b), _count_common(a[::-1], b[::-1])
         end = min(end, len(a) - start, len(b) - start)
         a, b = a[start : len(a) - end], b[start : len(b) - end]
-        if steps(a, b) <= MOST_STEPS:
-            same = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+        if estimate_steps(a, b) <= MAX_STEPS:
+            matching_blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
             break
     else:
-        same = []
-    kept: tuple[list[bool], list[bool]] = ([False] * len(a), [False] * len(b))
-    for block in same:
-        for side, place in zip(kept, (block.a, block.b), strict=True):
+        matching_blocks = []
+    matches: tuple[list[bool], list[bool]] = ([False] * len(a), [False] * len(b))
+    for block in matching_blocks:
+        for side, place in zip(matches, (block.a, block.b), strict=True):
             side[place : place + block.size] = [True] * block.size
     ends = [True] * start, [True] * end
     first, second = (
-        _pieces(parts, ends[0] + side + ends[1]) for parts, side in zip(found, kept, strict=True)
+        _join_pieces(parts, ends[0] + side + ends[1]) for parts, side in zip(part_lists, matches, strict=True)
     )
     return first, second
 
 
-def steps(a: Sequence[str], b: Sequence[str]) -> int:
+def estimate_steps(a: Sequence[str], b: Sequence[str]) -> int:
     """Estimate the cost of comparing two lists of words, in pairs of equal words.
 
     For every common block, difflib iterates over the rest of the first list and over its pairs; a
@@ -67,17 +67,17 @@ def steps(a: Sequence[str], b: Sequence[str]) -> int:
     return min(pairs, len(a), len(b)) * (4 * len(a) + pairs)
 
 
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
+def _count_common(a: Sequence[str], b: Sequence[str]) -> int:
     """Count the words that two texts share at their beginning."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
-def _pieces(parts: Sequence[str], kept: Sequence[bool]) -> list[Piece]:
+def _join_pieces(parts: Sequence[str], matches: Sequence[bool]) -> list[Piece]:
     """Join adjacent parts of one kind; white space at the end of a difference is not marked."""
-    found = []
-    for same, group in groupby(zip(parts, kept, strict=True), key=itemgetter(1)):
+    pieces = []
+    for same, group in groupby(zip(parts, matches, strict=True), key=itemgetter(1)):
         text = "".join(part for part, _ in group)
         words = text if same else text.rstrip()
-        found += [Piece(words, changed=not same), Piece(text[len(words) :], changed=False)]
-    return [piece for piece in found if piece.text]
+        pieces += [Piece(words, changed=not same), Piece(text[len(words) :], changed=False)]
+    return [piece for piece in pieces if piece.text]

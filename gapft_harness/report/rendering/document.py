@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.files import json_text, replace_file
-from gapft_harness.core.text import whole, whole_text
+from gapft_harness.core.files import format_json, replace_file
+from gapft_harness.core.text import replace_surrogates, replace_text_surrogates
 from gapft_harness.report.rendering import markdown, page
 from gapft_harness.report.rendering.blocks import Drawing, Section
 
@@ -44,7 +44,7 @@ class Document:
     drawings: Sequence[Drawing] = ()
     explorers: Mapping[str, str] = field(default_factory=dict)
     subtitle: str = ""
-    made: str = ""
+    date_note: str = ""
 
     def write(self, folder: Path) -> None:
         """Write the files, each completely or not at all, and replace files of the same names.
@@ -52,33 +52,33 @@ class Document:
         Raises:
             GapftError: the folder cannot be written, or the disk is full.
         """
-        for name, content in self._contents():
-            replace_file(folder / name, partial(_put, content))
+        for name, content in self._render_files():
+            replace_file(folder / name, partial(_write_content, content))
 
-    def files(self) -> dict[str, bytes]:
+    def build_files(self) -> dict[str, bytes]:
         """Return the content of the files, by name."""
-        return {name: b"".join(_bytes(content)) for name, content in self._contents()}
+        return {name: b"".join(_encode_content(content)) for name, content in self._render_files()}
 
-    def markdown(self) -> str:
+    def to_markdown(self) -> str:
         """Render title and sections as Markdown."""
-        return markdown.render(self.title, self.subtitle, self.sections, self.made)
+        return markdown.render_markdown(self.title, self.subtitle, self.sections, self.date_note)
 
-    def json(self) -> str:
+    def to_json(self) -> str:
         """Format the results as JSON."""
-        return json_text(whole(self.results))
+        return format_json(replace_surrogates(self.results))
 
-    def _contents(self) -> Iterator[tuple[str, Content]]:
-        places = {name: page.explorer_file(name) for name in self.explorers}
+    def _render_files(self) -> Iterator[tuple[str, Content]]:
+        places = {name: page.explorer_filename(name) for name in self.explorers}
         for name in self.names:
             match Path(name).suffix:
                 case ".json":
-                    yield name, self.json()
+                    yield name, self.to_json()
                 case ".md":
-                    yield name, self.markdown()
+                    yield name, self.to_markdown()
                 case _:
-                    apart = any("/" in table for table in self.tables)
-                    told = self.title, self.subtitle, self.sections, self.drawings, places
-                    yield name, page.render(*told, tables=apart, made=self.made)
+                    has_tables = any("/" in table for table in self.tables)
+                    page_content = self.title, self.subtitle, self.sections, self.drawings, places
+                    yield name, page.render_page(*page_content, tables=has_tables, date_note=self.date_note)
         yield from ((places[name], text) for name, text in self.explorers.items())
         yield from self.tables.items()
         for drawing in self.drawings:
@@ -86,23 +86,23 @@ class Document:
             yield f"figures/{drawing.name}.png", drawing.png
 
 
-def as_csv(rows: Iterable[Sequence[object]]) -> str:
+def format_csv(rows: Iterable[Sequence[object]]) -> str:
     """Format rows as CSV text."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _bytes(content: Content) -> Iterator[bytes]:
+def _encode_content(content: Content) -> Iterator[bytes]:
     if isinstance(content, bytes):
         yield content
     elif isinstance(content, str):
-        yield whole_text(content).encode()
+        yield replace_text_surrogates(content).encode()
     else:
         for row in content:  # one at a time: texts of a row may be large
-            yield whole_text(as_csv([row])).encode()
+            yield replace_text_surrogates(format_csv([row])).encode()
 
 
-def _put(content: Content, path: Path) -> None:
+def _write_content(content: Content, path: Path) -> None:
     with path.open("wb") as file:
-        file.writelines(_bytes(content))
+        file.writelines(_encode_content(content))

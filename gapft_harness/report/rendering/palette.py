@@ -54,7 +54,7 @@ def series(position: int) -> tuple[str, str]:
 _MAIN = {"gapft": 0, "uniform": 1, "replay": 2, "all_verified": 3}
 
 
-def of_conditions(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def assign_series(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Assign a colour and a marker to each condition of a report.
 
     Conditions of the paper's main comparison have the same pair in every report. Without GapFT, the
@@ -69,9 +69,9 @@ def of_conditions(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {name: series(places[name] if name in places else next(free)) for name in names}
 
 
-def darkened(svg: str) -> str:
+def darken(svg: str) -> str:
     """Replace the light colours of an SVG by the dark colours."""
-    return re.sub(r"#[0-9a-f]{6}", lambda found: _DARK.get(found[0], found[0]), svg)
+    return re.sub(r"#[0-9a-f]{6}", lambda match: _DARK.get(match[0], match[0]), svg)
 
 
 def css_variables(dark: bool) -> str:

@@ -20,7 +20,7 @@ STATE_NAMES = {
 #: Marks a rate that is based on few problems.
 UNSTABLE = "†"
 
-_WRITTEN = {"gapft": "GapFT", "grpo": "GRPO", "rft": "RFT"}
+_SPELLINGS = {"gapft": "GapFT", "grpo": "GRPO", "rft": "RFT"}
 _MINUS = "\N{MINUS SIGN}"
 
 
@@ -30,21 +30,21 @@ def condition_name(name: str) -> str:
     Args:
         name: as in the recipe.
     """
-    return " ".join(_WRITTEN.get(word, word) for word in name.split("_"))
+    return " ".join(_SPELLINGS.get(word, word) for word in name.split("_"))
 
 
-def condition_label(name: str, own: Mapping[str, Any], k: int) -> str:
+def format_condition_label(name: str, own: Mapping[str, Any], k: int) -> str:
     """Format a condition's name with its own settings: ``uniform 4 (K = 4 of 8)``."""
-    said = [own_setting(key, value, k) for key, value in own.items()]
-    return f"{condition_name(name)} ({', '.join(said)})" if said else condition_name(name)
+    settings = [format_own_setting(key, value, k) for key, value in own.items()]
+    return f"{condition_name(name)} ({', '.join(settings)})" if settings else condition_name(name)
 
 
-def own_setting(key: str, value: Any, k: int) -> str:
+def format_own_setting(key: str, value: Any, k: int) -> str:
     """Format one setting of a condition: ``K = 4 of 8``, ``trainer grpo``."""
     if key == "k":
         return f"K = {value} of {k}"
-    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"{key.rpartition('.')[2].replace('_', ' ')} {shown}"
+    value_text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{key.rpartition('.')[2].replace('_', ' ')} {value_text}"
 
 
 def percent(rate: Fraction | float | None, digits: int = 1) -> str:
@@ -54,7 +54,7 @@ def percent(rate: Fraction | float | None, digits: int = 1) -> str:
         rate: from 0 to 1; None: undefined.
         digits: decimals.
     """
-    return "–" if rate is None else f"{_signless_zero(100 * float(rate), digits):.{digits}f}%"
+    return "–" if rate is None else f"{_drop_zero_sign(100 * float(rate), digits):.{digits}f}%"
 
 
 def points(change: Fraction | float, digits: int = 1) -> str:
@@ -64,7 +64,7 @@ def points(change: Fraction | float, digits: int = 1) -> str:
         change: from -1 to 1.
         digits: decimals.
     """
-    value = _signless_zero(100 * float(change), digits)
+    value = _drop_zero_sign(100 * float(change), digits)
     return f"{value:+.{digits}f}".replace("-", _MINUS) if value else f"{0:.{digits}f}"
 
 
@@ -83,70 +83,70 @@ def percent_interval(interval: Interval) -> str:
     return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
-def resolution(interval: Interval) -> str:
+def describe_resolution(interval: Interval) -> str:
     """Describe whether an interval excludes zero, for the end of a sentence."""
     if interval.excludes_zero:
         return "the interval excludes zero"
     return "the interval includes zero, so the difference is not resolved"
 
 
-def whole(number: int) -> str:
+def format_count(number: int) -> str:
     """Format a count with a thousands separator: ``25,520``."""
     return f"{number:,}"
 
 
-def rounded(number: float | None) -> str:
+def format_rounded(number: float | None) -> str:
     """Format a mean or an estimate of counts; a dash where it is unknown."""
-    return "–" if number is None else whole(round(number))
+    return "–" if number is None else format_count(round(number))
 
 
-def signed_whole(number: int) -> str:
+def format_signed_count(number: int) -> str:
     """Format a difference of counts: ``+1,204``, ``0``."""
     return f"{number:+,}".replace("-", _MINUS) if number else "0"
 
 
-def signed(change: float, digits: int) -> str:
+def format_signed(change: float, digits: int) -> str:
     """Format a difference of numbers with ``digits`` significant digits: ``+0.1234``, ``0``."""
     return f"{change:+.{digits}g}".replace("-", _MINUS) if change else "0"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a number with four significant digits: ``−12.34``."""
     return f"{value:.4g}".replace("-", _MINUS)
 
 
-def span(counts: Sequence[int]) -> str:
+def format_range(counts: Sequence[int]) -> str:
     """Format the range of the counts of several seeds: ``120``, or ``118–121``."""
     least, most = min(counts), max(counts)
-    return whole(least) if least == most else f"{whole(least)}–{whole(most)}"
+    return format_count(least) if least == most else f"{format_count(least)}–{format_count(most)}"
 
 
-def k_eq(value: int, samples: int) -> str:
+def format_k_eq(value: int, samples: int) -> str:
     """Format K_eq: ``<1``, ``4``, or ``≥8`` where it is at least the number of drawn samples."""
     if value == 0:
         return "<1"
     return f"≥{samples}" if value == samples else str(value)
 
 
-def p_value(p: float | None) -> str:
+def format_p_value(p: float | None) -> str:
     """Format a p value: ``0.023``, ``<0.001``, or a dash where it is None.
 
     Uses more digits where rounding would hide p < 0.05.
     """
     if p is None or p < 0.001:
         return "–" if p is None else "<0.001"
-    shown = (f"{p:.{digits}f}" for digits in range(3, 17))
-    return next((text for text in shown if (float(text) < 0.05) == (p < 0.05)), f"{p}")
+    candidates = (f"{p:.{digits}f}" for digits in range(3, 17))
+    return next((text for text in candidates if (float(text) < 0.05) == (p < 0.05)), f"{p}")
 
 
-def p_said(p: float | None) -> str:
+def describe_p_value(p: float | None) -> str:
     """Format a p value for a sentence, without a line break: ``p = 0.023`` or ``p < 0.001``."""
-    shown = p_value(p)
-    said = f"p < {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
-    return said.replace(" ", "\N{NO-BREAK SPACE}")
+    value_text = format_p_value(p)
+    text = f"p < {value_text[1:]}" if value_text.startswith("<") else f"p = {value_text}"
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def capital(text: str) -> str:
+def capitalize_first(text: str) -> str:
     """Capitalize the first letter, for the beginning of a sentence."""
     return text[:1].upper() + text[1:]
 
@@ -160,24 +160,24 @@ def listed(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _signless_zero(value: float, digits: int) -> float:
+def _drop_zero_sign(value: float, digits: int) -> float:
     """Replace a value that prints as zero by zero, so that it has no sign."""
     return 0.0 if abs(value) < 0.5 * 10**-digits else value
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration: ``12 s``, ``3.4 min``, ``2.1 h``."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def made_on(days: Iterable[str]) -> str:
+def describe_days(days: Iterable[str]) -> str:
     """Describe in a sentence the first and last day; days are texts such as ``2026-11-23``.
 
     Returns an empty text without days.
     """
-    if not (known := sorted(days)):
+    if not (sorted_days := sorted(days)):
         return ""
-    first, last = (f"{of.day} {of:%B %Y}" for of in map(date.fromisoformat, (known[0], known[-1])))
+    first, last = (f"{day.day} {day:%B %Y}" for day in map(date.fromisoformat, (sorted_days[0], sorted_days[-1])))
     return f"Made on {last}." if first == last else f"Made from {first} to {last}."

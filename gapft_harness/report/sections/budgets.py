@@ -8,35 +8,35 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.decomposition import Decomposition
-from gapft_harness.report.findings.whole import ConditionFindings, Findings, SeedFindings
+from gapft_harness.report.findings.computation import ConditionFindings, Findings, SeedFindings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, whole
+from gapft_harness.report.rendering.wording import condition_name, percent, format_count
 
 
-def blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
+def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build a note for each comparison group, and a table with a row for each arm."""
     note = "Computed before training and enforced: matched arms have exactly the same n, N and J."
     groups = findings.groups
     for group in groups:
-        low, high, spread = tokens(group)
-        whose = (
-            "Their" if len(groups) == 1 else f"{group_name(group)}: matched with each other; their"
+        low, high, spread = measure_token_spread(group)
+        subject = (
+            "Their" if len(groups) == 1 else f"{format_group(group)}: matched with each other; their"
         )
         note += (
-            f" {whose} tokens L are reported, not enforced: {whole(low)} to {whole(high)}, a "
+            f" {subject} tokens L are reported, not enforced: {format_count(low)} to {format_count(high)}, a "
             f"difference of {percent(spread)}."
         )
     tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
-    note += _repeats(findings) + _trained_once(findings)
-    frame = Frame([*ARM, *BUDGET], arms(findings))
+    note += _describe_repeated_problems(findings) + _describe_shared_training(findings)
+    frame = Frame([*ARM, *BUDGET], list_arms(findings))
     return [
         Text(note),
-        *_taken(findings),
+        *_describe_reused_sets(findings),
         frame.table(summary="Every condition and seed"),
     ]
 
@@ -55,7 +55,7 @@ class TrainedSeed:
         return self.model.decomposition
 
 
-def arms(findings: Findings) -> list[TrainedSeed]:
+def list_arms(findings: Findings) -> list[TrainedSeed]:
     """List every condition with every seed."""
     return [
         TrainedSeed(condition, seed, model)
@@ -64,20 +64,20 @@ def arms(findings: Findings) -> list[TrainedSeed]:
     ]
 
 
-_WHICH = "the model"
-_OF = "the number of such problems, and the size of the state"
+_MODEL = "the model"
+_COUNT = "the number of such problems, and the size of the state"
 _EXPOSURES = "exposures, processed tokens, optimizer steps (Equation 7)"
 _EXAMPLES = "examples in the training set, and distinct problems"
 
 ARM: tuple[Column[TrainedSeed], ...] = (
     Column("condition", "", lambda arm: arm.condition.name),
-    Column("", _WHICH, lambda arm: arm.condition.label, "condition"),
-    Column("seed", _WHICH, lambda arm: arm.seed, "seed"),
+    Column("", _MODEL, lambda arm: arm.condition.label, "condition"),
+    Column("seed", _MODEL, lambda arm: arm.seed, "seed"),
 )
 
 
-def _of(count: int, problems: int) -> str:
-    return f"{whole(count)} of {whole(problems)}"
+def _format_part(count: int, problems: int) -> str:
+    return f"{format_count(count)} of {format_count(problems)}"
 
 
 COUNTS: tuple[Column[TrainedSeed], ...] = (
@@ -90,10 +90,10 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
     Column("n_U", "", lambda arm: arm.parts.n_u),
     Column("G_regressed", "", lambda arm: arm.parts.regressed_g),
     Column("n_G", "", lambda arm: arm.parts.n_g),
-    Column("", _OF, lambda arm: _of(arm.parts.corrected_s, arm.parts.n_s), "S corrected"),
-    Column("", _OF, lambda arm: _of(arm.parts.corrected_u, arm.parts.n_u), "U corrected"),
-    Column("", _OF, lambda arm: _of(arm.parts.regressed_g, arm.parts.n_g), "G regressed"),
-    Column("", "correct audit problems", lambda arm: arm.parts.correct, "correct", whole),
+    Column("", _COUNT, lambda arm: _format_part(arm.parts.corrected_s, arm.parts.n_s), "S corrected"),
+    Column("", _COUNT, lambda arm: _format_part(arm.parts.corrected_u, arm.parts.n_u), "U corrected"),
+    Column("", _COUNT, lambda arm: _format_part(arm.parts.regressed_g, arm.parts.n_g), "G regressed"),
+    Column("", "correct audit problems", lambda arm: arm.parts.correct, "correct", format_count),
     Column(
         "verdicts",
         "",
@@ -102,107 +102,107 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
     ),
 )
 BUDGET: tuple[Column[TrainedSeed], ...] = (
-    Column("slots", _EXAMPLES, lambda arm: arm.model.budget.n, "slots n", whole),
-    Column("problems", _EXAMPLES, lambda arm: arm.model.problems, "distinct problems", whole),
+    Column("slots", _EXAMPLES, lambda arm: arm.model.budget.n, "slots n", format_count),
+    Column("problems", _EXAMPLES, lambda arm: arm.model.problems, "distinct problems", format_count),
     Column("repetitions", "", lambda arm: arm.model.budget.repetitions),
-    Column("exposures", _EXPOSURES, lambda arm: arm.model.budget.exposures, "exposures N", whole),
-    Column("tokens", _EXPOSURES, lambda arm: arm.model.budget.tokens, "tokens L", whole),
+    Column("exposures", _EXPOSURES, lambda arm: arm.model.budget.exposures, "exposures N", format_count),
+    Column("tokens", _EXPOSURES, lambda arm: arm.model.budget.tokens, "tokens L", format_count),
     Column(
         "supervised_tokens",
         "tokens of responses; these have a loss (Equation 2)",
         lambda arm: arm.model.budget.supervised_tokens,
         "supervised",
-        whole,
+        format_count,
     ),
-    Column("steps", _EXPOSURES, lambda arm: arm.model.budget.steps, "steps J", whole),
+    Column("steps", _EXPOSURES, lambda arm: arm.model.budget.steps, "steps J", format_count),
 )
 
 
-def tokens(group: Sequence[ConditionFindings]) -> tuple[int, int, Fraction]:
+def measure_token_spread(group: Sequence[ConditionFindings]) -> tuple[int, int, Fraction]:
     """Return the fewest and the most processed tokens L, and their relative difference."""
-    counts = [seed.budget.tokens for of in group for seed in of.seeds.values()]
+    counts = [seed.budget.tokens for condition in group for seed in condition.seeds.values()]
     low, high = min(counts), max(counts)
     return low, high, Fraction(high - low, max(low, 1))
 
 
-def _taken(findings: Findings) -> list[Block]:
+def _describe_reused_sets(findings: Findings) -> list[Block]:
     """Describe the training sets that come from another run, with their hashes."""
     lines = [
-        f"{condition_name(name)}, seed {seed}: {of.taken['arm']} of {of.taken['run']}, SHA-256 "
-        f"{of.taken['sha256']}"
+        f"{condition_name(name)}, seed {seed}: {seed_findings.reused_set['arm']} of {seed_findings.reused_set['run']}, SHA-256 "
+        f"{seed_findings.reused_set['sha256']}"
         for name, condition in findings.conditions.items()
-        for seed, of in condition.seeds.items()
+        for seed, seed_findings in condition.seeds.items()
         if of.taken
     ]
     if not lines:
         return []
-    said = (
+    text = (
         "These training sets come from another run; its tables record that each response passed "
         "(gapft verify judges them again, if that run is on this machine):"
     )
-    return [Text(said), Bullets(lines)]
+    return [Text(text), Bullets(lines)]
 
 
-def _repeats(findings: Findings) -> str:
+def _describe_repeated_problems(findings: Findings) -> str:
     """Describe the conditions that have fewer distinct problems than slots."""
     names = [
         condition_name(name)
         for name, condition in findings.conditions.items()
-        if any(of.problems < of.budget.n for of in condition.seeds.values())
+        if any(seed_findings.problems < seed_findings.budget.n for seed_findings in condition.seeds.values())
     ]
     if not names:
         return ""
     verb = "fill" if len(names) > 1 else "fills"
     return (
-        f" {wording.capital(wording.listed(names))} {verb} several of the n slots with the same "
+        f" {wording.capitalize_first(wording.listed(names))} {verb} several of the n slots with the same "
         "problem."
     )
 
 
-def _trained_once(findings: Findings) -> str:
+def _describe_shared_training(findings: Findings) -> str:
     """Describe the arms that share an adapter, because their training sets are equal."""
     pairs: dict[tuple[str, str], list[str]] = {}
     for name, condition in findings.conditions.items():
-        for seed, found in condition.seeds.items():
-            if found.trained_as:
-                other = found.trained_as.removesuffix(f"-seed{seed}")
+        for seed, seed_findings in condition.seeds.items():
+            if seed_findings.trained_as:
+                other = seed_findings.trained_as.removesuffix(f"-seed{seed}")
                 pairs.setdefault((name, other), []).append(str(seed))
     if not pairs:
         return ""
-    said = [
+    descriptions = [
         f"{condition_name(name)} and {condition_name(other)} under seed"
         f"{'s' if len(seeds) > 1 else ''} {wording.listed(seeds)}"
         for (name, other), seeds in pairs.items()
     ]
     return (
         " Identical training sets were trained only once, so these conditions have the same "
-        f"results: {'; '.join(said)}."
+        f"results: {'; '.join(descriptions)}."
     )
 
 
-def group_name(group: Sequence[ConditionFindings]) -> str:
+def format_group(group: Sequence[ConditionFindings]) -> str:
     """Format the conditions of a comparison group for people."""
     return wording.listed([condition.label for condition in group])
 
 
-def stopped(inputs: ReportInputs) -> bool:
+def is_stopped_early(inputs: ReportInputs) -> bool:
     """Whether the pool's search stopped early."""
     return bool(inputs.recipe["search"].get("stop", "never") != "never")
 
 
-def pool_drawn(inputs: ReportInputs) -> dict[str, Any]:
+def count_pool_draws(inputs: ReportInputs) -> dict[str, Any]:
     """Count for results.json: samples and tokens drawn on the pool, and K times its problems."""
     drawn = inputs.drawn.get("pool", {})
     return {**drawn, "full_search": inputs.k * sum(inputs.pool_states.values())}
 
 
-def early_stop(inputs: ReportInputs) -> list[Block]:
+def describe_early_stop(inputs: ReportInputs) -> list[Block]:
     """Build a table of the drawn samples and a note on their use; empty without an early stop."""
-    if not stopped(inputs):
+    if not is_stopped_early(inputs):
         return []
     problems = {"pool": sum(inputs.pool_states.values()), "audit": len(inputs.audit.ids)}
     rows = [
-        Drawn(split, inputs.k * count, count, **inputs.drawn[split])
+        SplitDraws(split, inputs.k * count, count, **inputs.drawn[split])
         for split, count in problems.items()
     ]
     return [
@@ -225,7 +225,7 @@ def early_stop(inputs: ReportInputs) -> list[Block]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SplitDraws:
     """The samples that a search drew on a split; ``full`` without an early stop."""
 
     split: str
@@ -235,16 +235,16 @@ class Drawn:
     tokens: int
 
 
-_EARLY = "after an early stop: samples drawn, samples of a full search, their ratio"
+_EARLY_STOP = "after an early stop: samples drawn, samples of a full search, their ratio"
 _DRAWN_TOKENS = "generated tokens of these samples"
 
-DRAWN: tuple[Column[Drawn], ...] = (
+DRAWN: tuple[Column[SplitDraws], ...] = (
     Column("", "", lambda row: row.split, "split"),
-    Column("", _EARLY, lambda row: row.samples, "samples drawn", whole),
-    Column("", _EARLY, lambda row: row.full, "K × problems", whole),
-    Column("", _EARLY, lambda row: Fraction(row.samples, row.full), "share", percent),
+    Column("", _EARLY_STOP, lambda row: row.samples, "samples drawn", format_count),
+    Column("", _EARLY_STOP, lambda row: row.full, "K × problems", format_count),
+    Column("", _EARLY_STOP, lambda row: Fraction(row.samples, row.full), "share", percent),
     # a backend without a tokenizer gives no token ids
-    Column("", _DRAWN_TOKENS, lambda row: row.tokens or None, "tokens drawn", whole),
+    Column("", _DRAWN_TOKENS, lambda row: row.tokens or None, "tokens drawn", format_count),
     Column(
         "", _DRAWN_TOKENS, lambda row: row.tokens / row.problems if row.tokens else None,
         "tokens per problem", "{:.1f}".format,

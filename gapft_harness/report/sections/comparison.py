@@ -10,22 +10,22 @@ from statistics import fmean
 from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS, Decomposition, Terms
-from gapft_harness.analysis.pass_at_k import k_label
+from gapft_harness.analysis.pass_at_k import format_k
 from gapft_harness.core.records import SOURCE, Budget, State
-from gapft_harness.report.figures.contrasts import named, principal
-from gapft_harness.report.findings.whole import ConditionFindings, Contrast, Findings
+from gapft_harness.report.figures.draw_contrasts import format_contrast, select_principal
+from gapft_harness.report.findings.computation import ConditionFindings, Contrast, Findings
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
-from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, rounded, whole
+from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, format_rounded, format_count
 
 #: Columns of a CSV file for a difference's parts by state.
 TERMS = ("term_S", "term_U", "term_G")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelRow:
     """A row of the tables of conditions.
 
     Attributes:
@@ -41,7 +41,7 @@ class Model:
     printed: str = ""
 
     @classmethod
-    def of(cls, condition: ConditionFindings, k: int, printed: str = "") -> Model:
+    def from_condition(cls, condition: ConditionFindings, k: int, printed: str = "") -> ModelRow:
         """Create the row of a condition."""
         return cls(condition.mean.pass_at_1, k, condition, printed)
 
@@ -53,28 +53,28 @@ class Model:
         return self.condition.label + ("" if self.condition.matched else " *")
 
 
-def _trained(*columns: Column[ConditionFindings]) -> Iterator[Column[Model]]:
+def _map_trained(*columns: Column[ConditionFindings]) -> Iterator[Column[ModelRow]]:
     """Convert columns of conditions to columns where the source has no value."""
-    return (column.of(lambda row: row.condition, missing="") for column in columns)
+    return (column.map_rows(lambda row: row.condition, missing="") for column in columns)
 
 
 #: The most seeds whose figures are listed; with more seeds, only the lowest and the highest.
 SEEDS_SHOWN = 16
 
 
-def _each_seed(condition: ConditionFindings) -> str:
+def _format_seeds(condition: ConditionFindings) -> str:
     rates = [float(seed.decomposition.pass_at_1) for seed in condition.seeds.values()]
     if len(rates) > SEEDS_SHOWN:
-        return " to ".join(f"{100 * end:.1f}" for end in (min(rates), max(rates)))
+        return " to ".join(f"{100 * bound:.1f}" for bound in (min(rates), max(rates)))
     return " ".join(f"{100 * rate:.1f}" for rate in rates)
 
 
-def by_state(terms: Terms) -> Mapping[str, Fraction]:
+def split_by_state(terms: Terms) -> Mapping[str, Fraction]:
     """Return the parts of a difference by the source's state (Equation 9)."""
     return {"S": terms.s, "U": terms.u, "G": terms.g}
 
 
-def _budget(condition: ConditionFindings) -> Budget:
+def _first_budget(condition: ConditionFindings) -> Budget:
     """Return the budget of the first seed; n, N and J are the same for all seeds."""
     return condition.budgets[0]
 
@@ -86,7 +86,7 @@ _N_L = "exposures; processed tokens over all exposures, mean over seeds (Equatio
 _J = "optimizer steps (Equation 7)"
 
 #: The first columns of conditions and the source; ``BUDGETS`` and ``RATES`` have more.
-ACCURACY: tuple[Column[Model], ...] = (
+ACCURACY: tuple[Column[ModelRow], ...] = (
     Column(
         "",
         "the rule of selection; a star: it has its own budget; in parentheses its "
@@ -94,12 +94,12 @@ ACCURACY: tuple[Column[Model], ...] = (
         lambda row: row.label,
         "condition",
     ),
-    *_trained(
+    *_map_trained(
         Column("condition", "", lambda condition: condition.name),
         Column("matched_budget", "", lambda condition: condition.matched),
     ),
     Column("pass_at_1", _PASS_AT_1, lambda row: row.pass_at_1, "Pass@1", percent),
-    *_trained(
+    *_map_trained(
         Column(
             "ci95",
             "of the figure to its left; for models over audit problems and seeds",
@@ -108,18 +108,18 @@ ACCURACY: tuple[Column[Model], ...] = (
             wording.percent_interval,
             names=CI95,
         ),
-        Column("", _PASS_AT_1, _each_seed, "each seed"),
-        Column("K_eq", "", lambda condition: k_label(condition.k_eq)),
+        Column("", _PASS_AT_1, _format_seeds, "each seed"),
+        Column("K_eq", "", lambda condition: format_k(condition.k_eq)),
     ),
     Column(
         "",
         "the most source samples, with a verifier, that one decode matches (Appendix, "
         '"Source Pass@K Reached by One Decode")',
-        lambda row: "" if row.condition is None else wording.k_eq(row.condition.k_eq, row.k),
+        lambda row: "" if row.condition is None else wording.format_k_eq(row.condition.k_eq, row.k),
         "K_eq",
     ),
 )
-PRINTED: tuple[Column[Model], ...] = (
+PRINTED: tuple[Column[ModelRow], ...] = (
     Column(
         "",
         "the Pass@1 or figure that the [paper prints](recipes.md#figures-that-a-paper-prints)",
@@ -127,68 +127,68 @@ PRINTED: tuple[Column[Model], ...] = (
         "paper",
     ),
 )
-BUDGETS: tuple[Column[Model], ...] = tuple(
-    _trained(
+BUDGETS: tuple[Column[ModelRow], ...] = tuple(
+    _map_trained(
         Column(
             "",
             "examples in the training set (Section 3.3)",
-            lambda condition: _budget(condition).n,
+            lambda condition: _first_budget(condition).n,
             "n",
-            whole,
+            format_count,
         ),
-        Column("", _N_L, lambda condition: _budget(condition).exposures, "N", whole),
+        Column("", _N_L, lambda condition: _first_budget(condition).exposures, "N", format_count),
         Column(
-            "", _N_L, lambda condition: fmean(of.tokens for of in condition.budgets), "L", rounded
+            "", _N_L, lambda condition: fmean(of.tokens for of in condition.budgets), "L", format_rounded
         ),
-        Column("", _J, lambda condition: _budget(condition).steps, "J", whole),
+        Column("", _J, lambda condition: _first_budget(condition).steps, "J", format_count),
     )
 )
 
 
-def rate(
+def build_rate_column(
     state: State, key: str, title: str, meaning: str, value: Callable[[Decomposition], Any]
-) -> Column[Model]:
+) -> Column[ModelRow]:
     """Build the column of the share of a state's problems that changed; marks small states."""
-    of_condition: Column[ConditionFindings] = Column(
+    condition_column: Column[ConditionFindings] = Column(
         key,
         meaning,
         lambda condition: value(condition.mean),
         title,
         percent,
-        lambda condition: state in condition.unstable,
+        lambda condition: state in condition.unstable_states,
     )
-    return of_condition.of(lambda row: row.condition)
+    return condition_column.map_rows(lambda row: row.condition)
 
 
 _CORRECTED = (
     "share of S and of U that is right after training, share of G that is wrong (Equation 8)"
 )
 _TERMS = "p_S κ_S, p_U κ_U, −p_G ρ_G and their sum, Pass@1 minus the source's (Equation 9)"
-_two = partial(points, digits=2)
+_format_points = partial(points, digits=2)
 
 #: The share of each state that changed, and its contribution to Pass@1.
-RATES: tuple[Column[Model], ...] = (
-    rate("S", "kappa_S", "κ_S", _CORRECTED, lambda mean: mean.kappa_s),
-    rate("U", "kappa_U", "κ_U", _CORRECTED, lambda mean: mean.kappa_u),
-    rate("G", "rho_G", "ρ_G", _CORRECTED, lambda mean: mean.rho_g),
-    *_trained(
-        Column("terms", "", lambda condition: by_state(condition.mean.terms), names=TERMS),
-        Column("", _TERMS, lambda condition: condition.mean.terms.s, "S term", _two),
-        Column("", _TERMS, lambda condition: condition.mean.terms.u, "U term", _two),
-        Column("", _TERMS, lambda condition: condition.mean.terms.g, "G term", _two),
-        Column("", _TERMS, lambda condition: condition.mean.terms.total, "change", _two),
+RATES: tuple[Column[ModelRow], ...] = (
+    build_rate_column("S", "kappa_S", "κ_S", _CORRECTED, lambda mean: mean.kappa_s),
+    build_rate_column("U", "kappa_U", "κ_U", _CORRECTED, lambda mean: mean.kappa_u),
+    build_rate_column("G", "rho_G", "ρ_G", _CORRECTED, lambda mean: mean.rho_g),
+    *_map_trained(
+        Column("terms", "", lambda condition: split_by_state(condition.mean.terms), names=TERMS),
+        Column("", _TERMS, lambda condition: condition.mean.terms.s, "S term", _format_points),
+        Column("", _TERMS, lambda condition: condition.mean.terms.u, "U term", _format_points),
+        Column("", _TERMS, lambda condition: condition.mean.terms.g, "G term", _format_points),
+        Column("", _TERMS, lambda condition: condition.mean.terms.total, "change", _format_points),
     ),
 )
 
 
 #: ``RATES`` without stars, for tables that do not explain them.
 DECOMPOSITION = (
-    *_trained(Column("", "", lambda condition: condition.label, "condition")),
+    *_map_trained(Column("", "", lambda condition: condition.label, "condition")),
     *RATES,
 )
 
 
-def models(findings: Findings, k: int, printed: Mapping[str, str] | None = None) -> list[Model]:
+def list_models(findings: Findings, k: int, printed: Mapping[str, str] | None = None) -> list[ModelRow]:
     """List the rows of the source and every condition.
 
     Args:
@@ -196,14 +196,14 @@ def models(findings: Findings, k: int, printed: Mapping[str, str] | None = None)
         k: samples that were drawn from the source.
         printed: the Pass@1 that a paper prints, by condition, and under ``source``.
     """
-    beside = printed or {}
+    printed_values = printed or {}
     return [
-        Model(findings.source.pass_at_1, k, printed=beside.get(SOURCE, "")),
-        *(Model.of(of, k, beside.get(name, "")) for name, of in findings.conditions.items()),
+        ModelRow(findings.source.pass_at_1, k, printed=printed_values.get(SOURCE, "")),
+        *(ModelRow.of(condition, k, printed_values.get(name, "")) for name, condition in findings.conditions.items()),
     ]
 
 
-def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = True) -> list[Table]:
+def build_contrast_tables(inputs: ReportInputs, findings: Findings, *, explain: bool = True) -> list[Table]:
     """Build tables of all contrasts; with many conditions, the secondary ones are folded.
 
     Args:
@@ -211,12 +211,12 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
         findings: of one audit.
         explain: whether the note explains the columns; False where an earlier table did.
     """
-    own = {SOURCE, *findings.distinct}
-    every = [of for of in findings.contrasts if {of.a, of.b} <= own]
-    first = principal(findings)
-    others = [contrast for contrast in every if contrast not in first]
+    names = {SOURCE, *findings.distinct}
+    all_contrasts = [pair for pair in findings.contrasts if {pair.a, pair.b} <= names]
+    principal_contrasts = select_principal(findings)
+    others = [contrast for contrast in all_contrasts if contrast not in principal_contrasts]
     statistics = inputs.recipe["statistics"]
-    replicates = whole(statistics["replicates"])
+    replicates = format_count(statistics["replicates"])
     nested = ", with new problems for each seed" * (statistics.get("items") == "nested")
     note = (
         "In percentage points of Pass@1. S, U and G: the parts of each difference on these states "
@@ -224,18 +224,18 @@ def contrasts(inputs: ReportInputs, findings: Findings, *, explained: bool = Tru
         "replicates that resample training seeds and audit problems, both jointly for all "
         f"conditions{nested}. p: two-sided, from the same replicates; it is below 0.05 exactly "
         "where the interval excludes zero. Intervals and p are not corrected for the number of "
-        f"contrasts ({len(every)})."
+        f"contrasts ({len(all_contrasts)})."
     )
-    if not explained:
-        note = f"Columns: as above. p is not corrected for the number of contrasts ({len(every)})."
-    note += findings.remark(every)
-    tables = [_table(findings, first, note)]
+    if not explain:
+        note = f"Columns: as above. p is not corrected for the number of contrasts ({len(all_contrasts)})."
+    note += findings.describe_marks(all_contrasts)
+    tables = [_build_contrast_table(findings, principal_contrasts, note)]
     if others:
-        tables.append(_table(findings, others, "", f"The other {whole(len(others))} contrasts"))
+        tables.append(_build_contrast_table(findings, others, "", f"The other {format_count(len(others))} contrasts"))
     return tables
 
 
-def _table(findings: Findings, rows: Sequence[Contrast], note: str, summary: str = "") -> Table:
+def _build_contrast_table(findings: Findings, rows: Sequence[Contrast], note: str, summary: str = "") -> Table:
     return Frame(CONTRASTS, [(findings, row) for row in rows]).table(note, summary=summary)
 
 
@@ -249,7 +249,7 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
     Column(
         "",
         "condition minus condition or source; a star: other budgets; ‡: other settings",
-        lambda row: named(*row),
+        lambda row: format_contrast(*row),
         "contrast",
     ),
     Column("delta", _OF_PASS_AT_1, lambda row: row[1].delta, "difference", points),
@@ -257,7 +257,7 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
         "ci95", _OF_PASS_AT_1, lambda row: row[1].interval, "95% interval",
         wording.points_interval, names=CI95,
     ),
-    Column("terms", "", lambda row: by_state(row[1].terms), names=TERMS),
+    Column("terms", "", lambda row: split_by_state(row[1].terms), names=TERMS),
     Column("", _PARTS, lambda row: row[1].terms.s, "S", points),
     Column("", _PARTS, lambda row: row[1].terms.u, "U", points),
     Column("", _PARTS, lambda row: row[1].terms.g, "G", points),
@@ -267,27 +267,27 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
         lambda row: {"name": "bootstrap", "p": row[1].resampled.p_value},
         names=("test", "p"),
     ),
-    Column("", _OF_PASS_AT_1, lambda row: row[1].resampled.p_value, "p", wording.p_value),
+    Column("", _OF_PASS_AT_1, lambda row: row[1].resampled.p_value, "p", wording.format_p_value),
 )  # fmt: skip
 
 
-def decomposition(findings: Findings, *, explained: bool = True) -> Table:
+def build_decomposition_table(findings: Findings, *, explain: bool = True) -> Table:
     """Build the table of every condition's rates of correction and regression, and their terms."""
-    unstable = findings.source.unstable
+    unstable = findings.source.unstable_states
     note = (
         "κ_S: share of the failures recovered by search that are right after training. κ_U: the "
         "same share of the failures missed by search. ρ_G: share of the problems solved by the "
         "source that are wrong after training. The three terms are these rates times each state's "
         "share of the audit, in percentage points; they add up exactly to the change of Pass@1."
     )
-    if not explained:
+    if not explain:
         note = "Columns: as above."
     if unstable:
-        few = [f"{state} ({findings.source.states[state]})" for state in unstable]
+        unstable_counts = [f"{state} ({findings.source.states[state]})" for state in unstable]
         note += (
             f" {UNSTABLE} Unstable: the rate is based on fewer than {STABLE_ITEMS} audit problems: "
-            f"{wording.listed(few)}. A dash: the state is empty, so the rate is undefined and the "
+            f"{wording.listed(unstable_counts)}. A dash: the state is empty, so the rate is undefined and the "
             "term is 0."
         )
-    rows = [Model.of(condition, 0) for condition in findings.conditions.values()]
+    rows = [ModelRow.of(condition, 0) for condition in findings.conditions.values()]
     return Frame(DECOMPOSITION, rows).table(note)

@@ -10,18 +10,18 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts, Repeats
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, listed, percent, whole
+from gapft_harness.report.rendering.wording import condition_name, listed, percent, format_count
 
 
-def blocks(facts: EpisodeFacts) -> list[Block]:
+def build_blocks(facts: EpisodeFacts) -> list[Block]:
     """Build a table of attempts, and a paragraph on repeated executions."""
-    found: list[Block] = [_table(facts)] if facts.counts else []
+    content_blocks: list[Block] = [_build_table(facts)] if facts.counts else []
     if facts.repeats is not None:
-        found.append(_repeats(facts.repeats))
-    return found
+        content_blocks.append(_describe_repeats(facts.repeats))
+    return content_blocks
 
 
-def content(facts: EpisodeFacts) -> dict[str, Any]:
+def build_content(facts: EpisodeFacts) -> dict[str, Any]:
     """Build the entry for results.json."""
     repeats = facts.repeats
     return {
@@ -31,8 +31,8 @@ def content(facts: EpisodeFacts) -> dict[str, Any]:
     }
 
 
-def _table(facts: EpisodeFacts) -> Table:
-    ends = [ended_at(number) for number in range(1, facts.attempts + 1)]
+def _build_table(facts: EpisodeFacts) -> Table:
+    ends = [build_ended_column(number) for number in range(1, facts.attempts + 1)]
     place = [column.title for column in EPISODES].index("attempt NUMBER")
     columns = [*EPISODES[:place], *ends, *EPISODES[place + 1 :]]
     return Frame(columns, facts.counts).table(
@@ -45,54 +45,54 @@ def _table(facts: EpisodeFacts) -> Table:
     )
 
 
-def _label(counts: EpisodeCounts) -> str:
+def _format_label(counts: EpisodeCounts) -> str:
     return f"source, {counts.kind}" if counts.who == "source" else condition_name(counts.who)
 
 
-def _share(count: int, counts: EpisodeCounts) -> Fraction:
+def _compute_share(count: int, counts: EpisodeCounts) -> Fraction:
     return Fraction(count, max(counts.total, 1))
 
 
-def ended_at(attempt: int | str) -> Column[EpisodeCounts]:
+def build_ended_column(attempt: int | str) -> Column[EpisodeCounts]:
     """Build the column of the episodes that ended at an attempt."""
     return Column(
         "",
         "share that ended at this attempt",
-        lambda row: _share(row.ended[int(attempt) - 1], row),
+        lambda row: _compute_share(row.ended[int(attempt) - 1], row),
         f"attempt {attempt}",
         percent,
     )
 
 
-_WHOSE = "the model and its number of episodes"
+_MODEL = "the model and its number of episodes"
 _PASSED = "share that passed all tests, or only the public tests"
 EPISODES: tuple[Column[EpisodeCounts], ...] = (
     Column("who", "", lambda row: row.who),
     Column("kind", "", lambda row: row.kind),
-    Column("", _WHOSE, _label, "audit"),
-    Column("episodes", _WHOSE, lambda row: row.total, "episodes", whole),
-    ended_at("NUMBER"),
+    Column("", _MODEL, _format_label, "audit"),
+    Column("episodes", _MODEL, lambda row: row.total, "episodes", format_count),
+    build_ended_column("NUMBER"),
     Column("ended_at_attempt", "", lambda row: row.ended),
     Column("passed", "", lambda row: row.passed),
-    Column("", _PASSED, lambda row: _share(row.passed, row), "passed", percent),
+    Column("", _PASSED, lambda row: _compute_share(row.passed, row), "passed", percent),
     Column("passed_public_tests_alone", "", lambda row: row.public_only),
-    Column("", _PASSED, lambda row: _share(row.public_only, row), "public tests alone", percent),
+    Column("", _PASSED, lambda row: _compute_share(row.public_only, row), "public tests alone", percent),
 )
 
 
-def _repeats(repeats: Repeats) -> Text:
+def _describe_repeats(repeats: Repeats) -> Text:
     opening = (
-        f"The programs of all {whole(repeats.episodes)} greedy episodes were run {repeats.times} "
+        f"The programs of all {format_count(repeats.episodes)} greedy episodes were run {repeats.times} "
         "times; the verdict is that of the majority."
     )
     if not repeats.named:
         return Text(f"{opening} All verdicts and all outcomes of public tests were the same.")
     # the explorer only has the problems of the audit
-    shown = [name for table, name in repeats.named if table != "pool"]
+    problem_ids = [name for table, name in repeats.named if table != "pool"]
     return Text(
-        f"{opening} {whole(repeats.verdicts_differ)} got different verdicts, and "
-        f"{whole(repeats.feedback_differs)} got different outcomes of a public test; for example "
-        f"{listed([': '.join(of) for of in repeats.named])}.",
+        f"{opening} {format_count(repeats.verdicts_differ)} got different verdicts, and "
+        f"{format_count(repeats.feedback_differs)} got different outcomes of a public test; for example "
+        f"{listed([': '.join(place) for place in repeats.named])}.",
         "warning",
-        {name: page.problem_link(name) for name in shown},
+        {name: page.problem_link(name) for name in problem_ids},
     )

@@ -9,70 +9,70 @@ from typing import Any
 
 from gapft_harness.core.records import GREEDY
 from gapft_harness.report.frame import Column, Frame
-from gapft_harness.report.reading.failures import KINDS_SHOWN, Failed, Failures
+from gapft_harness.report.reading.failures import KINDS_SHOWN, FailedResponse, Failures
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Code, Text
-from gapft_harness.report.rendering.visible import shortened, visible
-from gapft_harness.report.rendering.wording import percent, whole
+from gapft_harness.report.rendering.visible import shorten, make_visible
+from gapft_harness.report.rendering.wording import percent, format_count
 
 #: Characters of a response that are shown.
-_SHOWN = 400
+_MAX_CHARS = 400
 
 
-def blocks(failures: Sequence[Failures]) -> list[Block]:
+def build_blocks(failures: Sequence[Failures]) -> list[Block]:
     """Build for each group: counts of verdicts, the most frequent reasons, some responses."""
-    return [block for of in failures for block in _of_one(of)]
+    return [block for group in failures for block in _build_group(group)]
 
 
-def content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
+def build_content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
     """Build the entries for results.json."""
     return [
         {
-            "where": of.where,
-            "summary": summary(of),
-            "verdicts": dict(sorted(of.statuses.items())),
-            "reasons": Frame(REASONS, _reasons(of)).entries(),
+            "where": group.where,
+            "summary": summarize(group),
+            "verdicts": dict(sorted(group.statuses.items())),
+            "reasons": Frame(REASONS, _list_reasons(group)).entries(),
             "examples": [
-                {"heading": _heading(e), "text": _text(e), "gold": shortened(e.gold, _SHOWN)}
-                for e in of.examples
+                {"heading": _format_heading(example), "text": _format_text(example), "gold": shorten(example.gold, _MAX_CHARS)}
+                for example in group.examples
             ],
         }
-        for of in failures
+        for group in failures
     ]
 
 
-def summary(failures: Failures) -> str:
+def summarize(failures: Failures) -> str:
     """Summarize the verdicts of a group in a sentence."""
     passed = failures.statuses.get("pass", 0)
     unjudged = failures.statuses.get("error", 0) + failures.statuses.get("timeout", 0)
-    count = whole(passed) if passed else "none"
-    told = f"{failures.where}: {count} of {whole(failures.total)} responses passed"
+    count = format_count(passed) if passed else "none"
+    opening = f"{failures.where}: {count} of {format_count(failures.total)} responses passed"
     if not unjudged:
-        return f"{told}."
-    errors, timeouts = (whole(failures.statuses.get(name, 0)) for name in ("error", "timeout"))
-    return f"{told}; {whole(unjudged)} could not be judged ({errors} errors, {timeouts} timeouts)."
+        return f"{opening}."
+    errors, timeouts = (format_count(failures.statuses.get(name, 0)) for name in ("error", "timeout"))
+    return f"{opening}; {format_count(unjudged)} could not be judged ({errors} errors, {timeouts} timeouts)."
 
 
-def _of_one(failures: Failures) -> list[Block]:
-    rows = _reasons(failures)
+def _build_group(failures: Failures) -> list[Block]:
+    rows = _list_reasons(failures)
     if rest := sum(count for _, count in failures.kinds[KINDS_SHOWN:]):
-        rows.append(Reason("other reasons", "", rest, Fraction(rest, failures.total)))
-    cut = any("…" in row.reason for row in rows)
-    note = "…: a part of the reason that differs between responses." if cut else ""
-    found: list[Block] = [
-        Text(summary(failures), "warning"),
+        rows.append(ReasonRow("other reasons", "", rest, Fraction(rest, failures.total)))
+    is_cut = any("…" in row.reason for row in rows)
+    note = "…: a part of the reason that differs between responses." if is_cut else ""
+    group_blocks: list[Block] = [
+        Text(summarize(failures), "warning"),
         Frame(REASONS, rows).table(note),
     ]
     for example in failures.examples:
-        heading = f"{_heading(example)}; gold: {shortened(example.gold, _SHOWN)}"
+        heading = f"{_format_heading(example)}; gold: {shorten(example.gold, _MAX_CHARS)}"
         name = example.problem_id
         link = {} if example.where == "pool" else {name: page.problem_link(name)}
-        found += [Text(heading, "note", link), Code(_text(example))]
-    return found
+        group_blocks += [Text(heading, "note", link), Code(_format_text(example))]
+    return group_blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReasonRow:
     """A reason why responses of a group did not pass."""
 
     reason: str
@@ -81,29 +81,29 @@ class Reason:
     share: Fraction
 
 
-def _reasons(failures: Failures) -> list[Reason]:
+def _list_reasons(failures: Failures) -> list[ReasonRow]:
     """List the most frequent reasons."""
     return [
-        Reason(kind, status, count, Fraction(count, failures.total))
+        ReasonRow(kind, status, count, Fraction(count, failures.total))
         for (status, kind), count in failures.kinds[:KINDS_SHOWN]
     ]
 
 
-_SAID = "the verifier's reason and verdict"
-_MANY = "the number of responses, and their share of all"
-REASONS: tuple[Column[Reason], ...] = (
-    Column("reason", _SAID, lambda row: row.reason, "reason"),
-    Column("status", _SAID, lambda row: row.status, "verdict"),
-    Column("responses", _MANY, lambda row: row.responses, "responses", whole),
-    Column("", _MANY, lambda row: row.share, "share", percent),
+_REASON = "the verifier's reason and verdict"
+_COUNT = "the number of responses, and their share of all"
+REASONS: tuple[Column[ReasonRow], ...] = (
+    Column("reason", _REASON, lambda row: row.reason, "reason"),
+    Column("status", _REASON, lambda row: row.status, "verdict"),
+    Column("responses", _COUNT, lambda row: row.responses, "responses", format_count),
+    Column("", _COUNT, lambda row: row.share, "share", percent),
 )
 
 
-def _heading(response: Failed) -> str:
+def _format_heading(response: FailedResponse) -> str:
     which = "greedy decode" if response.index == GREEDY else f"sample {response.index}"
-    reason = shortened(" ".join(response.reason.split()), _SHOWN) or "no reason given"
-    return visible(f"{response.where}, {response.problem_id}, {which}: {response.status}, {reason}")
+    reason = shorten(" ".join(response.reason.split()), _MAX_CHARS) or "no reason given"
+    return make_visible(f"{response.where}, {response.problem_id}, {which}: {response.status}, {reason}")
 
 
-def _text(response: Failed) -> str:
-    return shortened(response.text, _SHOWN) if response.text.strip() else "(only white space)"
+def _format_text(response: FailedResponse) -> str:
+    return shorten(response.text, _MAX_CHARS) if response.text.strip() else "(only white space)"

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.core.records import SOURCE, STATUSES
-from gapft_harness.report.figures.contrasts import named as contrast_name
-from gapft_harness.report.figures.contrasts import principal
-from gapft_harness.report.findings.whole import Contrast, Findings, compute
+from gapft_harness.report.figures.draw_contrasts import format_contrast as contrast_name
+from gapft_harness.report.figures.draw_contrasts import select_principal
+from gapft_harness.report.findings.computation import Contrast, Findings, compute_findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.audits import OPENS_RIGHT, VALID, OtherRule
 from gapft_harness.report.reading.columns import PASS
@@ -23,7 +23,7 @@ from gapft_harness.report.rendering.wording import (
     percent,
     points,
     points_interval,
-    whole,
+    format_count,
 )
 
 TITLE = "Would another rule decide differently?"
@@ -31,7 +31,7 @@ _UNJUDGED = (STATUSES.index("error"), STATUSES.index("timeout"))
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RuleAgreement:
     """One model's greedy responses under both rules; all seeds of a condition together.
 
     Attributes:
@@ -58,7 +58,7 @@ class Agreement:
     only_other: int
 
     @property
-    def all(self) -> int:
+    def total(self) -> int:
         """The number of responses, judged or not."""
         return self.responses + self.unjudged
 
@@ -67,17 +67,17 @@ class Agreement:
         """The model's name for people."""
         return condition_name(self.name) if self.name else "source, greedy"
 
-    def share(self, count: int) -> Fraction:
+    def compute_share(self, count: int) -> Fraction:
         """Return a count as a share of the judged responses."""
         return Fraction(count, self.responses)
 
     @property
     def disagreement(self) -> Fraction:
         """The share of responses on which the rules disagree."""
-        return self.share(self.only_own + self.only_other)
+        return self.compute_share(self.only_own + self.only_other)
 
 
-def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
+def agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreement]:
     """Count the greedy responses to the audit on which the two rules agree and disagree.
 
     Args:
@@ -87,20 +87,20 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[Agreement]:
     Returns:
         The counts of the source, then of every condition, all seeds together.
     """
-    found = []
+    rows = []
     for name in ("", *inputs.conditions):
-        arms = inputs.of(name)
-        names = [of.arm.name for of in arms] if name else [""]
-        own_codes = np.concatenate([of.statuses for of in arms] if name else [inputs.audit.greedy])
-        other_codes = np.concatenate([rule.arms[of] for of in names] if name else [rule.source])
+        arms = inputs.find_arms(name)
+        names = [item.arm.name for item in arms] if name else [""]
+        own_codes = np.concatenate([item.statuses for item in arms] if name else [inputs.audit.greedy])
+        other_codes = np.concatenate([rule.arms[item] for item in names] if name else [rule.source])
         judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
         own, other = own_codes[judged] == PASS, other_codes[judged] == PASS
         counts = (judged, ~judged, own, other, own & ~other, other & ~own)
-        read = [np.concatenate([rule.read[of] for of in names])] if rule.read else []
-        invalid = next((int((of != VALID).sum()) for of in read), None)
-        right = sum(int((of == OPENS_RIGHT).sum()) for of in read) if rule.opens and read else None
-        found.append(Agreement(name, invalid, right, *(int(of.sum()) for of in counts)))
-    return found
+        answer_codes = [np.concatenate([rule.answer_codes[item] for item in names])] if rule.answer_codes else []
+        invalid = next((int((item != VALID).sum()) for item in answer_codes), None)
+        right = sum(int((item == OPENS_RIGHT).sum()) for item in answer_codes) if rule.reads_openings and answer_codes else None
+        rows.append(RuleAgreement(name, invalid, right, *(int(item.sum()) for item in counts)))
+    return rows
 
 
 _MODEL = "the model, or the difference of two"
@@ -110,19 +110,19 @@ _RULES = (
 )
 _DISAGREE = "responses on which the rules disagree, and their share"
 #: Rows are pairs of a model and the source.
-AGREEMENT: tuple[Column[tuple[Agreement, Agreement]], ...] = (
+AGREEMENT: tuple[Column[tuple[RuleAgreement, RuleAgreement]], ...] = (
     Column("", _MODEL, lambda row: row[0].label, "model"),
-    Column("run_rule", _RULES, lambda row: row[0].share(row[0].own), "run's rule", percent),
-    Column("other_rule", _RULES, lambda row: row[0].share(row[0].other), "other rule", percent),
+    Column("run_rule", _RULES, lambda row: row[0].compute_share(row[0].own), "run's rule", percent),
+    Column("other_rule", _RULES, lambda row: row[0].compute_share(row[0].other), "other rule", percent),
     Column(
-        "only_run_rule", _DISAGREE, lambda row: row[0].only_own, "right only by run's rule", whole
+        "only_run_rule", _DISAGREE, lambda row: row[0].only_own, "right only by run's rule", format_count
     ),
     Column(
         "only_other_rule",
         _DISAGREE,
         lambda row: row[0].only_other,
         "right only by other rule",
-        whole,
+        format_count,
     ),
     Column("unjudged", "", lambda row: row[0].unjudged),
     Column("", _DISAGREE, lambda row: row[0].disagreement, "disagree", percent),
@@ -134,30 +134,30 @@ AGREEMENT: tuple[Column[tuple[Agreement, Agreement]], ...] = (
         "drift (points)",
     ),
 )
-_OF_RESPONSES = "greedy responses, and those in which the run's rule reads no answer"
-_OPEN = "invalid responses that begin so, and their share"
+_RESPONSES = "greedy responses, and those in which the run's rule reads no answer"
+_OPENINGS = "invalid responses that begin so, and their share"
 
 
-def _opening(row: tuple[Agreement, Agreement]) -> Fraction | None:
+def _share_opening_right(row: tuple[RuleAgreement, RuleAgreement]) -> Fraction | None:
     right, invalid = row[0].right, row[0].invalid
     return Fraction(right, invalid) if right is not None and invalid else None
 
 
-INVALID: tuple[Column[tuple[Agreement, Agreement]], ...] = (
+INVALID: tuple[Column[tuple[RuleAgreement, RuleAgreement]], ...] = (
     Column("", _MODEL, lambda row: row[0].label, "model"),
-    Column("", _OF_RESPONSES, lambda row: row[0].all, "responses", whole),
-    Column("invalid", _OF_RESPONSES, lambda row: row[0].invalid, "invalid", whole),
+    Column("", _RESPONSES, lambda row: row[0].total, "responses", format_count),
+    Column("invalid", _RESPONSES, lambda row: row[0].invalid, "invalid", format_count),
     Column(
-        "", _OF_RESPONSES, lambda row: Fraction(row[0].invalid or 0, row[0].all), "share", percent
+        "", _RESPONSES, lambda row: Fraction(row[0].invalid or 0, row[0].total), "share", percent
     ),
     Column(
         "invalid_opening_right",
-        _OPEN,
+        _OPENINGS,
         lambda row: row[0].right,
         "begin with the right letter",
-        whole,
+        format_count,
     ),
-    Column("", _OPEN, _opening, "of the invalid", percent),
+    Column("", _OPENINGS, _share_opening_right, "of the invalid", percent),
 )
 #: Rows are findings, a contrast of them, and the same contrast under the other rule.
 CONTRASTS: tuple[Column[tuple[Findings, Contrast, Contrast]], ...] = (
@@ -184,85 +184,85 @@ def under_both(
     Returns:
         For each contrast: the findings, the contrast under the run's rule, and under the other.
     """
-    arms = tuple(replace(of, statuses=rule.arms[of.arm.name]) for of in inputs.arms)
+    arms = tuple(replace(item, statuses=rule.arms[item.arm.name]) for item in inputs.arms)
     audit = replace(inputs.audit, greedy=rule.source)
-    ordered = [of.a for of in findings.contrasts if of.b == SOURCE]
-    other = compute(replace(inputs, audit=audit, arms=arms, parts=(), further=()), ordered)
+    ordered = [item.a for item in findings.contrasts if item.b == SOURCE]
+    other = compute_findings(replace(inputs, audit=audit, arms=arms, parts=(), further=()), ordered)
     both = zip(findings.contrasts, other.contrasts, strict=True)
-    return [(findings, was, now) for was, now in both]
+    return [(findings, own_contrast, other_contrast) for own_contrast, other_contrast in both]
 
 
-def _untold(rule: OtherRule, models: Sequence[Agreement]) -> str:
+def _find_missing_reason(rule: OtherRule, models: Sequence[RuleAgreement]) -> str:
     """Return the reason why the rules cannot be compared; empty: they can be."""
-    if all(of.responses for of in models):
+    if all(model.responses for model in models):
         return ""
     return f"for some model, no response was judged by both the run's rule and {rule.name}"
 
 
-def blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> list[Block]:
+def build_blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> list[Block]:
     """Build the section: tables and a sentence on the lead condition, or the missing reason."""
-    models = [] if rule.why else agreements(inputs, rule)
-    if why := rule.why or _untold(rule, models):
-        return [Text(f"Not available: {why}.", "note")]
-    own = named(inputs.task["verifier"], inputs.task.get("verifier_params", {}))
+    models = [] if rule.reason else agreements(inputs, rule)
+    if reason := rule.reason or _find_missing_reason(rule, models):
+        return [Text(f"Not available: {reason}.", "note")]
+    own_rule = format_verifier(inputs.task["verifier"], inputs.task.get("verifier_params", {}))
     rows = [(model, models[0]) for model in models]
     kind = "more" if rule.permissive else "fewer"
     note = (
-        f"Greedy responses to the audit, all seeds of a condition together. Run's rule: {own}. "
-        f"Other rule: {named(rule.name, rule.params)}, which accepts {kind} forms of answers. "
+        f"Greedy responses to the audit, all seeds of a condition together. Run's rule: {own_rule}. "
+        f"Other rule: {format_verifier(rule.name, rule.params)}, which accepts {kind} forms of answers. "
         "Drift: the share of a model's responses on which the rules disagree, minus the same share "
         "of the source, in percentage points."
     )
-    if any(of.unjudged for of in models):
-        counts = ", ".join(f"{of.label} {whole(of.unjudged)}" for of in models)
+    if any(agreement.unjudged for agreement in models):
+        counts = ", ".join(f"{agreement.label} {format_count(agreement.unjudged)}" for agreement in models)
         note += f" Left out because of an error or timeout of a rule: {counts}."
-    lead = [of for of in models if of.name and of.name == findings.lead]
-    found: list[Block] = [*(_sentence(models[0], of) for of in lead)]
-    found.append(Frame(AGREEMENT, rows).table(note))
-    if first := principal(findings):
-        both = [row for row in under_both(inputs, findings, rule) if row[1] in first]
+    lead = [agreement for agreement in models if agreement.name and agreement.name == findings.lead]
+    section_blocks: list[Block] = [*(_describe_lead(models[0], agreement) for agreement in lead)]
+    section_blocks.append(Frame(AGREEMENT, rows).table(note))
+    if principal_contrasts := select_principal(findings):
+        both = [row for row in under_both(inputs, findings, rule) if row[1] in principal_contrasts]
         note = (
             "In percentage points of Pass@1, with the same replicates under both rules. Responses "
             "that a rule could not judge count as not passed here."
         )
-        found.append(Frame(CONTRASTS, both).table(note))
-    if rule.read:
+        section_blocks.append(Frame(CONTRASTS, both).table(note))
+    if rule.answer_codes:
         note = (
             "Invalid: the run's rule reads no answer in the response, so it counts as wrong. An "
             "invalid response that begins with the right letter is wrong only because of its form."
         )
-        found.append(Frame(INVALID, rows).table(note))
-    return found
+        section_blocks.append(Frame(INVALID, rows).table(note))
+    return section_blocks
 
 
-def _sentence(source: Agreement, of: Agreement) -> Block:
-    own = of.share(of.own) - source.share(source.own)
-    other = of.share(of.other) - source.share(source.other)
-    said = (
-        f"{of.label} is {points(own)} points from the source under the run's rule, and "
+def _describe_lead(source: RuleAgreement, model: RuleAgreement) -> Block:
+    own = model.compute_share(model.own) - source.compute_share(source.own)
+    other = model.compute_share(model.other) - source.compute_share(source.other)
+    text = (
+        f"{model.label} is {points(own)} points from the source under the run's rule, and "
         f"{points(other)} points under the other."
     )
-    if of.unjudged or source.unjudged:
-        return Text(f"{said} Responses that a rule could not judge are left out of both figures.")
+    if model.unjudged or source.unjudged:
+        return Text(f"{text} Responses that a rule could not judge are left out of both figures.")
     if own == other:
-        return Text(f"{said} The change is the same under both rules.")
+        return Text(f"{text} The change is the same under both rules.")
     return Text(
-        f"{said} The difference of {points(own - other)} points depends only on the forms of "
+        f"{text} The difference of {points(own - other)} points depends only on the forms of "
         "answers that the rules accept."
     )
 
 
-def named(name: str, params: Mapping[str, Any]) -> str:
+def format_verifier(name: str, params: Mapping[str, Any]) -> str:
     """Format a verifier with its parameters."""
-    told = ", ".join(f"{key}: {value}" for key, value in params.items())
-    return f"{name} ({told})" if told else name
+    settings = ", ".join(f"{key}: {value}" for key, value in params.items())
+    return f"{name} ({settings})" if settings else name
 
 
-def content(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> dict[str, Any]:
+def build_content(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> dict[str, Any]:
     """Build the entry for results.json."""
-    models = [] if rule.why else agreements(inputs, rule)
-    if why := rule.why or _untold(rule, models):
-        return {"none": why}
+    models = [] if rule.reason else agreements(inputs, rule)
+    if reason := rule.reason or _find_missing_reason(rule, models):
+        return {"none": reason}
     rows = [(model, models[0]) for model in models]
     source, *conditions = Frame([*AGREEMENT, *INVALID], rows).entries()
     both = under_both(inputs, findings, rule) if conditions else []

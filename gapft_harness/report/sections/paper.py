@@ -9,54 +9,54 @@ from typing import Any
 
 from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.recipe import MINUS
-from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.reading.paper import BUDGET, Figure, printed
+from gapft_harness.report.reading.published import BUDGET, PublishedValue, list_published
 from gapft_harness.report.rendering.blocks import Block, Text
-from gapft_harness.report.rendering.wording import condition_name, points, signed_whole
-from gapft_harness.report.sections.comparison import by_state
+from gapft_harness.report.rendering.wording import condition_name, points, format_signed_count
+from gapft_harness.report.sections.comparison import split_by_state
 
 TITLE = "Comparison with the paper"
 
 
-def figures(inputs: ReportInputs, findings: Findings) -> list[Figure]:
+def collect_figures(inputs: ReportInputs, findings: Findings) -> list[PublishedValue]:
     """Collect all printed figures with this run's values: the search's, then the conditions'."""
     return [
         *inputs.paper,
         *(
-            replace(figure, here=_of_condition(findings, figure))
-            for figure in printed(inputs.recipe)
+            replace(figure, measured=_measure_condition(findings, figure))
+            for figure in list_published(inputs.recipe)
             if figure.conditions and {*figure.conditions} <= {SOURCE, *findings.conditions}
         ),
     ]
 
 
-def _of_condition(findings: Findings, figure: Figure) -> float | None:
+def _measure_condition(findings: Findings, figure: PublishedValue) -> float | None:
     if figure.is_difference:
-        contrast = findings.contrast(*figure.conditions)
-        part = contrast.delta if figure.what == "delta" else by_state(contrast.terms)[figure.what]
+        contrast = findings.find_contrast(*figure.conditions)
+        part = contrast.delta if figure.quantity == "delta" else split_by_state(contrast.terms)[figure.quantity]
         return 100 * float(part)
-    condition = findings.conditions[figure.of]
-    if figure.what in BUDGET:
-        return fmean(getattr(budget, figure.what) for budget in condition.budgets)
-    rate = getattr(condition.mean, figure.what.lower())
+    condition = findings.conditions[figure.subject]
+    if figure.quantity in BUDGET:
+        return fmean(getattr(budget, figure.quantity) for budget in condition.budgets)
+    rate = getattr(condition.mean, figure.quantity.lower())
     return None if rate is None else 100 * float(rate)
 
 
-def column(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, str]:
+def list_printed(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, str]:
     """List the printed figures by row; empty where the recipe has none of these.
 
     Args:
         inputs: the inputs of the report.
         names: by row, the name of the quantity, such as ``audit.greedy``.
     """
-    of = {f"{figure.of}.{figure.what}": figure for figure in printed(inputs.recipe)}
-    found = {row: of[name] for row, name in names.items() if name in of}
-    return {row: figure.shown(figure.printed) for row, figure in found.items()}
+    figures_by_name = {f"{figure.subject}.{figure.quantity}": figure for figure in list_published(inputs.recipe)}
+    figures_by_row = {row: figures_by_name[name] for row, name in names.items() if name in figures_by_name}
+    return {row: figure.format_value(figure.printed) for row, figure in figures_by_row.items()}
 
 
-def blocks(shown: list[Figure]) -> list[Block]:
+def build_blocks(values: list[PublishedValue]) -> list[Block]:
     """Build the table, and a warning where the source differs from the paper's."""
     note = (
         "Counts, rates in percent, and differences in percentage points. Off: the difference of a "
@@ -68,50 +68,50 @@ def blocks(shown: list[Figure]) -> list[Block]:
         "rule, data or weights are different, and later results are not comparable."
     )
     return [
-        *([Text(warning, "warning")] if any(of.is_far for of in shown) else []),
-        Frame(FIGURES, shown).table(note, words=2),
+        *([Text(warning, "warning")] if any(value.is_far for value in values) else []),
+        Frame(FIGURES, values).table(note, words=2),
     ]
 
 
-def _difference(figure: Figure) -> str:
-    if figure.here is None:
+def _format_difference(figure: PublishedValue) -> str:
+    if figure.measured is None:
         return "–"
     if figure.is_count:
-        return signed_whole(round(figure.here - figure.printed))
-    return points((figure.here - figure.printed) / 100, figure.digits)
+        return format_signed_count(round(figure.measured - figure.printed))
+    return points((figure.measured - figure.printed) / 100, figure.digits)
 
 
-def content(shown: list[Figure]) -> list[dict[str, Any]]:
+def build_content(values: list[PublishedValue]) -> list[dict[str, Any]]:
     """Build the entries for results.json."""
-    return Frame(FIGURES, shown).entries()
+    return Frame(FIGURES, values).entries()
 
 
-def _label(figure: Figure) -> str:
-    of = MINUS.join(map(condition_name, figure.conditions)) or figure.of
-    return f"{of}: {figure.label.partition(': ')[2]}"
+def _format_label(figure: PublishedValue) -> str:
+    subject = MINUS.join(map(condition_name, figure.conditions)) or figure.subject
+    return f"{subject}: {figure.label.partition(': ')[2]}"
 
 
-def _here(figure: Figure) -> str:
-    return "–" if figure.here is None else figure.shown(figure.here)
+def _format_measured(figure: PublishedValue) -> str:
+    return "–" if figure.measured is None else figure.format_value(figure.measured)
 
 
 _PRINTED = "the printed quantity, and the paper's table"
 _FIGURES = "the printed figure, this run's figure, and this run's minus the printed"
 
-FIGURES: tuple[Column[Figure], ...] = (
-    Column("of", "", lambda figure: figure.of),
-    Column("figure", "", lambda figure: figure.what),
-    Column("", _PRINTED, _label, "figure"),
-    Column("source", _PRINTED, lambda figure: figure.where, "source"),
+FIGURES: tuple[Column[PublishedValue], ...] = (
+    Column("of", "", lambda figure: figure.subject),
+    Column("figure", "", lambda figure: figure.quantity),
+    Column("", _PRINTED, _format_label, "figure"),
+    Column("source", _PRINTED, lambda figure: figure.table, "source"),
     Column("paper", "", lambda figure: figure.printed),
-    Column("here", "", lambda figure: figure.here),
-    Column("", _FIGURES, lambda figure: figure.shown(figure.printed), "paper"),
-    Column("", _FIGURES, _here, "this run"),
-    Column("", _FIGURES, _difference, "difference"),
+    Column("here", "", lambda figure: figure.measured),
+    Column("", _FIGURES, lambda figure: figure.format_value(figure.printed), "paper"),
+    Column("", _FIGURES, _format_measured, "this run"),
+    Column("", _FIGURES, _format_difference, "difference"),
     Column(
         "standard_errors",
         "the difference in standard errors of a share",
-        lambda figure: figure.apart,
+        lambda figure: figure.standard_errors,
         "off",
         "{:.1f}".format,
     ),

@@ -6,27 +6,27 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from gapft_harness.analysis.paired import Changes
+from gapft_harness.analysis.paired import DecisionChanges
 from gapft_harness.report.findings.replicates import RepeatedCondition, Retraining
-from gapft_harness.report.findings.whole import Findings
+from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import (
-    capital,
+    capitalize_first,
     condition_name,
     percent,
     points,
     points_interval,
-    whole,
+    format_count,
 )
 
 _CHANGED = "audit decisions that differ from those of the original training"
 _DELTA = "the replicate minus the condition it repeats, over audit problems and seeds"
-_two = partial(points, digits=2)
+_format_points = partial(points, digits=2)
 
 
-def _format_count(changes: Changes) -> str:
-    return f"{whole(changes.changed)} of {whole(changes.n)}"
+def _format_count(changes: DecisionChanges) -> str:
+    return f"{format_count(changes.changed)} of {format_count(changes.n)}"
 
 
 def _name_columns(replicate: Callable[[Any], RepeatedCondition]) -> Iterator[Column[Any]]:
@@ -37,14 +37,14 @@ def _name_columns(replicate: Callable[[Any], RepeatedCondition]) -> Iterator[Col
     yield Column("original", "the repeated condition", original, "of", condition_name)
 
 
-def _count_columns(changes: Callable[[Any], Changes]) -> Iterator[Column[Any]]:
+def _count_columns(changes: Callable[[Any], DecisionChanges]) -> Iterator[Column[Any]]:
     """Declare the columns of the decisions that changed."""
     yield Column("n", "", lambda row: changes(row).n)
     yield Column("changed", "", lambda row: changes(row).changed)
     yield Column("", _CHANGED, changes, "changed", _format_count)
-    yield Column("lost", _CHANGED, lambda row: changes(row).lost, "right → wrong", whole)
-    yield Column("gained", _CHANGED, lambda row: changes(row).gained, "wrong → right", whole)
-    yield Column("delta", _DELTA, lambda row: changes(row).difference, "Pass@1", _two)
+    yield Column("lost", _CHANGED, lambda row: changes(row).lost, "right → wrong", format_count)
+    yield Column("gained", _CHANGED, lambda row: changes(row).gained, "wrong → right", format_count)
+    yield Column("delta", _DELTA, lambda row: changes(row).difference, "Pass@1", _format_points)
 
 
 REPLICATES: tuple[Column[tuple[Findings, RepeatedCondition]], ...] = (
@@ -53,7 +53,7 @@ REPLICATES: tuple[Column[tuple[Findings, RepeatedCondition]], ...] = (
     Column(
         "ci95",
         _DELTA,
-        lambda row: row[0].contrast(row[1].condition, row[1].original).interval,
+        lambda row: row[0].find_contrast(row[1].condition, row[1].original).interval,
         "95% interval",
         points_interval,
         names=CI95,
@@ -64,7 +64,7 @@ RETRAININGS: tuple[Column[tuple[RepeatedCondition, Retraining]], ...] = (
     Column("seed", "", lambda row: row[1].seed, "seed"),
     *_count_columns(lambda row: row[1].changes),
     Column(
-        "reworded", "responses with another text", lambda row: row[1].reworded, "reworded", whole
+        "reworded", "responses with another text", lambda row: row[1].reworded, "reworded", format_count
     ),
     Column(
         "same_weights",
@@ -83,36 +83,36 @@ def frame_totals(findings: Findings) -> Frame[tuple[Findings, RepeatedCondition]
 
 def frame_seeds(findings: Findings) -> Frame[tuple[RepeatedCondition, Retraining]]:
     """Frame the replicates, a row for each of their seeds."""
-    rows = [(of, again) for of in findings.replicates for again in of.retrainings]
+    rows = [(replicate, retraining) for replicate in findings.replicates for retraining in replicate.retrainings]
     return Frame(RETRAININGS, rows)
 
 
 def describe_changes(findings: Findings, replicate: RepeatedCondition) -> str:
     """Describe in a sentence the changes between a replicate and the condition it repeats."""
-    contrast = findings.contrast(replicate.condition, replicate.original)
+    contrast = findings.find_contrast(replicate.condition, replicate.original)
     changes = replicate.changes
     return (
-        f"{capital(condition_name(replicate.condition))} repeats the training of "
+        f"{capitalize_first(condition_name(replicate.condition))} repeats the training of "
         f"{condition_name(replicate.original)} with the same data, settings and seeds: "
         f"{_format_count(changes)} decisions changed ({percent(changes.share)}), "
-        f"{whole(changes.lost)} from right to wrong and {whole(changes.gained)} from wrong to "
-        f"right, and Pass@1 by {_two(changes.difference)} points "
+        f"{format_count(changes.lost)} from right to wrong and {format_count(changes.gained)} from wrong to "
+        f"right, and Pass@1 by {_format_points(changes.difference)} points "
         f"{points_interval(contrast.interval)}."
     )
 
 
 def _describe_repetition(replicate: RepeatedCondition) -> str:
     """Describe whether training and decoding are deterministic on the machine of the run."""
-    same = [again.same_weights for again in replicate.retrainings]
-    if None in same:
+    same_weights = [retraining.same_weights for retraining in replicate.retrainings]
+    if None in same_weights:
         return "Whether the adapters have the same bytes is not known."
-    if not all(same):
+    if not all(same_weights):
         return (
-            f"{whole(same.count(True))} of {whole(len(same))} adapters have the same bytes: "
+            f"{format_count(same_weights.count(True))} of {format_count(len(same_weights))} adapters have the same bytes: "
             "training is not deterministic on this machine. A difference of this size between two "
             "conditions may have no other cause."
         )
-    if any(again.reworded for again in replicate.retrainings):
+    if any(retraining.reworded for retraining in replicate.retrainings):
         return (
             "All adapters have the same bytes: training is deterministic on this machine, but "
             "decoding is not."
@@ -124,7 +124,7 @@ def _describe_repetition(replicate: RepeatedCondition) -> str:
     )
 
 
-def blocks(findings: Findings) -> list[Block]:
+def build_blocks(findings: Findings) -> list[Block]:
     """Build the section: sentences, the totals, and every seed folded."""
     texts = [
         Text(f"{describe_changes(findings, replicate)} {_describe_repetition(replicate)}")
@@ -142,16 +142,16 @@ def blocks(findings: Findings) -> list[Block]:
     return [*texts, totals, seeds]
 
 
-def content(findings: Findings) -> list[dict[str, Any]]:
+def build_content(findings: Findings) -> list[dict[str, Any]]:
     """Build the entries for results.json: each replicate with its seeds."""
     seeds = frame_seeds(findings).entries()
     return [
         {
             **entry,
             "seeds": [
-                {key: value for key, value in of.items() if key not in ("condition", "original")}
-                for of in seeds
-                if of["condition"] == entry["condition"]
+                {key: value for key, value in seed_entry.items() if key not in ("condition", "original")}
+                for seed_entry in seeds
+                if seed_entry["condition"] == entry["condition"]
             ],
         }
         for entry in frame_totals(findings).entries()

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from gapft_harness.analysis.pass_at_k import reported_k
+from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
-from gapft_harness.report.findings.whole import Findings, SourceFindings
+from gapft_harness.report.findings.computation import Findings, SourceFindings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block, Figure
-from gapft_harness.report.rendering.wording import STATE_NAMES, condition_name, percent, whole
+from gapft_harness.report.rendering.wording import STATE_NAMES, condition_name, percent, format_count
 from gapft_harness.report.sections import budgets
 
 _ORDER: tuple[State, ...] = ("G", "S", "U")
 
 
-def reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
+def build_reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build the section "What search reaches": the source's Pass@k and the trained models."""
     source = findings.source
-    shown = reported_k(inputs.k)
+    k_values = list_reported_k(inputs.k)
     trained = ", ".join(
-        f"{condition_name(name)} {percent(c.mean.pass_at_1)}"
-        for name, c in findings.conditions.items()
+        f"{condition_name(name)} {percent(condition.mean.pass_at_1)}"
+        for name, condition in findings.conditions.items()
     )
     caption = "The source's accuracy when a verifier picks among k samples."
     if trained:
@@ -36,14 +36,14 @@ def reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
             + (f". One trained decode: {trained}." if trained else "."),
             caption,
         ),
-        Frame([*SEARCH[:-1], *(pass_at(k) for k in shown)], [source]).table(
+        Frame([*SEARCH[:-1], *(build_pass_at_column(k) for k in k_values)], [source]).table(
             f"Unbiased estimates from {inputs.k} samples of each problem. Pass@k needs search and "
             "a verifier at inference: it is a reference, not a deployed model."
         ),
     ]
 
 
-def pass_at(k: int | str) -> Column[SourceFindings]:
+def build_pass_at_column(k: int | str) -> Column[SourceFindings]:
     """Build the column of the source's Pass@k."""
     meaning = "chance that one of k samples passes, unbiased (Equation 1)"
     return Column("", meaning, lambda source: source.curve[int(k)], f"Pass@{k}", percent)
@@ -52,30 +52,30 @@ def pass_at(k: int | str) -> Column[SourceFindings]:
 SEARCH: tuple[Column[SourceFindings], ...] = (
     Column("", "the split", lambda source: "audit", "source"),
     Column("", "greedy decode", lambda source: source.pass_at_1, "greedy", percent),
-    pass_at("k"),
+    build_pass_at_column("k"),
 )
 
 
-def states(inputs: ReportInputs, findings: Findings) -> list[Block]:
+def build_states(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build the section "Evidence states": problems in each state, effects of an early stop."""
     return [
-        Frame(STATES, splits(findings)).table(
+        Frame(STATES, list_splits(findings)).table(
             f"Under the source model, with K = {inputs.k} samples. A problem missed by this search "
             "is not impossible: with more samples, problems move from U to S."
         ),
-        *_by_k(inputs, findings),
-        *budgets.early_stop(inputs),
+        *_build_recovered(inputs, findings),
+        *budgets.describe_early_stop(inputs),
     ]
 
 
-def _by_k(inputs: ReportInputs, findings: Findings) -> list[Block]:
+def _build_recovered(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build the table of pool problems that nested searches recover."""
     if not inputs.pool_recovered:
         return []
-    own = {of.own["k"] for of in findings.conditions.values() if "k" in of.own}
-    shown = sorted({*reported_k(inputs.k), *own})
+    own_k = {condition.own["k"] for condition in findings.conditions.values() if "k" in condition.own}
+    k_values = sorted({*list_reported_k(inputs.k), *own_k})
     return [
-        Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in shown]).table(
+        Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in k_values]).table(
             "Pool problems that the source fails in one decode and that the first K samples of the "
             "search recover: the training problems of a search with K samples."
         )
@@ -87,29 +87,29 @@ _RECOVERED = (
 )
 RECOVERED: tuple[Column[tuple[int, int]], ...] = (
     Column("", _RECOVERED, lambda row: row[0], "K"),
-    Column("", _RECOVERED, lambda row: row[1], "recovered", whole),
+    Column("", _RECOVERED, lambda row: row[1], "recovered", format_count),
 )
 _SPLIT = "pool or audit, and its size"
 SplitStates = tuple[str, Mapping[State, int]]
 
 
-def splits(findings: Findings) -> list[SplitStates]:
+def list_splits(findings: Findings) -> list[SplitStates]:
     """List the pool and the audit, with their problems in G, S and U."""
     return [("pool", findings.pool_states), ("audit", findings.source.states)]
 
 
-def _in_state(state: State) -> Column[SplitStates]:
-    def share(row: SplitStates) -> str:
+def _build_state_column(state: State) -> Column[SplitStates]:
+    def format_share(row: SplitStates) -> str:
         count = row[1][state]
-        return f"{whole(count)} ({percent(Fraction(count, sum(row[1].values())))})"
+        return f"{format_count(count)} ({percent(Fraction(count, sum(row[1].values())))})"
 
     meaning = "problems in each state (Equations 3 to 5)"
-    return Column("", meaning, share, f"{state} {STATE_NAMES[state]}")
+    return Column("", meaning, format_share, f"{state} {STATE_NAMES[state]}")
 
 
 STATES: tuple[Column[SplitStates], ...] = (
     Column("split", _SPLIT, lambda row: row[0], "split"),
     Column("states", "", lambda row: {state: row[1][state] for state in _ORDER}, names=_ORDER),
-    *(_in_state(state) for state in _ORDER),
-    Column("", _SPLIT, lambda row: sum(row[1].values()), "problems", whole),
+    *(_build_state_column(state) for state in _ORDER),
+    Column("", _SPLIT, lambda row: sum(row[1].values()), "problems", format_count),
 )

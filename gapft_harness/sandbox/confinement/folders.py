@@ -10,55 +10,55 @@ from collections.abc import Iterable
 _ZONES = "/usr/share/zoneinfo"
 
 
-def needed(import_path: Iterable[str]) -> list[str]:
+def find_needed_folders(import_path: Iterable[str]) -> list[str]:
     """Find the folders of the standard library, loaded packages, shared libraries and time zones.
 
     Args:
         import_path: folders that contain preloaded packages. Such a folder is never needed
             completely: a shared library directly in it is already loaded.
     """
-    found = {entry for entry in sys.path if os.path.isdir(entry)}
-    packages = set(map(os.path.realpath, import_path)) - set(map(os.path.realpath, found))
-    own = tuple(entry + "/" for entry in found)
+    folders = {entry for entry in sys.path if os.path.isdir(entry)}
+    packages = set(map(os.path.realpath, import_path)) - set(map(os.path.realpath, folders))
+    own = tuple(entry + "/" for entry in folders)
     for name, module in list(sys.modules.items()):
         paths = [] if "." in name else list(getattr(module, "__path__", None) or [])
         for path in paths:
             if name == "gapft_harness" or (path.startswith(own) and "-packages/" not in path):
                 continue
-            found.add(path)
+            folders.add(path)
             if os.path.isdir(f"{path}.libs"):  # the shared libraries of wheels
-                found.add(f"{path}.libs")
+                folders.add(f"{path}.libs")
     with open("/proc/self/maps") as maps:
         for line in maps:
             path = line.split(maxsplit=5)[5].strip() if line.count("/") else ""
             if ".so" in os.path.basename(path) and os.path.isabs(path):
                 folder = os.path.dirname(path)
                 if folder not in packages:
-                    found.add(folder)
+                    folders.add(folder)
     if os.path.isdir(_ZONES):
-        found.add(_ZONES)
-    return sorted(found)
+        folders.add(_ZONES)
+    return sorted(folders)
 
 
-def open_all(paths: Iterable[str], first: int) -> dict[str, int]:
+def open_folders(paths: Iterable[str], first: int) -> dict[str, int]:
     """Open folders at descriptors from ``first`` up, while this process still has access."""
     import fcntl
 
-    kept = {}
+    descriptors = {}
     for path in paths:
         descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
-        kept[path] = fcntl.fcntl(descriptor, fcntl.F_DUPFD, first)
+        descriptors[path] = fcntl.fcntl(descriptor, fcntl.F_DUPFD, first)
         os.close(descriptor)
-    return kept
+    return descriptors
 
 
-def use_descriptors_for_unreachable(kept: dict[str, int]) -> None:
+def use_descriptors_for_unreachable(descriptors: dict[str, int]) -> None:
     """Import through descriptors from folders that this user cannot reach by name.
 
     An example is an interpreter in root's home. Descriptors of reachable folders are closed.
     """
     names = {}
-    for path, descriptor in kept.items():
+    for path, descriptor in descriptors.items():
         if os.access(path, os.R_OK | os.X_OK):
             os.close(descriptor)
         else:

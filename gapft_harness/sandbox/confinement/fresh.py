@@ -16,7 +16,7 @@ from gapft_harness.sandbox.confinement.namespaces import (
     NOSUID,
     mount,
 )
-from gapft_harness.sandbox.confinement.syscalls import check, libc
+from gapft_harness.sandbox.confinement.syscalls import check_result, libc
 
 _CLONE_VM, _FIRST_STACK = 0x100, 1 << 14
 
@@ -44,12 +44,12 @@ class PidNamespaces:
 
     def open(self) -> None:
         """Create a new namespace for the next forks."""
-        check(libc.unshare(NEWPID), "unshare(NEWPID)")
-        self._first = check(libc.clone(*self._arguments), "clone of a first process")
+        check_result(libc.unshare(NEWPID), "unshare(NEWPID)")
+        self._first = check_result(libc.clone(*self._arguments), "clone of a first process")
 
     def leave(self) -> None:
         """Return to the worker's own namespace, from which the next one must be created."""
-        check(libc.setns(self._own, NEWPID), "setns(NEWPID)")
+        check_result(libc.setns(self._own, NEWPID), "setns(NEWPID)")
 
     def end(self) -> None:
         """Kill the namespace's first process; the kernel then ends all its other processes."""
@@ -74,30 +74,30 @@ class WorkFolder:
 
     def _mount(self) -> None:
         mount("tmpfs", self._path, "tmpfs", NOSUID | NODEV | NOEXEC | NOATIME, self._options)
-        self._mark = self._state()
-        self._sure = False
+        self._mark = self._read_state()
+        self._is_mark_reliable = False
 
     def prepare(self) -> None:
         """Change into the folder; call it before a fork."""
-        if not self._sure:
-            self._sure = self._mark[0] < _coarse_clock()
+        if not self._is_mark_reliable:
+            self._is_mark_reliable = self._mark[0] < _read_coarse_clock()
         os.chdir(self._path)
 
-    def untouched(self) -> bool:
+    def is_untouched(self) -> bool:
         """Check that nothing has changed in the folder since it was mounted."""
-        return self._state() == self._mark
+        return self._read_state() == self._mark
 
     def clean(self) -> None:
         """Replace a changed file system; call it after the test's process has ended."""
         os.chdir("/")
-        if not self._sure or not self.untouched():
-            check(libc.umount2(self._path.encode(), DETACH), "umount of the working folder")
+        if not self._is_mark_reliable or not self.is_untouched():
+            check_result(libc.umount2(self._path.encode(), DETACH), "umount of the working folder")
             self._mount()
 
-    def _state(self) -> tuple[int, ...]:
+    def _read_state(self) -> tuple[int, ...]:
         status, usage = os.stat(self._path), os.statvfs(self._path)
         return (status.st_ctime_ns, status.st_mode, usage.f_bfree, usage.f_ffree)
 
 
-def _coarse_clock() -> int:
+def _read_coarse_clock() -> int:
     return time.clock_gettime_ns(5)  # CLOCK_REALTIME_COARSE, the clock of file time stamps

@@ -17,14 +17,14 @@ _NETWORK_ABI, _SCOPE_ABI, TRUNCATION_ABI = 4, 6, 3
 _HIDDEN = ("site-packages", "dist-packages")
 
 
-def abi() -> int:
+def read_abi() -> int:
     """Read the kernel's landlock version; 0 if it has none."""
     number = ctypes.c_long(BUILD["landlock_create_ruleset"])
     version: int = libc.syscall(number, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return max(0, version)
 
 
-def ruleset(readable: Iterable[str], devices: Iterable[str]) -> int:
+def create_ruleset(readable: Iterable[str], devices: Iterable[str]) -> int:
     """Create a rule set that permits reading these folders and devices, and writing the devices.
 
     Args:
@@ -37,7 +37,7 @@ def ruleset(readable: Iterable[str], devices: Iterable[str]) -> int:
     Raises:
         Refused: the kernel has no landlock, or it is disabled.
     """
-    version = abi()
+    version = read_abi()
     rights = (1 << _RIGHTS.get(version, 16)) - 1
     network = 3 if version >= _NETWORK_ABI else 0
     scope = 3 if version >= _SCOPE_ABI else 0
@@ -49,25 +49,25 @@ def ruleset(readable: Iterable[str], devices: Iterable[str]) -> int:
     for folder in folders:
         inner = [other for other in folders if other.startswith(folder + "/")]
         if not inner and not any((Path(folder) / name).exists() for name in _HIDDEN):
-            _grant(rules, folder, _READ_DIR | _READ_FILE)
+            _grant_rights(rules, folder, _READ_DIR | _READ_FILE)
             continue
-        _grant(rules, folder, _READ_DIR)
+        _grant_rights(rules, folder, _READ_DIR)
         for entry in Path(folder).iterdir():
             holds_other = any(f"{other}/".startswith(f"{entry}/") for other in inner)
             if entry.name not in _HIDDEN and not holds_other:
-                _grant(rules, str(entry), _READ_FILE)
+                _grant_rights(rules, str(entry), _READ_FILE)
     for device in devices:
         truncate = _TRUNCATE if version >= TRUNCATION_ABI else 0
-        _grant(rules, device, _READ_FILE | _WRITE_FILE | truncate)
+        _grant_rights(rules, device, _READ_FILE | _WRITE_FILE | truncate)
     return rules
 
 
-def restrict(rules: int) -> None:
+def restrict_process(rules: int) -> None:
     """Restrict the calling process permanently by a rule set. It needs ``no_new_privs``."""
     syscall("landlock_restrict_self", BUILD["landlock_restrict_self"], rules, 0)
 
 
-def _grant(rules: int, path: str, rights: int) -> None:
+def _grant_rights(rules: int, path: str, rights: int) -> None:
     try:
         target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

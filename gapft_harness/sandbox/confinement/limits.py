@@ -42,7 +42,7 @@ class ProcessLimits:
             resource.setrlimit(kind, (value, value))
 
 
-def cpu_limits(cpu_s: float) -> tuple[int, int]:
+def compute_cpu_limits(cpu_s: float) -> tuple[int, int]:
     """Compute values for ``RLIMIT_CPU``: the kernel kills a process shortly after its CPU limit."""
     seconds = math.ceil(cpu_s) + ORPHAN_SECONDS
     return seconds, seconds
@@ -58,19 +58,19 @@ def widen_stack(memory_bytes: int) -> bool:
         Whether the limits were changed. If so, the process must exec, since the kernel lays out
         memory then.
     """
-    now = resource.getrlimit(resource.RLIMIT_STACK)
-    wanted = min(memory_bytes, 512 << 20)
-    if now == (wanted, resource.RLIM_INFINITY):
+    current = resource.getrlimit(resource.RLIMIT_STACK)
+    size = min(memory_bytes, 512 << 20)
+    if current == (size, resource.RLIM_INFINITY):
         return False
     try:
-        resource.setrlimit(resource.RLIMIT_STACK, (wanted, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_STACK, (size, resource.RLIM_INFINITY))
     except ValueError:  # an ordinary user whose hard limit was lowered
-        wanted = min(wanted, now[1])
-        resource.setrlimit(resource.RLIMIT_STACK, (wanted, now[1]))
-    return resource.getrlimit(resource.RLIMIT_STACK) != now
+        size = min(size, current[1])
+        resource.setrlimit(resource.RLIMIT_STACK, (size, current[1]))
+    return resource.getrlimit(resource.RLIMIT_STACK) != current
 
 
-def own_address_space() -> int:
+def read_address_space() -> int:
     """Read the current address space of this process in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gapft_harness.sandbox.confinement import streams
-from gapft_harness.sandbox.confinement.syscalls import BUILD, Refused, check, libc, machine, syscall
+from gapft_harness.sandbox.confinement.syscalls import BUILD, Refused, check_result, libc, find_machine, syscall
 
 #: Candidates for the working folder: the first that hides no needed folder is used.
 _WORK = ("/tmp", "/box")
@@ -33,7 +33,7 @@ _CAP_SYS_ADMIN = 21
 _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _NO_NEW_PRIVS = 1, 4, 8, 38
 
 
-def enter_users(high_id: int | None) -> None:
+def enter_user_namespace(high_id: int | None) -> None:
     """Enter new namespaces of every kind, and map the users.
 
     Args:
@@ -47,7 +47,7 @@ def enter_users(high_id: int | None) -> None:
     # After setuid a process is not dumpable, and its /proc files belong to root.
     libc.prctl(_DUMPABLE, 1, 0, 0, 0)
     if high_id is None:
-        _unshare()
+        _unshare_namespaces()
         _write_self("setgroups", "deny")
         _write_self("uid_map", f"{uid} {uid} 1")
         _write_self("gid_map", f"{gid} {gid} 1")
@@ -67,7 +67,7 @@ def enter_users(high_id: int | None) -> None:
     os.close(ready_in)
     try:
         os.setgroups([])
-        _unshare()
+        _unshare_namespaces()
         os.write(ready_out, b"x")
     finally:
         os.close(ready_out)
@@ -76,7 +76,7 @@ def enter_users(high_id: int | None) -> None:
         raise Refused("the user id map of the new namespace could not be written")
 
 
-def enter_pids() -> None:
+def enter_pid_namespace() -> None:
     """Fork; the child returns as first process of the new pid namespace, the parent waits for it.
 
     The parent stays outside as the process that the harness knows. Each of the two ends with the
@@ -84,7 +84,7 @@ def enter_pids() -> None:
     """
     child = os.fork()
     if child == 0:
-        check(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
+        check_result(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
         return
     os.closerange(0, 1 << 16)
     _, status = os.waitpid(child, 0)
@@ -105,14 +105,14 @@ def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
     """
     mount("none", "/", None, _REC | _PRIVATE)
     keep = sorted({path for path in readable if os.path.isdir(path)})
-    keep = [path for path in keep if not any(_shows(outer, path) for outer in keep)]
+    keep = [path for path in keep if not any(_is_visible(outer, path) for outer in keep)]
     mount("tmpfs", _NEW_ROOT, "tmpfs", NOSUID | NODEV, "size=64k,nr_inodes=2k,mode=755")
     for path in keep:
         target = _NEW_ROOT + path
         if not os.path.isdir(target):
             os.makedirs(target)
         mount(path, target, None, _BIND | _REC)
-        _read_only(target, recursive=True)
+        _set_read_only(target, recursive=True)
         for name in _HIDDEN:
             if os.path.isdir(f"{target}/{name}"):
                 # Still writable: mount points for kept packages are created in it below.
@@ -123,7 +123,7 @@ def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
         _empty_file(target)
         mount(path, target, None, _BIND)
         # The device can be read and written, but its times and mode cannot be changed.
-        _read_only(target, recursive=False, devices=True)
+        _set_read_only(target, recursive=False, devices=True)
     for path in streams.NAMES:
         _empty_file(_NEW_ROOT + path, mode=0)
     os.makedirs(_NEW_ROOT + "/etc", exist_ok=True)
@@ -132,13 +132,13 @@ def build_root(readable: Iterable[str], devices: Iterable[str]) -> str:
     for path in keep:
         for name in _HIDDEN:
             if os.path.isdir(f"{_NEW_ROOT}{path}/{name}"):
-                _read_only(f"{_NEW_ROOT}{path}/{name}", recursive=False)
+                _set_read_only(f"{_NEW_ROOT}{path}/{name}", recursive=False)
     os.chdir(_NEW_ROOT)
-    here = ctypes.c_char_p(b".")
-    syscall("pivot_root", machine().pivot_root, here, here)
-    check(libc.umount2(b".", DETACH), "umount of the old root")
+    current_folder = ctypes.c_char_p(b".")
+    syscall("pivot_root", find_machine().pivot_root, current_folder, current_folder)
+    check_result(libc.umount2(b".", DETACH), "umount of the old root")
     os.chdir("/")
-    _read_only("/", recursive=False)
+    _set_read_only("/", recursive=False)
     return work
 
 
@@ -146,44 +146,44 @@ def _empty_file(path: str, mode: int = 0o644) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, mode))
 
 
-def _shows(outer: str, inner: str) -> bool:
+def _is_visible(outer: str, inner: str) -> bool:
     """Check whether mounting ``outer`` makes ``inner`` correctly visible too."""
     if not inner.startswith(outer + "/"):
         return False
-    between = inner[len(outer) :] + "/"
-    return not any(f"/{name}/" in between or os.path.isdir(f"{inner}/{name}") for name in _HIDDEN)
+    relative = inner[len(outer) :] + "/"
+    return not any(f"/{name}/" in relative or os.path.isdir(f"{inner}/{name}") for name in _HIDDEN)
 
 
 def become_first_user() -> None:
     """Switch from mapped root to the mapped high id, and keep the capabilities."""
-    check(libc.prctl(_KEEPCAPS, 1, 0, 0, 0), "prctl(KEEPCAPS)")
+    check_result(libc.prctl(_KEEPCAPS, 1, 0, 0, 0), "prctl(KEEPCAPS)")
     os.setresgid(1, 1, 1)
     os.setresuid(1, 1, 1)
 
 
-def keep_admin_only() -> None:
+def keep_admin_capability() -> None:
     """Drop every capability except the one to mount and to create pid namespaces."""
     _set_capabilities(1 << _CAP_SYS_ADMIN)
 
 
-def drop_all() -> None:
+def drop_capabilities() -> None:
     """Drop every capability, for the program's own process."""
-    check(libc.capset(*_NONE), "capset")
+    check_result(libc.capset(*_NONE), "capset")
 
 
 def forbid_new_privileges() -> None:
     """Prevent this process and its children from gaining privileges through exec."""
-    check(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
+    check_result(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
 
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent's thread ends."""
-    check(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
+    check_result(libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PDEATHSIG)")
 
 
-def _unshare() -> None:
+def _unshare_namespaces() -> None:
     kinds = _NEWUSER | _NEWNS | NEWPID | _NEWNET | _NEWIPC | _NEWUTS
-    check(libc.unshare(kinds), "unshare(user, mount, pid, net, ipc, uts)")
+    check_result(libc.unshare(kinds), "unshare(user, mount, pid, net, ipc, uts)")
 
 
 def _write_self(name: str, text: str) -> None:
@@ -206,12 +206,12 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
         ctypes.c_ulong(flags),
         data.encode() or None,
     )
-    check(result, f"mount {source} at {target}")
+    check_result(result, f"mount {source} at {target}")
 
 
-def _read_only(path: str, recursive: bool, devices: bool = False) -> None:
-    wanted = _ATTR_RDONLY | _ATTR_NOSUID | (0 if devices else _ATTR_NODEV)
-    attributes = struct.pack("QQQQ", wanted, 0, 0, 0)
+def _set_read_only(path: str, recursive: bool, devices: bool = False) -> None:
+    flags = _ATTR_RDONLY | _ATTR_NOSUID | (0 if devices else _ATTR_NODEV)
+    attributes = struct.pack("QQQQ", flags, 0, 0, 0)
     syscall(
         f"mount_setattr {path}",
         BUILD["mount_setattr"],
@@ -224,14 +224,14 @@ def _read_only(path: str, recursive: bool, devices: bool = False) -> None:
 
 
 def _set_capabilities(mask: int) -> None:
-    check(libc.capset(*_capabilities(mask)), "capset")
+    check_result(libc.capset(*_pack_capabilities(mask)), "capset")
 
 
-def _capabilities(mask: int) -> tuple[ctypes.c_char_p, ctypes.c_char_p]:
+def _pack_capabilities(mask: int) -> tuple[ctypes.c_char_p, ctypes.c_char_p]:
     low, high = mask & 0xFFFFFFFF, mask >> 32
     header = struct.pack("Ii", 0x20080522, 0)
     data = struct.pack("IIIIII", low, low, 0, high, high, 0)
     return ctypes.c_char_p(header), ctypes.c_char_p(data)
 
 
-_NONE = _capabilities(0)
+_NONE = _pack_capabilities(0)

@@ -16,7 +16,7 @@ import signal
 import struct
 from collections.abc import Iterable, Sequence
 
-from gapft_harness.sandbox.confinement.syscalls import check, libc, machine
+from gapft_harness.sandbox.confinement.syscalls import check_result, libc, find_machine
 
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -80,7 +80,7 @@ class Filter:
     """
 
     def __init__(self, *, only_descriptors: bool, stop_truncation: bool) -> None:
-        code = program(only_descriptors, stop_truncation)
+        code = build_program(only_descriptors, stop_truncation)
         self._code = ctypes.create_string_buffer(code, len(code))
         header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(self._code))
         self._arguments = (22, 2, ctypes.c_char_p(header), 0, 0)  # PR_SET_SECCOMP, MODE_FILTER
@@ -98,13 +98,13 @@ class Filter:
         """
         for place in self._places:
             struct.pack_into("I", self._code, place, own_pid)
-        check(libc.prctl(*self._arguments), "seccomp filter")
+        check_result(libc.prctl(*self._arguments), "seccomp filter")
 
 
-def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
+def build_program(only_descriptors: bool, stop_truncation: bool) -> bytes:
     """Build the filter as BPF code for this machine, with ``_OWN_PID`` in place of the own id."""
-    this = machine()
-    rules: dict[str, Sequence[_Instruction]] = dict.fromkeys(this.numbers, (_return(_ALLOW),))
+    current_machine = find_machine()
+    rules: dict[str, Sequence[_Instruction]] = dict.fromkeys(current_machine.numbers, (_return(_ALLOW),))
     rules |= {
         "clone": (
             _load(0),
@@ -170,15 +170,15 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
     rules = {
         name: rule
         for name, rule in rules.items()
-        if name in this.numbers and not (only_descriptors and name in _BY_NAME)
+        if name in current_machine.numbers and not (only_descriptors and name in _BY_NAME)
     }
-    by_number = {this.numbers[name]: tuple(rule) for name, rule in rules.items()}
+    by_number = {current_machine.numbers[name]: tuple(rule) for name, rule in rules.items()}
     code: list[_Instruction] = [
         (_LOAD, 0, 0, _ARCH),
-        (_EQUAL, 1, 0, this.audit),
+        (_EQUAL, 1, 0, current_machine.audit),
         _return(_KILL),
         (_LOAD, 0, 0, _NUMBER),
-        *_search(_intervals(by_number)),
+        *_build_search(_merge_intervals(by_number)),
     ]
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
@@ -186,18 +186,18 @@ def program(only_descriptors: bool, stop_truncation: bool) -> bytes:
 _Rule = tuple[_Instruction, ...]
 
 
-def _intervals(by_number: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
+def _merge_intervals(by_number: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
     """Merge neighboring numbers with the same rule to (first number, rule); gaps are refused."""
     refuse: _Rule = (_refuse(errno.EPERM),)
-    found: list[tuple[int, _Rule]] = []
+    merged: list[tuple[int, _Rule]] = []
     for number in range(max(by_number) + 2):
         rule = by_number.get(number, refuse)
-        if not found or found[-1][1] != rule:
-            found.append((number, rule))
-    return found
+        if not merged or merged[-1][1] != rule:
+            merged.append((number, rule))
+    return merged
 
 
-def _search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
+def _build_search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
     """Build a binary search for the rule of a number.
 
     At every installation, and so for every test, the kernel evaluates the filter for every call it
@@ -206,7 +206,7 @@ def _search(intervals: list[tuple[int, _Rule]]) -> list[_Instruction]:
     if len(intervals) == 1:
         return list(intervals[0][1])
     middle = len(intervals) // 2
-    below, above = _search(intervals[:middle]), _search(intervals[middle:])
+    below, above = _build_search(intervals[:middle]), _build_search(intervals[middle:])
     first = intervals[middle][0]
     if len(below) < 256:
         return [(_AT_LEAST, len(below), 0, first), *below, *above]

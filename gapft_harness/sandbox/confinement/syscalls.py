@@ -86,14 +86,14 @@ class Machine:
     pivot_root: int
 
 
-def _parse(table: str) -> dict[str, int]:
+def _parse_table(table: str) -> dict[str, int]:
     pairs = (entry.split("=") for entry in table.split())
     return {name: int(number) for name, number in pairs}
 
 
 _MACHINES = {
-    "x86_64": Machine(0xC000003E, _parse(_X86_64), pivot_root=155),
-    "aarch64": Machine(0xC00000B7, _parse(_AARCH64), pivot_root=41),
+    "x86_64": Machine(0xC000003E, _parse_table(_X86_64), pivot_root=155),
+    "aarch64": Machine(0xC00000B7, _parse_table(_AARCH64), pivot_root=41),
 }
 
 
@@ -101,7 +101,7 @@ class Refused(Exception):
     """The kernel or this machine refuses a feature that a tier needs."""
 
 
-def machine() -> Machine:
+def find_machine() -> Machine:
     """Find the constants of the machine that this interpreter runs on.
 
     Raises:
@@ -120,15 +120,15 @@ def machine() -> Machine:
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(result: int, what: str) -> int:
+def check_result(result: int, action: str) -> int:
     """Return a C result; raise ``Refused``, which names the action, if it is -1."""
     if result == -1:
         number = ctypes.get_errno()
-        raise Refused(f"{what}: {os.strerror(number)} (errno {number})")
+        raise Refused(f"{action}: {os.strerror(number)} (errno {number})")
     return result
 
 
-def syscall(what: str, number: int, *arguments: object) -> int:
+def syscall(action: str, number: int, *arguments: object) -> int:
     """Make a raw system call; ``action`` names it in errors. Integers are passed as C longs."""
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return check(libc.syscall(ctypes.c_long(number), *words), what)
+    return check_result(libc.syscall(ctypes.c_long(number), *words), action)

@@ -10,7 +10,7 @@ import os
 import resource
 
 #: Seconds between two measurements of a process's waiting time.
-LOOK_EVERY = 0.1
+LOOK_INTERVAL_S = 0.1
 
 
 class Crowd:
@@ -35,16 +35,16 @@ class Crowd:
         self._threads = threads
         self.counts_threads = threads is not None
         self._handle = -1
-        self._known = ""
+        self._pid = ""
         self._waits: dict[str, float] = {}
         self._waited = 0.0
 
-    def meet(self, handle: int) -> None:
+    def watch_process(self, handle: int) -> None:
         """Start to watch a new process, given by its pidfd."""
-        self._handle, self._known = handle, ""
+        self._handle, self._pid = handle, ""
         self._waits, self._waited = {}, 0.0
 
-    def excused(self, used: float) -> float:
+    def compute_excused_time(self, used: float) -> float:
         """Compute the seconds in which the process ran, or was ready to run but had no CPU.
 
         Call it every ``LOOK_INTERVAL_S`` seconds. Threads that wait at the same time must not be
@@ -55,17 +55,17 @@ class Crowd:
             used: CPU seconds that the process has used.
         """
         try:
-            folder = os.open(f"{self._number()}/task", os.O_RDONLY, dir_fd=self._proc)
+            folder = os.open(f"{self._find_pid()}/task", os.O_RDONLY, dir_fd=self._proc)
             try:
                 threads = os.listdir(folder)
             finally:
                 os.close(folder)
             waits = {
-                thread: int(self._read(f"task/{thread}/schedstat").split()[1]) / 1e9
+                thread: int(self._read_process_file(f"task/{thread}/schedstat").split()[1]) / 1e9
                 for thread in threads
             }
-            before = self._waits
-            self._waited += max(wait - before.get(thread, 0.0) for thread, wait in waits.items())
+            previous_waits = self._waits
+            self._waited += max(wait - previous_waits.get(thread, 0.0) for thread, wait in waits.items())
             self._waits = waits
         except (OSError, ValueError, IndexError):  # the process ended, or there is no schedstat
             pass
@@ -79,20 +79,20 @@ class Crowd:
         """
         assert self._threads is not None
         try:
-            fields = self._read("stat").rpartition(b")")[2].split()
+            fields = self._read_process_file("stat").rpartition(b")")[2].split()
             if int(fields[17]) > self._threads + 1:
                 resource.prlimit(process, resource.RLIMIT_NPROC, (0, 0))
         except (FileNotFoundError, ProcessLookupError):  # ended
             pass
 
-    def _number(self) -> str:
-        if not self._known:
-            told = self._read_file(f"self/fdinfo/{self._handle}").decode()
-            self._known = told.partition("\nPid:")[2].split()[0]
-        return self._known
+    def _find_pid(self) -> str:
+        if not self._pid:
+            info = self._read_file(f"self/fdinfo/{self._handle}").decode()
+            self._pid = info.partition("\nPid:")[2].split()[0]
+        return self._pid
 
-    def _read(self, path: str) -> bytes:
-        return self._read_file(f"{self._number()}/{path}")
+    def _read_process_file(self, path: str) -> bytes:
+        return self._read_file(f"{self._find_pid()}/{path}")
 
     def _read_file(self, path: str) -> bytes:
         file = os.open(path, os.O_RDONLY, dir_fd=self._proc)

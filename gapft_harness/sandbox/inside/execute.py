@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 from gapft_harness.sandbox.confinement.syscalls import libc
 from gapft_harness.sandbox.inside import lcb
-from gapft_harness.sandbox.values import DEEPEST, encode, parse_arguments
+from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, encode_value, parse_arguments
 
 REPORT, SOURCE, STAGE = 3, 4, 5
 #: The descriptor of a function program's calls after the source is read: a length, then the input.
@@ -44,7 +44,7 @@ COMPILED = b"+"
 
 _FILE = "program.py"
 #: The recursion limit at the start of the fork, which every program starts with.
-_depth: list[int] = []
+_initial_depth: list[int] = []
 #: Flushes the C library's buffers; resolved once, in the worker.
 _flush_c = libc.fflush
 #: After a call that used more memory than this, the process takes no further call.
@@ -54,13 +54,13 @@ _SMALL_KB = 64 << 10
 def main() -> NoReturn:
     """Run the program of descriptor ``SOURCE`` and exit. Call it from the outermost frame."""
     try:
-        status = _run()
+        status = _run_program()
     except BaseException:
         status = 1
     os._exit(status)
 
 
-def same_random() -> None:
+def seed_random() -> None:
     """Seed ``random`` and ``numpy.random``, so that every test starts from the same state."""
     random.seed(0)
     if (numpy := sys.modules.get("numpy.random")) is not None:
@@ -76,9 +76,9 @@ def read_all(descriptor: int) -> bytes:
     return data
 
 
-def _run() -> int:
+def _run_program() -> int:
     """Run the program and return its exit status."""
-    _depth[:] = [sys.getrecursionlimit()]
+    _initial_depth[:] = [sys.getrecursionlimit()]
     head, _, body = read_all(SOURCE).partition(b"\n")
     kind, function, compat = head.decode().split("\t")
     source = body.decode("utf-8", "surrogatepass")
@@ -87,35 +87,35 @@ def _run() -> int:
     is_function = kind == "function"
     try:
         if compat and not is_function:
-            source = lcb.rewrite(source)
+            source = lcb.rewrite_program(source)
         code = compile(source, _FILE, "exec", dont_inherit=True)
     except MemoryError as error:
-        _report("raised", "MemoryError", str(error))
+        _write_report("raised", "MemoryError", str(error))
         return 1
     except Exception as error:  # SyntaxError, ValueError, RecursionError, ...
-        _report("compile_error", "".join(traceback.format_exception_only(error)).strip())
+        _write_report("compile_error", "".join(traceback.format_exception_only(error)).strip())
         return 1
     os.write(STAGE, COMPILED)
     os.close(STAGE)
     atexit._clear()
-    for name in (_FILE, _path()):
-        linecache.lazycache(name, {"__name__": name, "__loader__": _Source(source)})
+    for name in (_FILE, _program_path()):
+        linecache.lazycache(name, {"__name__": name, "__loader__": _SourceLoader(source)})
     if is_function:
         return _answer_calls(code, function, bool(compat))
     os.close(SOURCE)
     if compat:
-        status = _guarded(lambda: lcb.run_stdin(code, _module("__main__")))
+        status = _run_guarded(lambda: lcb.run_stdin(code, _create_module("__main__")))
     else:
-        status = _guarded(lambda: exec(code, _module("__main__").__dict__))
-    return _finish("__main__", status)
+        status = _run_guarded(lambda: exec(code, _create_module("__main__").__dict__))
+    return _finalize("__main__", status)
 
 
-def _path() -> str:
+def _program_path() -> str:
     """Return the program's ``__file__``; no such file exists."""
     return os.path.join(os.getcwd(), _FILE)
 
 
-def _module(name: str) -> types.ModuleType:
+def _create_module(name: str) -> types.ModuleType:
     """Create the program's module, and reset the state that every program starts with.
 
     Only ``sys.modules`` refers to it, so that ``_finalize`` can end it.
@@ -123,16 +123,16 @@ def _module(name: str) -> types.ModuleType:
     module = types.ModuleType(name)
     sys.modules[name] = module
     names = module.__dict__
-    names["__file__"] = _path()
+    names["__file__"] = _program_path()
     if name == "__main__":
         names |= {"__annotations__": {}, "__builtins__": builtins, "__cached__": None}
         gc.collect(0)  # so that the next collection comes at the same point as in an interpreter
     sys.argv = [_FILE]
-    sys.setrecursionlimit(_depth[0])
+    sys.setrecursionlimit(_initial_depth[0])
     return module
 
 
-class _Source:
+class _SourceLoader:
     """A loader that provides the program's source lines to tracebacks."""
 
     def __init__(self, source: str) -> None:
@@ -142,7 +142,7 @@ class _Source:
         return self._source
 
 
-def _guarded(work: Callable[[], object]) -> int:
+def _run_guarded(work: Callable[[], object]) -> int:
     """Run a function and return the exit status that the interpreter would have."""
     try:
         try:
@@ -152,33 +152,33 @@ def _guarded(work: Callable[[], object]) -> int:
                 with contextlib.suppress(BaseException):
                     getattr(sys, name).flush()
     except SystemExit as leave:
-        return _left(leave)
+        return _exit_status(leave)
     except BaseException as error:
         hook = getattr(sys, "excepthook", None)
         if hook is not None and hook is not sys.__excepthook__:
             try:
                 hook(type(error), error, error.__traceback__)
             except SystemExit as leave:
-                return _left(leave)
+                return _exit_status(leave)
             except BaseException as other:
-                _tell(other)
-        _tell(error)
+                _report_exception(other)
+        _report_exception(error)
         return 1
     return 0
 
 
-def _left(leave: SystemExit) -> int:
+def _exit_status(leave: SystemExit) -> int:
     """Return the exit status of a ``SystemExit``; print a code that is not a number."""
     code = leave.code
     if code is None or isinstance(code, int):
-        return _status(code or 0)
+        return _truncate_status(code or 0)
     if (stream := getattr(sys, "stderr", None)) is not None:
         with contextlib.suppress(BaseException):
             print(code, file=stream)
     return 1
 
 
-def _status(code: int) -> int:
+def _truncate_status(code: int) -> int:
     """Truncate an exit code as the interpreter does: a number outside a C long becomes -1."""
     return (code if -(1 << 63) <= code < 1 << 63 else -1) & 0xFF
 
@@ -195,75 +195,75 @@ def _answer_calls(code: types.CodeType, name: str, tagged: bool) -> int:
     os.dup2(empty, 0)
     os.close(empty)
     streams = sys.stdin, sys.stdout, sys.stderr
-    before, most = _surroundings(), _peak_kb() + _SMALL_KB
+    state, memory_limit_kb = _capture_state(), _read_peak_kb() + _SMALL_KB
     word = NEXT
-    while (text := _next_call(word)) is not None:
-        if status := contextvars.Context().run(_answer, code, name, tagged, text):
+    while (text := _request_call(word)) is not None:
+        if status := contextvars.Context().run(_answer_call, code, name, tagged, text):
             return status
         sys.stdin, sys.stdout, sys.stderr = streams
-        same_random()
-        word = NEXT if _unchanged(before) and _peak_kb() < most else LAST
+        seed_random()
+        word = NEXT if _is_unchanged(state) and _read_peak_kb() < memory_limit_kb else LAST
     return 0
 
 
-def _next_call(word: bytes) -> str | None:
+def _request_call(word: bytes) -> str | None:
     """Confirm the last answer and read the next input; None if there is none."""
     os.write(CALLS, word)
-    length = _read(LENGTH_BYTES)
+    length = _read_calls(LENGTH_BYTES)
     if not length:
         return None
-    return _read(int.from_bytes(length, "little")).decode("utf-8", "surrogatepass")
+    return _read_calls(int.from_bytes(length, "little")).decode("utf-8", "surrogatepass")
 
 
-def _read(size: int) -> bytes:
+def _read_calls(size: int) -> bytes:
     data = bytearray()
     while len(data) < size and (more := os.read(CALLS, size - len(data))):
         data += more
     return bytes(data)
 
 
-def _answer(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
+def _answer_call(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
     """Answer one call, finalize as the interpreter would, and return the exit status."""
     try:
-        status = _call(code, name, tagged, text)
+        status = _call_function(code, name, tagged, text)
     except BaseException as error:
         # This includes SystemExit: the call returned no value.
-        _tell(error)
+        _report_exception(error)
         return 1
-    return status or _finish("solution", 0)
+    return status or _finalize("solution", 0)
 
 
-def _call(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
-    module = _module("solution")
+def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
+    module = _create_module("solution")
     arguments = parse_arguments(text)
     exec(code, module.__dict__)
-    function = _find(module, name)
+    function = _find_function(module, name)
     if function is None:
-        _report("raised", f"NameError: the program defines no {name!r}", "")
+        _write_report("raised", f"NameError: the program defines no {name!r}", "")
         return 1
-    _write(f'["value", {_encoded(function(*arguments), tagged)}]')
+    _write_line(f'["value", {_encode_result(function(*arguments), tagged)}]')
     return 0
 
 
-def _encoded(value: object, tagged: bool) -> str:
+def _encode_result(value: object, tagged: bool) -> str:
     """Encode a value as JSON, independently of the program's recursion limit."""
     depth = sys.getrecursionlimit()
-    sys.setrecursionlimit(4 * DEEPEST)
+    sys.setrecursionlimit(4 * MAX_VALUE_DEPTH)
     try:
-        return encode(value, tagged)
+        return encode_value(value, tagged)
     finally:
         sys.setrecursionlimit(depth)
 
 
-def _find(module: types.ModuleType, name: str) -> Callable[..., Any] | None:
+def _find_function(module: types.ModuleType, name: str) -> Callable[..., Any] | None:
     solution = module.__dict__.get("Solution")
     if isinstance(solution, type) and hasattr(solution, name):
-        found: Callable[..., Any] = getattr(solution(), name)
-        return found
+        method: Callable[..., Any] = getattr(solution(), name)
+        return method
     return module.__dict__.get(name)
 
 
-def _surroundings() -> object:
+def _capture_state() -> object:
     """Capture the state outside the program's module that a call can change for the next call."""
     free = os.dup(REPORT)
     os.close(free)
@@ -287,13 +287,13 @@ def _surroundings() -> object:
         [*vars(builtins).values()],
         {**_environment},
         len(sys.modules),
-        sum(map(len, _shared)),
+        sum(map(len, _shared_modules)),
     )
 
 
-def _unchanged(before: object) -> bool:
+def _is_unchanged(state: object) -> bool:
     try:
-        return _surroundings() == before
+        return _capture_state() == state
     except Exception:  # the program left a value that cannot be compared
         return False
 
@@ -305,21 +305,21 @@ def _is_open(stream: Any) -> bool:
         return False
 
 
-def _peak_kb() -> int:
+def _read_peak_kb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 #: The namespaces of all modules that programs share; an added name reveals a change.
-_shared: list[dict[str, Any]] = []
+_shared_modules: list[dict[str, Any]] = []
 _environment: dict[bytes, bytes] = vars(os.environ)["_data"]
 
 
 def remember_modules() -> None:
     """Record the loaded modules. Called once, in the worker."""
-    _shared[:] = [getattr(module, "__dict__", {}) for module in sys.modules.values()]
+    _shared_modules[:] = [getattr(module, "__dict__", {}) for module in sys.modules.values()]
 
 
-def _finish(name: str, status: int) -> int:
+def _finalize(name: str, status: int) -> int:
     """End a program's module in the order of ``Py_FinalizeEx`` and return the exit status.
 
     First wait for threads, call exit functions and flush the streams; then delete the module, and
@@ -336,7 +336,7 @@ def _finish(name: str, status: int) -> int:
             if stream is not None and not _is_closed(stream):
                 stream.flush()
         except BaseException as error:
-            _tell(error)
+            _report_exception(error)
             status = 120
     del stream
     for kind in ("stdin", "stdout", "stderr"):
@@ -370,20 +370,20 @@ def _end_module(name: str) -> None:
     if type(module) is not types.ModuleType:
         return
     module.__dict__[""] = mark = set[str]()  # has the lifetime of the names
-    known = weakref.ref(mark)
+    reference = weakref.ref(mark)
     del module, mark
     gc.collect()
-    if known() is None or count_threads():
+    if reference() is None or count_threads():
         return
-    for names in gc.get_referrers(known()):
-        if type(names) is dict and names.get("") is known():
-            ours = [key for key in names if isinstance(key, str) and key != "__builtins__"]
-            for key in sorted(ours, key=lambda key: key[:1] != "_" or key[1:2] == "_"):
+    for names in gc.get_referrers(reference()):
+        if type(names) is dict and names.get("") is reference():
+            program_names = [key for key in names if isinstance(key, str) and key != "__builtins__"]
+            for key in sorted(program_names, key=lambda key: key[:1] != "_" or key[1:2] == "_"):
                 names[key] = None
     gc.collect()
 
 
-def _tell(error: BaseException) -> None:
+def _report_exception(error: BaseException) -> None:
     """Report an exception and print the last frames of its traceback."""
     try:
         text = "".join(traceback.format_exception(error, limit=-8))
@@ -394,17 +394,17 @@ def _tell(error: BaseException) -> None:
     except BaseException:
         summary = type(error).__name__
     try:
-        _report("raised", summary, text[-4000:])
+        _write_report("raised", summary, text[-4000:])
         os.write(2, text.encode("utf-8", "replace"))
     except BaseException:
         os._exit(1)  # out of memory even for this; the exit status reports the failure
 
 
-def _report(*fields: Any) -> None:
-    _write(json.dumps(fields))
+def _write_report(*fields: Any) -> None:
+    _write_line(json.dumps(fields))
 
 
-def _write(line: str) -> None:
+def _write_line(line: str) -> None:
     data = memoryview(line.encode("ascii") + b"\n")
     while data:
         data = data[os.write(REPORT, data) :]

@@ -17,22 +17,22 @@ class OneCpu:
     """
 
     def __init__(self) -> None:
-        self._usual: set[int] | None = None
+        self._previous_cpus: set[int] | None = None
 
-    def hold(self) -> None:
+    def pin(self) -> None:
         """Pin this process and its later forks to the current CPU."""
         try:
-            usual = os.sched_getaffinity(0)
+            previous_cpus = os.sched_getaffinity(0)
             os.sched_setaffinity(0, {_libc.sched_getcpu()})
         except (OSError, ValueError):  # not permitted or not supported: tests only take longer
-            self._usual = None
+            self._previous_cpus = None
         else:
-            self._usual = usual
+            self._previous_cpus = previous_cpus
 
-    def release(self) -> None:
+    def unpin(self) -> None:
         """Restore the previous CPU affinity of this process."""
-        if self._usual is not None:
-            os.sched_setaffinity(0, self._usual)
+        if self._previous_cpus is not None:
+            os.sched_setaffinity(0, self._previous_cpus)
 
 
 def fork() -> int:

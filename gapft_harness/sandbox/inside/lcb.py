@@ -17,7 +17,7 @@ from typing import Any
 _NAME = "wrapped_function"
 
 
-def rewrite(source: str) -> str:
+def rewrite_program(source: str) -> str:
     """Wrap a program in a function; keep its imports outside, and unwrap a ``__main__`` guard."""
     body = ast.parse(source).body
     if body and isinstance(body[-1], ast.If):
@@ -39,7 +39,7 @@ def run_stdin(code: types.CodeType, module: types.ModuleType) -> None:
     with open(0, encoding="utf-8", newline="", closefd=False) as file:
         text = file.read()
     module.__name__ = "tmp_sol"
-    _disable()
+    _disable_functions()
     exec(code, module.__dict__)
     lines = iter(text.split("\n"))
     stdin = _Stdin(text)
@@ -95,7 +95,7 @@ class _Stdin:
         return getattr(self._text, name)
 
 
-def _disable() -> None:
+def _disable_functions() -> None:
     """Set to None the functions that LiveCodeBench disables and a correct program might use."""
     import builtins
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 _JOB = Struct("=dd?")
 _ENDING = Struct("=idd4s?dI")
-_ANSWERED = Struct("=ddQQQ")
+_ANSWERED_CALL = Struct("=ddQQQ")
 
 
-class Spent(NamedTuple):
+class Usage(NamedTuple):
     """The time that a test used.
 
     Attributes:
@@ -29,7 +29,7 @@ class Spent(NamedTuple):
     stopped: str
 
 
-class Answered(NamedTuple):
+class AnsweredCall(NamedTuple):
     """An answered call that was followed by a further call.
 
     Attributes:
@@ -60,8 +60,8 @@ class Ending(NamedTuple):
     """
 
     exit: int
-    spent: Spent
-    answered: Sequence[Answered]
+    spent: Usage
+    answered: Sequence[AnsweredCall]
     compiled: bool
     busy_s: float
     setup: str
@@ -81,13 +81,13 @@ def pack_ending(ending: Ending) -> bytes:
     """Pack an ending into one small message."""
     status, (cpu_s, wall_s, stopped), answered, compiled, busy_s, setup = ending
     head = _ENDING.pack(status, cpu_s, wall_s, stopped.encode(), compiled, busy_s, len(answered))
-    return b"".join([head, *[_ANSWERED.pack(*one) for one in answered], setup.encode()])
+    return b"".join([head, *[_ANSWERED_CALL.pack(*call) for call in answered], setup.encode()])
 
 
 def unpack_ending(message: bytes) -> Ending:
     """Unpack a message of ``pack_ending``."""
     status, cpu_s, wall_s, stopped, compiled, busy_s, count = _ENDING.unpack_from(message)
-    end = _ENDING.size + count * _ANSWERED.size
-    answered = [Answered(*one) for one in _ANSWERED.iter_unpack(message[_ENDING.size : end])]
-    spent = Spent(cpu_s, wall_s, stopped.rstrip(b"\0").decode())
+    end = _ENDING.size + count * _ANSWERED_CALL.size
+    answered = [AnsweredCall(*fields) for fields in _ANSWERED_CALL.iter_unpack(message[_ENDING.size : end])]
+    spent = Usage(cpu_s, wall_s, stopped.rstrip(b"\0").decode())
     return Ending(status, spent, answered, compiled, busy_s, message[end:].decode())

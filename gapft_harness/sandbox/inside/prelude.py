@@ -45,22 +45,22 @@ class Prelude:
             names[name] = importlib.import_module(name)
         self._names = {k: v for k, v in names.items() if k not in builtins.__dict__}
         self._plain_depth = sys.getrecursionlimit()
-        self._given = False
+        self._enabled = False
 
-    def give(self, wanted: bool) -> None:
+    def set_enabled(self, enabled: bool) -> None:
         """Enable or disable LiveCodeBench's names and recursion limit for the next programs."""
-        if wanted is self._given:
+        if enabled is self._enabled:
             return
-        self._given = wanted
-        sys.setrecursionlimit(_DEPTH if wanted else self._plain_depth)
+        self._enabled = enabled
+        sys.setrecursionlimit(_DEPTH if enabled else self._plain_depth)
         for name, value in self._names.items():
-            if wanted:
+            if enabled:
                 builtins.__dict__[name] = value
             else:
                 builtins.__dict__.pop(name, None)
 
 
-def add_what_site_adds() -> None:
+def add_site_builtins() -> None:
     """Add ``exit``, ``quit``, ``help``; a worker's interpreter starts without ``site``."""
     for add in (site.setquit, site.setcopyright, site.sethelper):
         add()

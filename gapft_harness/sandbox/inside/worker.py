@@ -26,17 +26,17 @@ from typing import Any
 from gapft_harness.sandbox.confinement import folders, fresh, landlock, namespaces, seccomp
 from gapft_harness.sandbox.confinement.limits import (
     ProcessLimits,
-    cpu_limits,
-    own_address_space,
+    compute_cpu_limits,
+    read_address_space,
     widen_stack,
 )
-from gapft_harness.sandbox.confinement.streams import open_by_name
+from gapft_harness.sandbox.confinement.streams import patch_open
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside import execute
 from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.forking import OneCpu, fork
 from gapft_harness.sandbox.inside.messages import Ending, pack_ending, unpack_job
-from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_what_site_adds
+from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_site_builtins
 from gapft_harness.sandbox.inside.watch import Calls, Watch
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
@@ -79,16 +79,16 @@ class Settings:
 
 def start(settings: dict[str, Any]) -> Worker:
     """Confine this process and return its worker, whose ``serve`` runs the tests."""
-    wanted = Settings(**settings)
-    if widen_stack(wanted.memory_bytes):
+    parsed_settings = Settings(**settings)
+    if widen_stack(parsed_settings.memory_bytes):
         os.execve(sys.executable, sys.orig_argv, os.environ)
-    _usual_signals()
+    _reset_signals()
     threading.stack_size(_THREAD_STACK)  # the default is the size of the large main stack
-    control = socket.socket(fileno=fcntl.fcntl(wanted.control, fcntl.F_DUPFD_CLOEXEC, 6))
-    os.close(wanted.control)
+    control = socket.socket(fileno=fcntl.fcntl(parsed_settings.control, fcntl.F_DUPFD_CLOEXEC, 6))
+    os.close(parsed_settings.control)
     _occupy_low_descriptors()
     try:
-        worker = Worker(wanted, control)
+        worker = Worker(parsed_settings, control)
     except BaseException as error:
         text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
         control.send(json.dumps({"refused": text}).encode())
@@ -109,8 +109,8 @@ class Worker:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")
         if settings.tier == "namespaces":
-            namespaces.enter_users(settings.high_id)
-            namespaces.enter_pids()
+            namespaces.enter_user_namespace(settings.high_id)
+            namespaces.enter_pid_namespace()
             self._warm_up(settings)
             self._enter_namespaces(settings)
         else:
@@ -119,13 +119,13 @@ class Worker:
         by_landlock = settings.tier == "landlock"
         self._filter = seccomp.Filter(
             only_descriptors=by_landlock,
-            stop_truncation=by_landlock and landlock.abi() < landlock.TRUNCATION_ABI,
+            stop_truncation=by_landlock and landlock.read_abi() < landlock.TRUNCATION_ABI,
         )
         self._limits.apply()
         namespaces.forbid_new_privileges()
-        _forget_ourselves()
+        _hide_harness_modules()
         execute.remember_modules()
-        execute.same_random()
+        execute.seed_random()
         gc.collect()
         gc.freeze()
 
@@ -141,39 +141,39 @@ class Worker:
                 importlib.import_module("numpy.random")  # numpy would load it at the first use
         finally:
             sys.path[:] = own
-        open_by_name()
-        add_what_site_adds()
+        patch_open()
+        add_site_builtins()
         self._prelude, self._names_always = Prelude(), settings.prelude == "lcb"
         disk = settings.disk_bytes if settings.tier == "namespaces" else 0
         # The kernel counts tasks per user. Without a user namespace, an ordinary user's other
         # processes count too; in that case the worker counts a program's threads itself.
-        alone = settings.tier == "namespaces" or settings.high_id is not None
-        self._crowd = Crowd(settings.share, None if alone else settings.threads)
+        has_own_limit = settings.tier == "namespaces" or settings.high_id is not None
+        self._crowd = Crowd(settings.share, None if has_own_limit else settings.threads)
         self._limits = ProcessLimits(
-            address_space=own_address_space() + settings.memory_bytes,
+            address_space=read_address_space() + settings.memory_bytes,
             file_bytes=max(settings.output_bytes, disk) + 1,
-            tasks=settings.threads + 5 if alone else None,
+            tasks=settings.threads + 5 if has_own_limit else None,
         )
 
     def _enter_namespaces(self, settings: Settings) -> None:
-        work = namespaces.build_root(folders.needed(settings.path), DEVICES)
+        work = namespaces.build_root(folders.find_needed_folders(settings.path), DEVICES)
         if settings.high_id is not None:
             namespaces.become_first_user()
-        namespaces.keep_admin_only()
+        namespaces.keep_admin_capability()
         namespaces.die_with_parent()
         self._pids = fresh.PidNamespaces()
         self._work = fresh.WorkFolder(work, settings.disk_bytes, settings.files)
 
     def _enter_landlock(self, settings: Settings) -> None:
-        readable = folders.needed(settings.path)
-        self._rules = landlock.ruleset(readable, DEVICES)
+        readable = folders.find_needed_folders(settings.path)
+        self._rules = landlock.create_ruleset(readable, DEVICES)
         os.chdir("/")
         if settings.high_id is not None:
-            kept = folders.open_all(readable, FOLDERS_FROM)
+            descriptors = folders.open_folders(readable, FOLDERS_FROM)
             os.setgroups([])
             os.setresgid(*3 * (settings.high_id,))
             os.setresuid(*3 * (settings.high_id,))
-            folders.use_descriptors_for_unreachable(kept)
+            folders.use_descriptors_for_unreachable(descriptors)
 
     def serve(self) -> None:
         """Run tests one by one. In each fork it returns, and the caller runs the program.
@@ -190,8 +190,8 @@ class Worker:
         cpu_s, wall_s, compat = unpack_job(message)
         if compat:
             importlib.import_module("unittest.mock")
-        self._prelude.give(compat or self._names_always)
-        ending = self._run(cpu_s, wall_s, descriptors)
+        self._prelude.set_enabled(compat or self._names_always)
+        ending = self._run_program(cpu_s, wall_s, descriptors)
         if ending is None:
             return False
         self._control.send(pack_ending(ending))
@@ -199,77 +199,77 @@ class Worker:
             self._work.clean()
         return True
 
-    def _run(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> Ending | None:
+    def _run_program(self, cpu_s: float, wall_s: float, descriptors: list[int]) -> Ending | None:
         """Run a program until it ends or is stopped; return its ending, or None in the fork."""
-        taken = time.monotonic()
-        self._cpu.hold()
+        start_time = time.monotonic()
+        self._cpu.pin()
         if self._work is not None:
             self._work.prepare()
         if self._pids is not None:
             self._pids.open()
-        given, *files, source = descriptors[:5]
+        input_file, *files, source = descriptors[:5]
         calls = None
         if len(descriptors) > 5:
-            tidy = self._work.untouched if self._work is not None else lambda: True
-            calls, given = Calls.open(descriptors, self._limits.file_bytes, tidy)
-        begun, begin = os.pipe()
-        seconds = cpu_limits(cpu_s)
+            is_folder_untouched = self._work.is_untouched if self._work is not None else lambda: True
+            calls, input_file = Calls.open(descriptors, self._limits.file_bytes, is_folder_untouched)
+        stage_reader, stage_writer = os.pipe()
+        seconds = compute_cpu_limits(cpu_s)
         child = fork()
         if child == 0:
-            self._become_program([given, *files, source], begin, seconds)
+            self._become_program([input_file, *files, source], stage_writer, seconds)
             return None
         if self._pids is not None:
             self._pids.leave()
-        os.close(begin)
+        os.close(stage_writer)
         if calls is not None:
-            os.close(given)
+            os.close(input_file)
             descriptors = [*descriptors, calls.channel]
-        ended = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
+        result = Watch(child, cpu_s, wall_s, self._control.fileno(), self._crowd, calls).wait()
         if self._pids is not None:
             self._pids.end()
         for descriptor in descriptors:
             os.close(descriptor)
-        self._cpu.release()
-        word = os.read(begun, 1000)
-        os.close(begun)
+        self._cpu.unpin()
+        word = os.read(stage_reader, 1000)
+        os.close(stage_reader)
         if self._pids is not None:
             self._pids.close()
         setup = "" if word.startswith(_CONFINED) else word.decode(errors="replace") or "it ended"
         compiled = word == _CONFINED + execute.COMPILED
-        return Ending(*ended, compiled, time.monotonic() - taken, setup)
+        return Ending(*result, compiled, time.monotonic() - start_time, setup)
 
-    def _become_program(self, descriptors: list[int], begin: int, seconds: tuple[int, int]) -> None:
+    def _become_program(self, descriptors: list[int], stage_writer: int, seconds: tuple[int, int]) -> None:
         try:
-            self._confine(descriptors, begin, seconds)
+            self._confine(descriptors, stage_writer, seconds)
             os.write(execute.STAGE, _CONFINED)
         except BaseException as error:
-            os.write(begin, f"{type(error).__name__}: {error}".encode()[:1000])
+            os.write(stage_writer, f"{type(error).__name__}: {error}".encode()[:1000])
             os._exit(1)
 
-    def _confine(self, descriptors: list[int], begin: int, seconds: tuple[int, int]) -> None:
+    def _confine(self, descriptors: list[int], stage_writer: int, seconds: tuple[int, int]) -> None:
         """Confine a program's process; keep descriptors 0 to 5 only.
 
         They are input, output, errors, report, source (0 to 4) and stage (5). Every call in this
         method costs every test copied memory pages, so work that can be done once is done in the
         worker.
         """
-        for number, descriptor in enumerate((*descriptors, begin)):
+        for number, descriptor in enumerate((*descriptors, stage_writer)):
             os.dup2(descriptor, number)
         if self._rules is not None:
             namespaces.die_with_parent()
-            landlock.restrict(self._rules)
+            landlock.restrict_process(self._rules)
             os.closerange(6, FOLDERS_FROM)
         else:
             os.closerange(6, 1 << 16)
-            namespaces.drop_all()
-        self._cpu.release()
+            namespaces.drop_capabilities()
+        self._cpu.unpin()
         # The C function directly: the enumerations of ``signal.signal`` would copy many pages.
         set_handler(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_CPU, seconds)
         self._filter.install(os.getpid())
 
 
-def _usual_signals() -> None:
+def _reset_signals() -> None:
     """Reset signals to an interpreter's defaults, whatever was inherited (``nohup``, a mask).
 
     Ctrl-C is ignored, since the harness handles it; only a test's fork has Python's own handler.
@@ -288,7 +288,7 @@ def _occupy_low_descriptors() -> None:
     os.close(descriptor)
 
 
-def _forget_ourselves() -> None:
+def _hide_harness_modules() -> None:
     """Remove the harness's modules from ``sys.modules``, so that programs cannot import them."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "gapft_harness"]:
         del sys.modules[name]

@@ -7,16 +7,16 @@ steps; one driver runs them for all experiments and keeps finished steps that ar
 
 from gapft_harness.stages.experiment.driver import (
     check_experiments,
-    count_made,
-    require_made,
+    count_finished_steps,
+    require_finished_steps,
     run_experiments,
 )
 from gapft_harness.stages.experiment.protocol import Cost, Experiment
-from gapft_harness.stages.experiment.registered import (
-    asked,
-    every_experiment,
-    experiments_of,
-    parts,
+from gapft_harness.stages.experiment.loading import (
+    load_experiments,
+    load_all_experiments,
+    find_experiments,
+    list_report_parts,
 )
 from gapft_harness.stages.experiment.steps import Decode, States, Step, View
 
@@ -27,12 +27,12 @@ __all__ = [
     "States",
     "Step",
     "View",
-    "asked",
+    "load_experiments",
     "check_experiments",
-    "count_made",
-    "every_experiment",
-    "experiments_of",
-    "parts",
-    "require_made",
+    "count_finished_steps",
+    "load_all_experiments",
+    "find_experiments",
+    "list_report_parts",
+    "require_finished_steps",
     "run_experiments",
 ]

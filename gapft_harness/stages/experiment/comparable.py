@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.recipe.conditions import own_settings
+from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.run_directory.binding import differences
-from gapft_harness.run_directory.manifest import taken_sets
+from gapft_harness.run_directory.recipe_changes import list_differences
+from gapft_harness.run_directory.manifest import list_shared_sets
 from gapft_harness.stages.experiment.steps import View
 
 
@@ -72,11 +72,11 @@ def require_same_settings(recipe: Recipe, name: str, conditions: Sequence[str]) 
     Raises:
         UserError: one has another K or other training settings; the message names the keys.
     """
-    for fault in _find_own_settings(recipe, name, conditions, {}):
+    for fault in _find_setting_differences(recipe, name, conditions, {}):
         raise UserError(f"recipe {recipe.name}: {fault}")
 
 
-def find_own_settings(view: View, name: str, conditions: Sequence[str]) -> Iterator[str]:
+def find_setting_differences(view: View, name: str, conditions: Sequence[str]) -> Iterator[str]:
     """Yield a fault if conditions differ in more than their training sets.
 
     If another run chose the sets, its K and replay count too.
@@ -86,22 +86,22 @@ def find_own_settings(view: View, name: str, conditions: Sequence[str]) -> Itera
         name: the experiment's name.
         conditions: the conditions that it compares.
     """
-    yield from _find_own_settings(view.recipe, name, conditions, taken_sets(view.manifest()))
+    yield from _find_setting_differences(view.recipe, name, conditions, list_shared_sets(view.manifest()))
 
 
-def _find_own_settings(
+def _find_setting_differences(
     recipe: Recipe,
     name: str,
     conditions: Sequence[str],
-    taken: Mapping[str, Mapping[str, Any]],
+    shared_sets: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[str]:
-    own = own_settings(recipe.model_dump(mode="json"), taken)
-    for other in conditions:
-        if differing := differences(own[conditions[0]], own[other]):
+    settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
+    for condition in conditions:
+        if changed_settings := list_differences(settings_by_condition[conditions[0]], settings_by_condition[condition]):
             yield (
                 f"the experiment {name} compares conditions that differ only in their training "
-                f"sets, but {conditions[0]!r} and {other!r} have different settings: "
-                f"{'; '.join(differing)}. Use the same settings for both, or remove the "
+                f"sets, but {conditions[0]!r} and {condition!r} have different settings: "
+                f"{'; '.join(changed_settings)}. Use the same settings for both, or remove the "
                 "experiment: the report's contrasts still compare them, with a mark"
             )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from gapft_harness.recipe.faults import explain
+from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.stages.experiment.steps import Step, View
@@ -66,15 +66,15 @@ class Experiment:
         Raises:
             UserError: a key is unknown, missing or wrong; the message names it.
         """
-        given = recipe.experiments.get(self.name)
-        if given is None:
+        content = recipe.experiments.get(self.name)
+        if content is None:
             return None
         model = self.section or RecipeSection
         try:
-            return model.model_validate(given)
+            return model.model_validate(content)
         except ValidationError as error:
-            under, source = ("experiments", self.name), f"recipe {recipe.name}"
-            raise explain(error, given, model, source, options or {}, under) from error
+            prefix, source = ("experiments", self.name), f"recipe {recipe.name}"
+            raise build_recipe_error(error, content, model, source, options or {}, prefix) from error
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:
         """Return the conditions that it compares; a report without one of them leaves it out."""

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, sync_folder, unwritable
+from gapft_harness.core.files import PARTIAL, sync_folder, not_writable_error
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.processes import resolve
+from gapft_harness.core.processes import import_function
 from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
-from gapft_harness.hooks.registered import SamplerTraits
+from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -78,10 +78,10 @@ class Step:
     def paths(self, run_path: Path) -> dict[str, Any]:
         """Return the inputs as paths on this machine, by argument."""
         return {
-            name: str(run_path / given)
-            if isinstance(given, str)
-            else [str(run_path / one) for one in given]
-            for name, given in self.inputs.items()
+            name: str(run_path / files)
+            if isinstance(files, str)
+            else [str(run_path / file) for file in files]
+            for name, files in self.inputs.items()
         }
 
     def fault(self, file: str) -> str:
@@ -131,14 +131,14 @@ class Decode(Step):
 
     def job(self, context: Context, file: str) -> Job:
         """See ``Step.job``."""
-        given = {key: self.settings[key] for key in ("split", "samples", "scale")}
+        settings = {key: self.settings[key] for key in ("split", "samples", "scale")}
         ids = None if self.ids is None else list(self.ids)
-        return context.arm_job(self.verb, partial(audit_arm, file=file, ids=ids, **given), self.arm)
+        return context.build_arm_job(self.verb, partial(audit_arm, file=file, ids=ids, **settings), self.arm)
 
     def fault(self, file: str) -> str:
         """See ``Step.fault``."""
-        place = layout.read(file)
-        if place and place.kind == layout.DECISIONS and place.of and place.arm == self.arm:
+        place = layout.parse_path(file)
+        if place and place.kind == layout.DECISIONS and place.experiment and place.arm == self.arm:
             return ""
         return f"{file!r}: expected layout.decisions({self.arm}, NAME)"
 
@@ -159,7 +159,7 @@ class States(Step):
             f"states {self.window}",
             partition_window,
             run_path=str(context.run.path),
-            split=layout.audit(),
+            split=layout.audit_split(),
             offset=self.window.offset,
             k=self.window.k,
             plugin_files=list(context.plugin_files),
@@ -167,7 +167,7 @@ class States(Step):
 
     def fault(self, file: str) -> str:
         """See ``Step.fault``."""
-        place = layout.states(layout.audit(), (self.window.offset, self.window.k))
+        place = layout.states_path(layout.audit_split(), (self.window.offset, self.window.k))
         return "" if file == place else f"{file!r}: expected {place!r}"
 
 
@@ -198,25 +198,25 @@ def make_file(
     partial_path = path.with_name(f".{path.name}{PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial_path)  # from a stopped command
+        _remove_path(partial_path)  # from a stopped command
         paths = {
-            name: Path(given) if isinstance(given, str) else [Path(one) for one in given]
-            for name, given in inputs.items()
+            name: Path(value) if isinstance(value, str) else [Path(item) for item in value]
+            for name, value in inputs.items()
         }
-        resolve(function)(partial_path, **paths, **values)
+        import_function(function)(partial_path, **paths, **values)
         if not partial_path.exists():
             raise GapftError(f"{function}: wrote nothing to its output path ({path})")
         partial_path.rename(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise not_writable_error(path, error) from error
     finally:
-        _remove(partial_path)
+        _remove_path(partial_path)
     progress(1, 1)
     return {}
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -270,7 +270,7 @@ class View:
         backend = self.recipe.model.backend
         if not self.plugins.has("sampler", backend):
             return True
-        return self.plugins.get("sampler", backend).declared(SamplerTraits).generates
+        return self.plugins.get("sampler", backend).require_traits(SamplerTraits).generates
 
     def decode(
         self,
@@ -295,17 +295,17 @@ class View:
             scale: factor of the adapter's update; 1 for the adapter as trained.
             verb: the verb in progress messages.
         """
-        inputs, chosen = {"problems": layout.problems(split)}, None if ids is None else sorted(ids)
+        inputs, sorted_ids = {"problems": layout.problems_path(split)}, None if ids is None else sorted(ids)
         if arm.condition != SOURCE:
-            inputs["adapter"] = layout.adapter(arm)
+            inputs["adapter"] = layout.adapter_path(arm)
         settings = {
             "split": split,
-            "ids": None if chosen is None else content_hash(chosen),
+            "ids": None if sorted_ids is None else content_hash(sorted_ids),
             "samples": samples,
             "scale": scale,
             "seed": arm.seed,
         }
-        return Decode(audit_arm, inputs, settings, cheap=False, arm=arm, ids=chosen, verb=verb)
+        return Decode(audit_arm, inputs, settings, cheap=False, arm=arm, ids=sorted_ids, verb=verb)
 
     def states(self, window: Window) -> States:
         """Build the step that computes the audit's states from some samples of its search.
@@ -315,16 +315,16 @@ class View:
         Args:
             window: the samples.
         """
-        audit = layout.audit()
+        audit = layout.audit_split()
         settings = {
             "offset": window.offset, "k": window.k, "keep": self.manifest()["task"].get("keep"),
         }  # fmt: skip
-        inputs = {"responses": layout.responses(audit)}
+        inputs = {"responses": layout.responses_path(audit)}
         # ``gapft verify`` recomputes all tables of states
         return States(partition_window, inputs, settings, cheap=False, window=window)
 
 
-def describe(step: Step, experiment: str, plugins: Plugins, files: Mapping[str, str]) -> StepFacts:
+def build_step_facts(step: Step, experiment: str, plugins: Plugins, files: Mapping[str, str]) -> StepFacts:
     """Build a step's record for the manifest.
 
     Args:
@@ -337,15 +337,15 @@ def describe(step: Step, experiment: str, plugins: Plugins, files: Mapping[str, 
         UserError: an input is not sealed.
     """
     function: Any = step.function
-    bundled = str(function.__module__).startswith("gapft_harness.")
+    is_bundled = str(function.__module__).startswith("gapft_harness.")
     facts: StepFacts = {
         "experiment": experiment,
         "step": function.__name__,
         "version": step.version,
         "settings": dict(step.settings),
         "operational": dict(step.operational),
-        "inputs": {n: [of] if isinstance(of, str) else [*of] for n, of in step.inputs.items()},
-        "code": "" if bundled else plugins.code("experiment", experiment) or "",
+        "inputs": {n: [files_of_argument] if isinstance(files_of_argument, str) else [*files_of_argument] for n, files_of_argument in step.inputs.items()},
+        "code": "" if is_bundled else plugins.find_code_hash("experiment", experiment) or "",
         "key": "",
     }
     return {**facts, "key": compute_key(facts, files)}
@@ -367,11 +367,11 @@ def compute_key(facts: StepFacts, files: Mapping[str, str]) -> str:
                 f"{file}: does not exist yet, but the experiment {facts['experiment']} reads it; "
                 "run the stage that makes it first (gapft run runs all stages)"
             )
-    inputs = {name: [files[file] for file in of] for name, of in facts["inputs"].items()}
+    inputs = {name: [files[file] for file in argument_files] for name, argument_files in facts["inputs"].items()}
     keyed = {key: facts[key] for key in ("step", "version", "settings", "code")}
     return content_hash({**keyed, "inputs": inputs})
 
 
 def list_inputs(facts: StepFacts) -> list[str]:
     """List the files of the run that a recorded step reads."""
-    return [file for given in facts["inputs"].values() for file in given]
+    return [file for argument_files in facts["inputs"].values() for file in argument_files]

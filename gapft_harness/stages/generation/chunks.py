@@ -9,11 +9,11 @@ from pathlib import Path
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import Decoding, Problem
-from gapft_harness.store.store import Group
+from gapft_harness.store.store import StoreGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class DecodePhase:
     """Responses that every problem of a chunk gets and that are stored together.
 
     Attributes:
@@ -26,7 +26,7 @@ class Phase:
     name: str
     decoding: Decoding
     indices: tuple[int, ...]
-    unsolved: bool = False
+    only_unsolved: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Chunk:
     """
 
     members: Sequence[Problem]
-    places: Mapping[Phase, tuple[Group, str]]
+    places: Mapping[DecodePhase, tuple[StoreGroup, str]]
 
     @property
     def key(self) -> str:
@@ -47,8 +47,8 @@ class Chunk:
         return content_hash([[p.id, p.prompt, [*p.turns]] for p in self.members])
 
     @classmethod
-    def of(
-        cls, members: Sequence[Problem], groups: Mapping[Phase, Group], episodes: bool = False
+    def place_files(
+        cls, members: Sequence[Problem], groups: Mapping[DecodePhase, StoreGroup], episodes: bool = False
     ) -> Chunk:
         """Build a chunk; its files are named after the problems and their prompts.
 
@@ -57,36 +57,36 @@ class Chunk:
             groups: the group of each phase's responses.
             episodes: whether generation depends on a verifier.
         """
-        asked = content_hash([[p.id, p.prompt, [*p.turns]] for p in members])
-        judged = content_hash([asked, [p.gold for p in members]])  # a verifier also reads golds
+        prompts_hash = content_hash([[p.id, p.prompt, [*p.turns]] for p in members])
+        golds_hash = content_hash([prompts_hash, [p.gold for p in members]])  # a verifier also reads golds
         places = {}
         for phase, group in groups.items():
-            key = judged if episodes or phase.unsolved else asked
+            key = golds_hash if episodes or phase.only_unsolved else prompts_hash
             places[phase] = (group, f"{key}.{phase.name}.jsonl")
         return cls(members, places)
 
-    def path(self, phase: Phase) -> Path:
+    def find_path(self, phase: DecodePhase) -> Path:
         """Return the path of a phase's file."""
         group, name = self.places[phase]
         return group.folder / name
 
-    def missing(self) -> list[Phase]:
+    def list_missing(self) -> list[DecodePhase]:
         """List the phases that are not stored yet."""
-        return [phase for phase in self.places if not self.path(phase).exists()]
+        return [phase for phase in self.places if not self.find_path(phase).exists()]
 
     @contextlib.contextmanager
-    def claim(self, *, wait: bool) -> Iterator[bool]:
+    def claim_files(self, *, wait: bool) -> Iterator[bool]:
         """Hold the claim to make its files; see ``StoreGroup.claim_file``."""
         group, name = next(iter(self.places.values()))
-        with group.claim(name, wait=wait) as held:
-            yield held
+        with group.claim_file(name, wait=wait) as is_held:
+            yield is_held
 
 
 #: A chunk, and its phases that were missing when it was checked.
-Work = tuple[Chunk, list[Phase]]
+Work = tuple[Chunk, list[DecodePhase]]
 
 
-def claimed(work: Sequence[Work]) -> Generator[Work]:
+def iterate_claimed(work: Sequence[Work]) -> Generator[Work]:
     """Yield each chunk while its claim is held.
 
     Chunks that another command works on are postponed, and awaited at the end. Close the iterator
@@ -94,22 +94,22 @@ def claimed(work: Sequence[Work]) -> Generator[Work]:
     """
     for wait in (False, True):
         postponed = []
-        for chunk, lacking in work:
-            with chunk.claim(wait=wait) as held:
-                if held:
-                    yield chunk, lacking
+        for chunk, missing_phases in work:
+            with chunk.claim_files(wait=wait) as is_held:
+                if is_held:
+                    yield chunk, missing_phases
                 else:
-                    postponed.append((chunk, lacking))
+                    postponed.append((chunk, missing_phases))
         work = postponed
 
 
-def list_groups(chunks: Iterable[Chunk]) -> list[Group]:
+def list_groups(chunks: Iterable[Chunk]) -> list[StoreGroup]:
     """List the groups of chunks, each once."""
     groups = {group.name: group for chunk in chunks for group, _ in chunk.places.values()}
     return list(groups.values())
 
 
-def require_unedited(groups: Iterable[Group]) -> None:
+def require_unedited_groups(groups: Iterable[StoreGroup]) -> None:
     """Check the records of stored groups before they are used.
 
     Raises:
@@ -117,4 +117,4 @@ def require_unedited(groups: Iterable[Group]) -> None:
     """
     for group in groups:
         if group.exists():
-            group.facts()
+            group.read_facts()

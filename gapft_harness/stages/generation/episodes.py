@@ -14,11 +14,11 @@ from reprlib import repr as short
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError
 from gapft_harness.core.records import CONTEXT, Attempt, Gold, Problem
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.hooks.protocols import Generated, Request, Verifier
-from gapft_harness.hooks.registered import owner_of
-from gapft_harness.stages.generation.parts import Responses
-from gapft_harness.verification.judging import once_each
+from gapft_harness.hooks.registration import find_owner
+from gapft_harness.stages.generation.stored_files import Responses
+from gapft_harness.verification.judging import judge_once_each
 
 Feedback = Callable[[Sequence[str], Sequence[Gold]], list[str | None]]
 
@@ -36,41 +36,41 @@ class Episodes:
     feedback: Feedback
 
 
-def episodes_of(verifier: Verifier, attempts: int, name: str) -> Episodes:
+def build_episodes(verifier: Verifier, attempts: int, name: str) -> Episodes:
     """Build episodes with a verifier's feedback; equal attempts at a problem are judged once.
 
     Raises:
         UserError: several attempts are requested, but the verifier gives no feedback.
     """
-    give = getattr(verifier, "feedback", None)
-    owner = owner_of("verifier", verifier)
-    if attempts > 1 and give is None:
+    give_feedback = getattr(verifier, "feedback", None)
+    owner = find_owner("verifier", verifier)
+    if attempts > 1 and give_feedback is None:
         raise UserError(
             f"episodes of {attempts} attempts need a verifier with feedback, but {name!r} has "
             "none; use program_tests, or set episode.attempts: 1"
         )
 
-    def ask(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
-        assert give is not None
+    def request_feedback(texts: Sequence[str], golds: Sequence[Gold]) -> list[str | None]:
+        assert give_feedback is not None
         try:
-            told = list(give(list(texts), list(golds)))
+            texts_or_none = list(give_feedback(list(texts), list(golds)))
         except GapftError:
             raise
         except FAULTS as error:
-            raise PluginError(f"in feedback, {owner.raised(error)}") from error
-        wrong = [text for text in told if not (text is None or (isinstance(text, str) and text))]
-        if wrong or len(told) != len(texts):
-            raise owner.broke(
+            raise PluginError(f"in feedback, {owner.call_error(error)}") from error
+        invalid = [text for text in texts_or_none if not (text is None or (isinstance(text, str) and text))]
+        if invalid or len(texts_or_none) != len(texts):
+            raise owner.contract_error(
                 f"must return a text or None for each of {len(texts)} responses in feedback; found "
-                f"{len(told)}: {short(wrong or told)}",
-                give,
+                f"{len(texts_or_none)}: {short(invalid or texts_or_none)}",
+                give_feedback,
             )
-        return [None if text is None else whole_text(text) for text in told]
+        return [None if text is None else replace_text_surrogates(text) for text in texts_or_none]
 
-    return Episodes(attempts, lambda texts, golds: once_each(ask, texts, golds))
+    return Episodes(attempts, lambda texts, golds: judge_once_each(request_feedback, texts, golds))
 
 
-def alive(
+def build_next_requests(
     episodes: Episodes,
     problems: Sequence[Problem],
     indices: Sequence[int],
@@ -91,23 +91,23 @@ def alive(
     Returns:
         One request for each episode (each has its own conversation), ordered by problem and index.
     """
-    asked, texts, golds = [], [], []
+    open_episodes, texts, golds = [], [], []
     for problem, entry in zip(problems, responses.read([p.id for p in problems]), strict=True):
         for response in entry.responses:
-            ended = response.finish_reason == CONTEXT  # a longer conversation does not fit either
-            if response.index in indices and len(response.attempts) == attempt - 2 and not ended:
-                asked.append((problem, response))
+            is_ended = response.finish_reason == CONTEXT  # a longer conversation does not fit either
+            if response.index in indices and len(response.attempts) == attempt - 2 and not is_ended:
+                open_episodes.append((problem, response))
                 texts.append(response.text)
                 golds.append(problem.gold)
     requests = []
-    for (problem, response), told in zip(asked, episodes.feedback(texts, golds), strict=True):
-        if told is not None:
-            last = Attempt(response.text, response.token_ids, response.finish_reason, told)
+    for (problem, response), feedback_text in zip(open_episodes, episodes.feedback(texts, golds), strict=True):
+        if feedback_text is not None:
+            last_attempt = Attempt(response.text, response.token_ids, response.finish_reason, feedback_text)
             index = (response.index,)
-            seeds = streams.seeds_of(problem.id, attempt, index)
-            so_far = (*response.attempts, last)
+            seeds = streams.derive_seeds(problem.id, attempt, index)
+            attempts = (*response.attempts, last_attempt)
             requests.append(
-                Request(problem.id, problem.prompt, index, seeds, so_far, problem.turns)
+                Request(problem.id, problem.prompt, index, seeds, attempts, problem.turns)
             )
     return requests
 

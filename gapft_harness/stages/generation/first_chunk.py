@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Gold, Problem
-from gapft_harness.hooks.checked import answers_of
+from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.protocols import Generated, Generation, Verifier
-from gapft_harness.hooks.registered import owner_of
+from gapft_harness.hooks.registration import find_owner
 
 #: Warn if at least one response in this many is cut and has no answer.
-_CUT = 10
+_CUT_DIVISOR = 10
 #: Warn if at least one response in this many has no answer, for any reason.
-_UNANSWERED = 2
+_UNANSWERED_DIVISOR = 2
 #: Number of examples in a warning, and of characters shown of each.
-_EXAMPLES, _SHOWN = 3, 100
+_MAX_EXAMPLES, _SHOWN_CHARACTERS = 3, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class _Unanswered:
         """Describe its problem and the end of its text, where it was cut."""
         text = self.generation.text
         if not text.strip():
-            shown = f"no text ({len(self.generation.token_ids)} tokens)"
+            excerpt = f"no text ({len(self.generation.token_ids)} tokens)"
         else:
-            shown = repr(text) if len(text) <= _SHOWN else f"…{text[-_SHOWN:]!r}"
-        return f"{self.problem_id}: {shown}"
+            excerpt = repr(text) if len(text) <= _SHOWN_CHARACTERS else f"…{text[-_SHOWN_CHARACTERS:]!r}"
+        return f"{self.problem_id}: {excerpt}"
 
 
 def check_first_chunk(
@@ -81,23 +81,23 @@ def check_first_chunk(
     has_answer = _find_answers(verifier, [g.text for _, g in rows], [p.gold for p, _ in rows])
     unanswered = [
         _Unanswered(problem.id, generation)
-        for (problem, generation), found in zip(rows, has_answer, strict=True)
-        if not found
+        for (problem, generation), is_answered in zip(rows, has_answer, strict=True)
+        if not is_answered
     ]
     cut = [response for response in unanswered if response.cause]
-    if cut and len(cut) * _CUT >= len(rows):
+    if cut and len(cut) * _CUT_DIVISOR >= len(rows):
         yield _describe_cut(cut, len(rows), decoding)
-    if unanswered and len(unanswered) * _UNANSWERED >= len(rows):
+    if unanswered and len(unanswered) * _UNANSWERED_DIVISOR >= len(rows):
         yield _describe_unanswered(unanswered, len(rows), verifier)
 
 
-def require_room(generated: Sequence[Generated], decoding: Decoding) -> None:
+def require_fitting_prompt(generated: Sequence[Generated], decoding: Decoding) -> None:
     """Stop before generation if no prompt fits the model's context.
 
     Raises:
         UserError: no prompt fits.
     """
-    reasons = {of.finish_reason for answer in generated for of in answer.generations}
+    reasons = {generation.finish_reason for answer in generated for generation in answer.generations}
     if reasons == {CONTEXT}:
         raise UserError(
             f"search.max_gen_toks: none of the first {len(generated)} prompts fits the model's "
@@ -108,12 +108,12 @@ def require_room(generated: Sequence[Generated], decoding: Decoding) -> None:
 
 def _find_answers(verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold]) -> list[bool]:
     """Return for each response whether it gives an answer, right or wrong."""
-    if (answers := answers_of(verifier)) is not None:
+    if (answers := find_answer_reader(verifier)) is not None:
         return [answer is not None for answer in answers.read(texts, golds)]
     has_answer = getattr(verifier, "has_answer", None)
     if has_answer is None:
         return [bool(text.strip()) for text in texts]
-    with owner_of("verifier", verifier).blamed():
+    with find_owner("verifier", verifier).attribute_errors():
         return [bool(has_answer(text, gold)) for text, gold in zip(texts, golds, strict=True)]
 
 
@@ -130,7 +130,7 @@ def _describe_cut(cut: Sequence[_Unanswered], total: int, decoding: Decoding) ->
             "tokens)"
         )
     return (
-        f"{_share(len(cut), total)} of the first {total:,} responses were cut before they gave an "
+        f"{_format_share(len(cut), total)} of the first {total:,} responses were cut before they gave an "
         f"answer: {counts}. Example: {example.describe()}. To change this: {'; '.join(remedies)}"
     )
 
@@ -140,16 +140,16 @@ def _describe_unanswered(unanswered: Sequence[_Unanswered], total: int, verifier
     for response in unanswered:
         by_problem.setdefault(response.problem_id, response)
     # from different problems first: the responses to one problem are often similar
-    shown = list(dict.fromkeys([*by_problem.values(), *unanswered]))[:_EXAMPLES]
-    examples = "; ".join(response.describe() for response in shown)
-    name = owner_of("verifier", verifier).name
+    responses = list(dict.fromkeys([*by_problem.values(), *unanswered]))[:_MAX_EXAMPLES]
+    examples = "; ".join(response.describe() for response in responses)
+    name = find_owner("verifier", verifier).name
     return (
-        f"{_share(len(unanswered), total)} of the first {total:,} responses have no answer that "
+        f"{_format_share(len(unanswered), total)} of the first {total:,} responses have no answer that "
         f"the verifier {name!r} can read. Examples: {examples}. "
         "Check model.chat_template, the answer format that the prompt requests, and "
         "search.max_gen_toks"
     )
 
 
-def _share(count: int, total: int) -> str:
+def _format_share(count: int, total: int) -> str:
     return f"{count / total:.0%} ({count:,})"

@@ -25,7 +25,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem, Verdict
-from gapft_harness.core.streams import SampleStreams, derive
+from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -35,59 +35,59 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     Verifier,
 )
-from gapft_harness.hooks.registered import Registered, ResponseRuleTraits
-from gapft_harness.recipe.recipe import Recipe, sampler_settings
+from gapft_harness.hooks.registration import Registration, ResponseRuleTraits
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.stages.generation.chunks import (
     Chunk,
-    Phase,
+    DecodePhase,
     Work,
-    claimed,
+    iterate_claimed,
     list_groups,
-    require_unedited,
+    require_unedited_groups,
 )
 from gapft_harness.stages.generation.episodes import (
     Episodes,
-    alive,
+    build_next_requests,
     check_conversations,
-    episodes_of,
+    build_episodes,
 )
-from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_room
-from gapft_harness.stages.generation.foreseen import (
-    FORESEEN,
-    Foreseen,
-    accept_versions,
-    count_stored,
-    foresee_responses,
-    foresee_verdicts,
+from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_fitting_prompt
+from gapft_harness.stages.generation.reuse import (
+    REUSE_KEY,
+    ReuseCounts,
+    place_in_other_versions,
+    count_stored_responses,
+    count_reused_responses,
+    count_missing_verdicts,
     list_toolchains,
 )
 from gapft_harness.stages.generation.made_from import (
-    SAID_OF_MODELS,
+    REPORTED_MODEL_KEYS,
     describe_sampler,
     describe_verifier,
 )
-from gapft_harness.stages.generation.parts import (
-    Draft,
+from gapft_harness.stages.generation.stored_files import (
+    DraftResponses,
     Judgements,
     Record,
     Responses,
     StoredResponses,
-    generated_records,
-    judged_records,
-    only,
-    part_of,
+    build_response_records,
+    build_verdict_records,
+    select_responses,
+    build_file,
     read_head,
     read_part,
 )
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
-    description_of,
+    read_description,
     write_responses,
 )
-from gapft_harness.stages.generation.verdicts import Judge, judge, place_verdicts
+from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
 from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
@@ -96,12 +96,12 @@ from gapft_harness.verification.judging import verify_responses
 VERSION = 1
 
 
-def stops(search: Search, split: str) -> bool:
+def can_stop_early(search: Search, split: str) -> bool:
     """Return whether the search of a split may leave out samples."""
     return search.stop == "first_pass" and split == "pool"
 
 
-def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) -> None:
+def check_early_stop(search: Search, rule: Registration, task: Mapping[str, Any]) -> None:
     """Refuse an early stop that would change the selection, before anything is generated.
 
     Raises:
@@ -109,7 +109,7 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
     """
     if search.stop == "never":
         return
-    if not rule.declared(ResponseRuleTraits).stops_early:
+    if not rule.require_traits(ResponseRuleTraits).stops_early:
         raise UserError(
             f"search.stop: first_pass needs a response rule that uses only the first sample that "
             f"passes; {rule.name!r} compares all passing samples (it is not registered with "
@@ -123,7 +123,7 @@ def check_early_stop(search: Search, rule: Registered, task: Mapping[str, Any]) 
         )
 
 
-def chunk_size(search: Search, phases: Sequence[Phase]) -> int:
+def count_chunk_problems(search: Search, phases: Sequence[DecodePhase]) -> int:
     """Return the problems of a chunk: ``search.chunk``, or more if each has one response.
 
     A chunk of single responses has as many responses as a block of samples, so that batches are
@@ -133,7 +133,7 @@ def chunk_size(search: Search, phases: Sequence[Phase]) -> int:
     return search.chunk * BLOCK if is_single else search.chunk
 
 
-def unsolved(
+def find_unsolved(
     problems: Sequence[Problem], responses: Responses, verifier: Verifier
 ) -> tuple[list[Problem], Judgements]:
     """Find the problems that no response has solved yet.
@@ -148,41 +148,41 @@ def unsolved(
         are stored with the round, since a verdict that decided something is the one to seal.
     """
     entries = list(responses.read([problem.id for problem in problems]))
-    new = [
+    unjudged = [
         (problem, response)
         for problem, entry in zip(problems, entries, strict=True)
         if not any(verdict.passed for verdict in entry.verdicts.values())
         for response in entry.responses
         if response.index not in entry.verdicts
     ]
-    verdicts = verify_responses(verifier, [r for _, r in new], [p.gold for p, _ in new])
-    judged: dict[str, dict[int, Verdict]] = {}
-    for (problem, response), verdict in zip(new, verdicts, strict=True):
-        judged.setdefault(problem.id, {})[response.index] = verdict
-    solved = {
+    verdicts = verify_responses(verifier, [r for _, r in unjudged], [p.gold for p, _ in unjudged])
+    new_verdicts: dict[str, dict[int, Verdict]] = {}
+    for (problem, response), verdict in zip(unjudged, verdicts, strict=True):
+        new_verdicts.setdefault(problem.id, {})[response.index] = verdict
+    solved_ids = {
         entry.problem_id
         for entry in entries
-        for verdict in (*entry.verdicts.values(), *judged.get(entry.problem_id, {}).values())
+        for verdict in (*entry.verdicts.values(), *new_verdicts.get(entry.problem_id, {}).values())
         if verdict.passed
     }
-    return [problem for problem in problems if problem.id not in solved], judged
+    return [problem for problem in problems if problem.id not in solved_ids], new_verdicts
 
 
-def greedy_phase(decoding: Decoding) -> Phase:
+def build_greedy_phase(decoding: Decoding) -> DecodePhase:
     """Build the phase of the deployment decode d(x) alone."""
-    return Phase("greedy", decoding, (GREEDY,))
+    return DecodePhase("greedy", decoding, (GREEDY,))
 
 
-def sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
+def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
     """Build the decoding of samples, with limit and stop strings of the greedy decode."""
     return Decoding(
         True, greedy.max_gen_toks, greedy.until, search.temperature, search.top_p, search.top_k
     )
 
 
-def sample_phases(
+def build_sample_phases(
     decoding: Decoding, samples: int, size: int = BLOCK, unsolved: bool = False
-) -> list[Phase]:
+) -> list[DecodePhase]:
     """Build the phases of a number of samples, without a greedy decode.
 
     Args:
@@ -192,10 +192,10 @@ def sample_phases(
         unsolved: whether solved problems leave between phases.
     """
     blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
-    return [Phase(f"{of.start}-{of[-1]}", decoding, tuple(of), unsolved) for of in blocks]
+    return [DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), unsolved) for block in blocks]
 
 
-def search_phases(greedy: Decoding, search: Search, stop: bool) -> list[Phase]:
+def build_search_phases(greedy: Decoding, search: Search, stop: bool) -> list[DecodePhase]:
     """Build the phases of a search: the greedy decode, and samples in blocks or rounds.
 
     Args:
@@ -205,27 +205,27 @@ def search_phases(greedy: Decoding, search: Search, stop: bool) -> list[Phase]:
     """
     size = search.round if stop else BLOCK
     return [
-        greedy_phase(greedy),
-        *sample_phases(sampled_decoding(greedy, search), search.k, size, unsolved=stop),
+        build_greedy_phase(greedy),
+        *build_sample_phases(build_sampled_decoding(greedy, search), search.k, size, unsolved=stop),
     ]
 
 
-def chunks_of(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
+def divide_into_chunks(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
     """Divide problems into chunks, in the order in which limits use them.
 
     So a larger pool has the complete chunks of a smaller one. In a chunk the longest prompt comes
     first, so that batches have prompts of similar length. Workers get complete chunks, so that
     their number does not change responses.
     """
-    ordered = sorted(problems, key=lambda problem: (derive("limit", problem.id), problem.id))
+    ordered = sorted(problems, key=lambda problem: (derive_key("limit", problem.id), problem.id))
     return [
-        sorted(ordered[start : start + chunk], key=lambda of: (-len(of.prompt), of.id))
+        sorted(ordered[start : start + chunk], key=lambda member: (-len(member.prompt), member.id))
         for start in range(0, len(ordered), chunk)
     ]
 
 
 @dataclass(frozen=True)
-class Generator:
+class ChunkGenerator:
     """Generates and stores the missing responses of chunks.
 
     Attributes:
@@ -243,7 +243,7 @@ class Generator:
     verifier: Verifier | None = None
     run: str = ""
 
-    def complete(self, chunk: Chunk, report: _Report, first: bool) -> None:
+    def generate_missing(self, chunk: Chunk, report: _GenerationProgress, is_first: bool) -> None:
         """Generate and store the missing phases of a chunk; its claim must be held.
 
         Args:
@@ -251,92 +251,92 @@ class Generator:
             report: receives progress.
             first: whether it is a split's first chunk, whose responses are checked.
         """
-        missing = chunk.missing()
-        if together := [phase for phase in missing if not phase.unsolved]:
-            indices = tuple(index for phase in together for index in phase.indices)
-            decoding = together[-1].decoding  # index GREEDY implies its own decoding
-            records = self._answer(chunk.members, indices, decoding, report, first)
-            for phase in together:
-                self._store(chunk, phase, only(records, phase.indices))
-            report.tell()
-        if len(together) == len(missing):
+        missing = chunk.list_missing()
+        if joint_phases := [phase for phase in missing if not phase.only_unsolved]:
+            indices = tuple(index for phase in joint_phases for index in phase.indices)
+            decoding = joint_phases[-1].decoding  # index GREEDY implies its own decoding
+            records = self._generate_attempts(chunk.members, indices, decoding, report, is_first)
+            for phase in joint_phases:
+                self._store_phase(chunk, phase, select_responses(records, phase.indices))
+            report.report_stored()
+        if len(joint_phases) == len(missing):
             return
         assert self.verifier is not None
-        draft = Draft()
+        draft = DraftResponses()
         for phase in chunk.places:
-            if phase in missing and phase.unsolved:
-                members, judged = unsolved(chunk.members, draft, self.verifier)
+            if phase in missing and phase.only_unsolved:
+                members, new_verdicts = find_unsolved(chunk.members, draft, self.verifier)
                 skipped = len(chunk.members) - len(members)
-                report.expect_fewer(skipped * len(phase.indices) * self._attempts)
-                records = self._answer(members, phase.indices, phase.decoding, report, first=False)
-                self._store(chunk, phase, [*records, *judged_records(judged)])
-                report.tell()
-            draft.add(read_part(chunk.path(phase)))
+                report.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
+                records = self._generate_attempts(members, phase.indices, phase.decoding, report, is_first=False)
+                self._store_phase(chunk, phase, [*records, *build_verdict_records(new_verdicts)])
+                report.report_stored()
+            draft.add(read_part(chunk.find_path(phase)))
 
     @property
-    def _attempts(self) -> int:
+    def _max_attempts(self) -> int:
         return self.episodes.attempts if self.episodes else 1
 
-    def _answer(
+    def _generate_attempts(
         self,
         members: Sequence[Problem],
         indices: tuple[int, ...],
         decoding: Decoding,
-        report: _Report,
-        first: bool,
+        report: _GenerationProgress,
+        is_first: bool,
     ) -> list[Record]:
         """Generate some decodes of some problems, attempt by attempt."""
-        draft = Draft()
+        draft = DraftResponses()
         records: list[Record] = []
-        for attempt in range(1, self._attempts + 1):
+        for attempt in range(1, self._max_attempts + 1):
             if attempt == 1:
                 requests = [
                     Request(
                         p.id,
                         p.prompt,
                         indices,
-                        self.streams.seeds_of(p.id, attempt, indices),
+                        self.streams.derive_seeds(p.id, attempt, indices),
                         turns=p.turns,
                     )
                     for p in members
                 ]
             else:
                 assert self.episodes is not None
-                requests = alive(self.episodes, members, indices, attempt, draft, self.streams)
-            made = sum(len(request.indices) for request in requests)
-            report.expect_fewer(len(members) * len(indices) - made)
-            answers = self.sampler.generate(requests, decoding, report.within) if requests else []
+                requests = build_next_requests(self.episodes, members, indices, attempt, draft, self.streams)
+            response_count = sum(len(request.indices) for request in requests)
+            report.expect_fewer(len(members) * len(indices) - response_count)
+            answers = self.sampler.generate(requests, decoding, report.report_unstored) if requests else []
             if attempt > 1:
                 check_conversations(requests, answers, draft)
-            elif first:
-                self._look_at(members, answers, decoding, report)
-            new = generated_records(requests, answers)
-            draft.add(new)
-            records += new
+            elif is_first:
+                self._check_first_responses(members, answers, decoding, report)
+            new_records = build_response_records(requests, answers)
+            draft.add(new_records)
+            records += new_records
             tokens = sum(len(g.token_ids) for answer in answers for g in answer.generations)
-            report.add(made, tokens)
+            report.count_made(response_count, tokens)
         return records
 
-    def _look_at(
+    def _check_first_responses(
         self,
         members: Sequence[Problem],
         answers: Sequence[Generated],
         decoding: Decoding,
-        report: _Report,
+        report: _GenerationProgress,
     ) -> None:
         """Stop if no prompt fits, and report problems of a split's first responses."""
         if len(members) >= min(BLOCK, report.problems):
-            require_room(answers, decoding)
+            require_fitting_prompt(answers, decoding)
         if self.verifier is not None:
             for note in check_first_chunk(members, answers, decoding, self.verifier):
-                report.say(note)
+                report.add_note(note)
 
-    def _store(self, chunk: Chunk, phase: Phase, records: Sequence[Record]) -> None:
+    def _store_phase(self, chunk: Chunk, phase: DecodePhase, records: Sequence[Record]) -> None:
         group, name = chunk.places[phase]
-        group.commit(name, part_of(records, self.run, group.folder / name))
+        group.store_file(name, build_file(records, self.run, group.folder / name))
 
 
-class _Report:
+class _GenerationProgress:
     """Counts a split's responses for ``ReportProgress``.
 
     The total decreases when problems are solved or episodes end early.
@@ -348,25 +348,25 @@ class _Report:
         self._notes: list[str] = []
         progress(done, total)
 
-    def within(self, finished: int, tokens: int, /, note: str = "") -> None:
+    def report_unstored(self, finished: int, tokens: int, /, note: str = "") -> None:
         """Report a sampler's own progress; responses count as finished only once stored."""
         done = min(self._done + finished, self._total - 1)
         self._progress(done, self._total, self._tokens + tokens, note)
 
-    def add(self, made: int, tokens: int = 0) -> None:
+    def count_made(self, response_count: int, tokens: int = 0) -> None:
         """Count responses; ``report_stored`` reports them once they are stored."""
-        self._done += made
+        self._done += response_count
         self._tokens += tokens
 
     def expect_fewer(self, count: int) -> None:
         """Reduce the total by responses that are not needed."""
         self._total -= count
 
-    def say(self, note: str) -> None:
+    def add_note(self, note: str) -> None:
         """Keep a sentence on the responses for the next ``report_stored``."""
         self._notes.append(note)
 
-    def tell(self) -> None:
+    def report_stored(self) -> None:
         """Report the stored responses, and the sentences on them."""
         self._progress(self._done, self._total, self._tokens)
         for note in self._notes:
@@ -374,9 +374,9 @@ class _Report:
         self._notes.clear()
 
 
-def generate(
+def generate_chunks(
     chunks: Sequence[Chunk],
-    generator: Callable[[], Generator],
+    make_generator: Callable[[], ChunkGenerator],
     progress: ReportProgress,
     attempts: int = 1,
     share: tuple[int, int] = (0, 1),
@@ -394,31 +394,31 @@ def generate(
         UserError: no prompt of the first chunk fits the model's context, or the store cannot be
             written.
     """
-    left: list[Work] = []
+    unfinished: list[Work] = []
     done = total = 0
     for chunk in chunks[share[0] :: share[1]]:
-        lacking = chunk.missing()
-        total += sum(len(chunk.members) * len(of.indices) * attempts for of in lacking)
-        done += sum(read_head(chunk.path(of)).responses for of in chunk.places if of not in lacking)
-        if lacking:
-            left.append((chunk, lacking))
-    report = _Report(progress, sum(len(of.members) for of in chunks), done, done + total)
-    if not left:
+        missing_phases = chunk.list_missing()
+        total += sum(len(chunk.members) * len(item.indices) * attempts for item in missing_phases)
+        done += sum(read_head(chunk.find_path(item)).responses for item in chunk.places if item not in missing_phases)
+        if missing_phases:
+            unfinished.append((chunk, missing_phases))
+    report = _GenerationProgress(progress, sum(len(item.members) for item in chunks), done, done + total)
+    if not unfinished:
         return
-    made = generator()
-    with contextlib.closing(claimed(left)) as turns:
-        for chunk, lacking in turns:
-            for phase in lacking:
-                if not chunk.path(phase).exists():
+    chunk_generator = make_generator()
+    with contextlib.closing(iterate_claimed(unfinished)) as turns:
+        for chunk, missing_phases in turns:
+            for phase in missing_phases:
+                if not chunk.find_path(phase).exists():
                     continue
-                count = read_head(chunk.path(phase)).responses  # made by another command
+                count = read_head(chunk.find_path(phase)).responses  # made by another command
                 report.expect_fewer(len(chunk.members) * len(phase.indices) * attempts - count)
-                report.add(count)
-                report.tell()
-            made.complete(chunk, report, first=chunk is chunks[0])
+                report.count_made(count)
+                report.report_stored()
+            chunk_generator.generate_missing(chunk, report, is_first=chunk is chunks[0])
 
 
-def decoding_from(task: Mapping[str, Any]) -> Decoding:
+def read_decoding(task: Mapping[str, Any]) -> Decoding:
     """Build the greedy deployment decode from a task's facts in the manifest."""
     return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
 
@@ -429,7 +429,7 @@ class _LazySampler:
     def __init__(
         self, plugins: Plugins, settings: SamplerSettings, adapter: Adapter | None
     ) -> None:
-        self._make: Callable[[], Sampler] = partial(plugins.sampler, settings, adapter)
+        self._make: Callable[[], Sampler] = partial(plugins.create_sampler, settings, adapter)
         self._made: Sampler | None = None
         self._source: dict[str, Any] | None = None
 
@@ -451,11 +451,11 @@ class _LazySampler:
             self._made.close()
 
 
-def answer(
+def answer_problems(
     run: RunDirectory,
     task: Mapping[str, Any],
     problems: Sequence[Problem],
-    phases: Sequence[Phase],
+    phases: Sequence[DecodePhase],
     path: Path,
     plugins: Plugins,
     verifier: Verifier,
@@ -465,7 +465,7 @@ def answer(
     progress: ReportProgress,
     extra: Callable[[Mapping[str, Any]], dict[str, Any]],
     adapter: Adapter | None = None,
-    generated: Callable[[Responses], object] = lambda responses: None,
+    on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Generate and judge what is not in the store, and write the table.
@@ -493,68 +493,68 @@ def answer(
     Raises:
         UserError: another model or other rules than those of the run's other tables.
     """
-    settings = sampler_settings(run.recipe)
-    lazy = _LazySampler(plugins, settings, adapter)
-    with closing_verifier(verifier), contextlib.closing(lazy):
-        if not plugins.rejudges(task["verifier"]):
-            said = description_of(verifier)
-            require_same_rules(run.manifest(), name, task["verifier"], said)
-        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
+    settings = build_sampler_settings(run.recipe)
+    lazy_sampler = _LazySampler(plugins, settings, adapter)
+    with closing_verifier(verifier), contextlib.closing(lazy_sampler):
+        if not plugins.can_rejudge(task["verifier"]):
+            description = read_description(verifier)
+            require_same_rules(run.manifest(), name, task["verifier"], description)
+        episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         store = Store.beside(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
-            said = lazy.describe()  # this downloads a model of the hub
+            description = lazy_sampler.describe()  # this downloads a model of the hub
             model, is_known = describe_sampler(settings, plugins, adapter)
             if not is_known:
-                model["model"] |= {key: said[key] for key in SAID_OF_MODELS if key in said}
+                model["model"] |= {key: description[key] for key in REPORTED_MODEL_KEYS if key in description}
         judged_by = describe_verifier(task, plugins, verifier)
         executions = task["episode"]["executions"]
-        chunks = _chunks(store, run.recipe, problems, phases, model, streams, episodes, judged_by)
+        chunks = _build_chunks(store, run.recipe, problems, phases, model, streams, episodes, judged_by)
         if run.manifest().get("reuse_versions"):
-            chunks = accept_versions(chunks)
-        require_unedited(list_groups(chunks))
-        mine = chunks if share is None else chunks[share[0] :: share[1]]
-        foreseen = foresee_responses(mine, episodes.attempts)
-        stored = [count_stored(chunk) for chunk in mine]
-        if any(chunk.missing() for chunk in chunks):
-            source = lazy.describe()
+            chunks = place_in_other_versions(chunks)
+        require_unedited_groups(list_groups(chunks))
+        own_chunks = chunks if share is None else chunks[share[0] :: share[1]]
+        reuse = count_reused_responses(own_chunks, episodes.attempts)
+        stored = [count_stored_responses(chunk) for chunk in own_chunks]
+        if any(chunk.list_missing() for chunk in chunks):
+            source = lazy_sampler.describe()
             require_same_model(run.manifest(), name, source)
-            lacking = [chunk.places[phase][0] for chunk in chunks for phase in chunk.missing()]
-            for group in {group.name: group for group in lacking}.values():
-                group.open({"source": source})
+            missing_groups = [chunk.places[phase][0] for chunk in chunks for phase in chunk.list_missing()]
+            for group in {group.name: group for group in missing_groups}.values():
+                group.create({"source": source})
         else:
             group, _ = chunks[0].places[phases[0]]
-            source = _of_arm(group.facts()["source"], settings, adapter)
+            source = _set_arm(group.read_facts()["source"], settings, adapter)
             require_same_model(run.manifest(), name, source)
-        generate(
+        generate_chunks(
             chunks,
-            lambda: Generator(lazy.get(), streams, episodes, verifier, str(run.path.resolve())),
+            lambda: ChunkGenerator(lazy_sampler.get(), streams, episodes, verifier, str(run.path.resolve())),
             progress,
             episodes.attempts,
             share or (0, 1),
         )
-        responses, of_runs = StoredResponses(), Counter[str]()
+        responses, responses_by_run = StoredResponses(), Counter[str]()
         verdicts: list[Chunk] = []
-        for chunk in mine:
-            heads = {phase: responses.add(chunk.path(phase)) for phase in phases}
+        for chunk in own_chunks:
+            heads = {phase: responses.add(chunk.find_path(phase)) for phase in phases}
             for head in heads.values():
-                of_runs[head.run] += head.responses
+                responses_by_run[head.run] += head.responses
             verdicts.append(place_verdicts(chunk, heads, judged_by, executions))
         if run.manifest().get("reuse_versions"):
-            verdicts = accept_versions(verdicts)
-        require_unedited(list_groups(verdicts))
-        foresee_verdicts(foreseen, verdicts, stored)
+            verdicts = place_in_other_versions(verdicts)
+        require_unedited_groups(list_groups(verdicts))
+        count_missing_verdicts(reuse, verdicts, stored)
         if share is None:
-            generated(responses)
+            on_generated(responses)
         this_run = str(run.path.resolve())
-        judge(verdicts, responses, Judge(verifier, episodes, executions, this_run), progress)
+        judge_chunks(verdicts, responses, ChunkJudge(verifier, episodes, executions, this_run), progress)
         if share is not None:
-            return {FORESEEN: foreseen.facts()}
+            return {REUSE_KEY: reuse.to_facts()}
         for chunk in verdicts:
             for phase in phases:
-                responses.add_verdicts(chunk.path(phase), this_run)
-        del of_runs[this_run]
-        used = list_groups([*chunks, *verdicts])
+                responses.add_verdicts(chunk.find_path(phase), this_run)
+        del responses_by_run[this_run]
+        used_groups = list_groups([*chunks, *verdicts])
         made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdicts)}
         facts = write_responses(
             path,
@@ -563,8 +563,8 @@ def answer(
             verifier,
             extra={
                 **extra(source),
-                "stored": sorted(group.name for group in used),
-                "made_from": record_groups(used),
+                "stored": sorted(group.name for group in used_groups),
+                "made_from": record_groups(used_groups),
                 "made_with": made_with,
             },
             episodes=episodes,
@@ -572,18 +572,18 @@ def answer(
             progress=progress,
         )
         # not in the table, which does not depend on the run that responses were generated for
-        return {**facts, "reused": dict(sorted(of_runs.items())), FORESEEN: foreseen.facts()}
+        return {**facts, "reused": dict(sorted(responses_by_run.items())), REUSE_KEY: reuse.to_facts()}
 
 
-def foresee(
+def count_reuse(
     recipe: Recipe,
     task: Mapping[str, Any],
     problems: Sequence[Problem],
-    phases: Sequence[Phase],
+    phases: Sequence[DecodePhase],
     plugins: Plugins,
     streams: SampleStreams,
     store: Store,
-) -> Foreseen | None:
+) -> ReuseCounts | None:
     """Count the stored work of a split before a run, without loading anything.
 
     Returns:
@@ -592,41 +592,41 @@ def foresee(
     Raises:
         GapftError: the verifier cannot be created, or the store is damaged.
     """
-    settings = sampler_settings(recipe)
+    settings = build_sampler_settings(recipe)
     model, is_known = describe_sampler(settings, plugins, None)
     if not is_known:
         return None
-    with closing_verifier(plugins.verifier(task["verifier"], task["verifier_params"])) as verifier:
-        episodes = episodes_of(verifier, task["episode"]["attempts"], task["verifier"])
+    with closing_verifier(plugins.create_verifier(task["verifier"], task["verifier_params"])) as verifier:
+        episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         judged_by = describe_verifier(task, plugins, verifier)
-        chunks = _chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
-        found = foresee_responses(chunks, episodes.attempts)
-        stored = [count_stored(chunk) for chunk in chunks]
+        chunks = _build_chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
+        reuse = count_reused_responses(chunks, episodes.attempts)
+        stored = [count_stored_responses(chunk) for chunk in chunks]
         verdicts = []
         for chunk, counts in zip(chunks, stored, strict=True):
-            there = Chunk(
-                chunk.members, {of: at for of, at in chunk.places.items() if of in counts}
+            stored_chunk = Chunk(
+                chunk.members, {phase_key: place for phase_key, place in chunk.places.items() if phase_key in counts}
             )
-            heads = {phase: read_head(there.path(phase)) for phase in there.places}
-            verdicts.append(place_verdicts(there, heads, judged_by, task["episode"]["executions"]))
-        foresee_verdicts(found, verdicts, stored)
-    return found
+            heads = {phase: read_head(stored_chunk.find_path(phase)) for phase in stored_chunk.places}
+            verdicts.append(place_verdicts(stored_chunk, heads, judged_by, task["episode"]["executions"]))
+        count_missing_verdicts(reuse, verdicts, stored)
+    return reuse
 
 
-def _chunks(
+def _build_chunks(
     store: Store,
     recipe: Recipe,
     problems: Sequence[Problem],
-    phases: Sequence[Phase],
+    phases: Sequence[DecodePhase],
     model: Mapping[str, Any],
     streams: SampleStreams,
     episodes: Episodes,
     judged_by: Mapping[str, Any],
 ) -> list[Chunk]:
     """Build the chunks of a split with the places of their responses."""
-    size = chunk_size(recipe.search, phases)
+    size = count_chunk_problems(recipe.search, phases)
     groups = {
-        phase: store.group(
+        phase: store.find_group(
             "generate",
             VERSION,
             describe_phase(phase, model, streams, episodes.attempts, judged_by, size),
@@ -634,11 +634,11 @@ def _chunks(
         for phase in phases
     }
     is_judged = episodes.attempts > 1
-    return [Chunk.of(members, groups, is_judged) for members in chunks_of(problems, size)]
+    return [Chunk.of(members, groups, is_judged) for members in divide_into_chunks(problems, size)]
 
 
 def describe_phase(
-    phase: Phase,
+    phase: DecodePhase,
     sampler: Mapping[str, Any],
     streams: SampleStreams,
     attempts: int,
@@ -659,28 +659,28 @@ def describe_phase(
         "max_gen_toks": phase.decoding.max_gen_toks,
         "until": list(phase.decoding.until),
     }
-    found: dict[str, Any] = {"sampler": sampler, "decoding": decoding, "chunk": size}
+    parts: dict[str, Any] = {"sampler": sampler, "decoding": decoding, "chunk": size}
     if phase.indices != (GREEDY,):
         decoding |= {
             "temperature": phase.decoding.temperature,
             "top_p": phase.decoding.top_p,
             "top_k": phase.decoding.top_k,
         }
-        found["streams"] = asdict(streams)
+        parts["streams"] = asdict(streams)
     if attempts > 1:
-        found["episode"] = {"attempts": attempts, "verifier": judged_by}
-    if phase.unsolved:
-        found["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
-    return found
+        parts["episode"] = {"attempts": attempts, "verifier": judged_by}
+    if phase.only_unsolved:
+        parts["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
+    return parts
 
 
-def _of_arm(
+def _set_arm(
     source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
 ) -> dict[str, Any]:
     """Adapt a recorded model description to the present arm and model folder."""
-    found = dict(source)
-    if "pretrained" in found:
-        found["pretrained"] = settings.model_args.get("pretrained")
-    if adapter is not None and isinstance(of := source.get("adapter"), Mapping):
-        found["adapter"] = {**of, "arm": adapter.arm.name}
-    return found
+    description = dict(source)
+    if "pretrained" in description:
+        description["pretrained"] = settings.model_args.get("pretrained")
+    if adapter is not None and isinstance(adapter_facts := source.get("adapter"), Mapping):
+        description["adapter"] = {**adapter_facts, "arm": adapter.arm.name}
+    return description

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.extras import installed
+from gapft_harness.core.extras import find_version
 from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Adapter
-from gapft_harness.core.weights import model_files, weights_folder, weights_hash
+from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
-from gapft_harness.hooks.registered import Registered, SamplerTraits
-from gapft_harness.recipe.recipe import binding
-from gapft_harness.stages.generation.sealing import description_of
+from gapft_harness.hooks.registration import Registration, SamplerTraits
+from gapft_harness.recipe.recipe import select_bound_args
+from gapft_harness.stages.generation.sealing import read_description
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import read_json
 from gapft_harness.version import __version__
@@ -25,13 +25,13 @@ from gapft_harness.version import __version__
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
 
 #: Libraries whose minor versions may change a verdict, or the behavior of a judged program.
-_JUDGING = ("math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym", "lm_eval", "numpy")
+_JUDGING_LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym", "lm_eval", "numpy")
 
 #: Keys of a sampler's description that identify a model whose files are not available.
-SAID_OF_MODELS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
+REPORTED_MODEL_KEYS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
 
 #: Keys of an adapter's config that locate its base without changing its output.
-_PLACES = ("base_model_name_or_path", "revision")
+_BASE_LOCATION_KEYS = ("base_model_name_or_path", "revision")
 
 
 def describe_sampler(
@@ -51,13 +51,13 @@ def describe_sampler(
     entry = plugins.get("sampler", settings.backend)
     arguments = {
         key: value
-        for key, value in binding(settings.backend, settings.model_args, plugins).items()
+        for key, value in select_bound_args(settings.backend, settings.model_args, plugins).items()
         if key != "pretrained" and value is not None
     }
     digests = Digests()
-    put_on = None if adapter is None else describe_adapter(Path(adapter.path))
-    if adapter is not None and (entry.code or not entry.declared(SamplerTraits).generates):
-        put_on = {**(put_on or {}), "arm": adapter.arm.name}  # may depend on the arm's name
+    adapter_parts = None if adapter is None else describe_adapter(Path(adapter.path))
+    if adapter is not None and (entry.code_hash or not entry.require_traits(SamplerTraits).generates):
+        adapter_parts = {**(adapter_parts or {}), "arm": adapter.arm.name}  # may depend on the arm's name
     model, is_known = describe_model(settings.model_args, digests)
     return {
         "backend": settings.backend,
@@ -67,10 +67,10 @@ def describe_sampler(
         "chat_template": settings.chat_template,
         "system_instruction": settings.system_instruction,
         "start_tokens": settings.start_tokens,
-        "adapter": put_on,
+        "adapter": adapter_parts,
         "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
         "accelerators": describe_accelerators(),
-        "environment": describe_environment(("vllm", "sglang") if entry.code else (entry.name,)),
+        "environment": describe_environment(("vllm", "sglang") if entry.code_hash else (entry.name,)),
     }, is_known
 
 
@@ -79,7 +79,7 @@ def describe_adapter(folder: Path) -> dict[str, Any]:
     config = read_json(folder / "adapter_config.json")
     return {
         "weights": weights_hash(folder),
-        "config": {key: value for key, value in config.items() if key not in _PLACES},
+        "config": {key: value for key, value in config.items() if key not in _BASE_LOCATION_KEYS},
     }
 
 
@@ -98,35 +98,35 @@ def describe_verifier(
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"], digests),
         "code": describe_code(plugins.get("verifier", task["verifier"]), digests),
-        "describes": description_of(verifier),
-        "libraries": describe_libraries(_JUDGING),
+        "describes": read_description(verifier),
+        "libraries": describe_libraries(_JUDGING_LIBRARIES),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "gapft-harness": __version__,  # bundled verifiers have no code hash
     }
 
 
-def describe_code(entry: Registered, digests: Digests) -> Any:
+def describe_code(entry: Registration, digests: Digests) -> Any:
     """Describe a plugin's code: the hash of its file, or of all files of a package."""
-    home = Path(entry.home)
-    if not entry.code or not home.is_dir():
-        return entry.code
-    return {"file": entry.code, "package": _describe_folder(home, digests)}
+    source_root = Path(entry.source_root)
+    if not entry.code_hash or not source_root.is_dir():
+        return entry.code_hash
+    return {"file": entry.code_hash, "package": _describe_folder(source_root, digests)}
 
 
 def _describe_folder(folder: Path, digests: Digests) -> dict[str, str]:
     """Hash a folder's files by relative name, without compiled Python files."""
     files = (file for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc")
-    return {file.relative_to(folder).as_posix(): digests.of(file) for file in files}
+    return {file.relative_to(folder).as_posix(): digests.hash_file(file) for file in files}
 
 
 def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
     """Return the minor versions of the installed libraries, with the build's label, by name."""
-    found = {}
+    versions = {}
     for name in names:
-        if version := installed(name):
+        if version := find_version(name):
             public, plus, build = version.partition("+")
-            found[name] = ".".join(public.split(".")[:2]) + plus + build
-    return found
+            versions[name] = ".".join(public.split(".")[:2]) + plus + build
+    return versions
 
 
 def describe_accelerators() -> list[str]:
@@ -134,14 +134,14 @@ def describe_accelerators() -> list[str]:
 
     If the models differ, the last entry names the visible devices.
     """
-    shown, found = os.environ.get("CUDA_VISIBLE_DEVICES"), set()
-    if shown is not None and shown.strip() in ("", "-1"):
+    visible_devices, models = os.environ.get("CUDA_VISIBLE_DEVICES"), set()
+    if visible_devices is not None and visible_devices.strip() in ("", "-1"):
         return []
     for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("Model:"):
-                found.add(line.removeprefix("Model:").strip())
-    return [*sorted(found), *([f"shown: {shown}"] if shown and len(found) > 1 else [])]
+                models.add(line.removeprefix("Model:").strip())
+    return [*sorted(models), *([f"shown: {visible_devices}"] if visible_devices and len(models) > 1 else [])]
 
 
 def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict[str, Any], bool]:
@@ -155,14 +155,14 @@ def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict
         JSON values, and whether the files are available.
     """
     try:
-        folder = weights_folder(arguments)
+        folder = find_weights_folder(arguments)
     except (OSError, ValueError):  # not in the hub's cache, or not a name on the hub
         folder = None
     if folder is None or not folder.is_dir():
         name = [str(arguments.get(key)) for key in ("pretrained", "model", "revision")]
         return {"name": name}, False
-    small, weights = model_files(folder)
-    return {"files": {file.name: digests.of(file) for file in sorted(small | weights)}}, True
+    small, weights = find_model_files(folder)
+    return {"files": {file.name: digests.hash_file(file) for file in sorted(small | weights)}}, True
 
 
 def describe_argument(value: Any, digests: Digests) -> Any:
@@ -176,7 +176,7 @@ def describe_argument(value: Any, digests: Digests) -> Any:
         return [describe_argument(item, digests) for item in value]
     if isinstance(value, str):
         if os.path.isfile(value):
-            return {"file": digests.of(Path(value))}
+            return {"file": digests.hash_file(Path(value))}
         if os.sep in value and os.path.isdir(value):
             return {"folder": _describe_folder(Path(value), digests)}
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import CONTEXT, GREEDY, Gold, Problem, Response, Verdict
-from gapft_harness.hooks.checked import answers_of, plain_facts
+from gapft_harness.hooks.checked import find_answer_reader, check_facts
 from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.hooks.registered import owner_of
+from gapft_harness.hooks.registration import find_owner
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
-from gapft_harness.run_directory.tables import response_row, response_schema
+from gapft_harness.run_directory.tables import build_response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.parts import Entry, Responses
-from gapft_harness.verdicts.copies import AlikeWatch
+from gapft_harness.stages.generation.stored_files import ProblemResponses, Responses
+from gapft_harness.verdicts.copies import CopyDetector
 from gapft_harness.verification.judging import (
     VerdictAndAnswer,
     judge_and_answer,
@@ -26,25 +26,25 @@ from gapft_harness.verification.judging import (
 from gapft_harness.verification.reasons import Reasons
 
 
-def majority(verdicts: Sequence[Verdict]) -> Verdict:
+def find_majority(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the label of an odd number of executions.
 
     It is a pass if most passed; else the most common other status, the first one in a tie. If the
     statuses differ, the reason gives the number of passes.
     """
     passes = sum(verdict.passed for verdict in verdicts)
-    passed = 2 * passes > len(verdicts)
-    agreeing = [verdict for verdict in verdicts if verdict.passed == passed]
+    is_passed = 2 * passes > len(verdicts)
+    agreeing = [verdict for verdict in verdicts if verdict.passed == is_passed]
     (status, _), *_ = Counter(verdict.status for verdict in agreeing).most_common(1)
     label = next(verdict for verdict in agreeing if verdict.status == status)
     if all(verdict.status == status for verdict in verdicts):
         return label
-    words = f"{passes} of {len(verdicts)} executions passed"
-    return Verdict(status, f"{label.reason}; {words}" if label.reason else words)
+    count_text = f"{passes} of {len(verdicts)} executions passed"
+    return Verdict(status, f"{label.reason}; {count_text}" if label.reason else count_text)
 
 
 @dataclass
-class Executions:
+class RepeatedExecutions:
     """Repeats the execution of greedy episodes, and records those whose outcome changed.
 
     Attributes:
@@ -60,7 +60,7 @@ class Executions:
     verdicts_differ: list[str] = field(default_factory=list)
     feedback_differs: list[str] = field(default_factory=list)
 
-    def label(
+    def find_labels(
         self,
         responses: Sequence[Response],
         golds: Sequence[Gold],
@@ -81,35 +81,35 @@ class Executions:
         for _ in range(self.times - 1):
             rounds.append(verify_responses(verifier, responses, golds))
             if episodes is not None:
-                self._replay(responses, golds, episodes)
+                self._repeat_feedback(responses, golds, episodes)
         self.episodes += len(responses)
         labels = []
         for response, verdicts in zip(responses, zip(*rounds, strict=True), strict=True):
-            labels.append(majority(verdicts))
+            labels.append(find_majority(verdicts))
             if len({verdict.status for verdict in verdicts}) > 1:
                 self.verdicts_differ.append(response.problem_id)
         return labels
 
-    def add(self, entry: Entry) -> None:
+    def count_stored(self, entry: ProblemResponses) -> None:
         """Count an episode whose repeated executions are stored."""
         if entry.differing is None:
             return
         self.episodes += 1
         for key in entry.differing:
-            self._differing[key].append(entry.problem_id)
+            self._problems_by_fact[key].append(entry.problem_id)
 
-    def differing(self, problem_id: str) -> list[str]:
+    def list_differing(self, problem_id: str) -> list[str]:
         """List the facts in which an episode's executions differed."""
-        return [key for key, problems in self._differing.items() if problem_id in problems]
+        return [key for key, problems in self._problems_by_fact.items() if problem_id in problems]
 
     @property
-    def _differing(self) -> dict[str, list[str]]:
+    def _problems_by_fact(self) -> dict[str, list[str]]:
         return {
             "verdicts_differ": self.verdicts_differ,
             "feedback_differs": self.feedback_differs,
         }
 
-    def facts(self) -> dict[str, Any]:
+    def build_facts(self) -> dict[str, Any]:
         """Return the facts for the manifest, with sorted problem ids."""
         return {
             "times": self.times,
@@ -118,41 +118,41 @@ class Executions:
             "feedback_differs": sorted(set(self.feedback_differs)),
         }
 
-    def warning(self) -> str:
+    def build_warning(self) -> str:
         """Return a warning, empty if every execution repeated the first."""
-        changed = set(self.verdicts_differ) | set(self.feedback_differs)
-        if not changed:
+        changed_ids = set(self.verdicts_differ) | set(self.feedback_differs)
+        if not changed_ids:
             return ""
         return (
-            f"{len(changed)} of {self.episodes} greedy episodes did not repeat in {self.times} "
+            f"{len(changed_ids)} of {self.episodes} greedy episodes did not repeat in {self.times} "
             f"executions ({len(self.verdicts_differ)} got different verdicts, and are labelled by "
-            f"majority); first: {min(changed)}"
+            f"majority); first: {min(changed_ids)}"
         )
 
-    def _replay(
+    def _repeat_feedback(
         self, responses: Sequence[Response], golds: Sequence[Gold], episodes: Episodes
     ) -> None:
         """Request all feedback again, also the missing feedback that ended an episode early."""
-        seen: list[tuple[str, str, Gold, str | None]] = []
+        earlier_feedback: list[tuple[str, str, Gold, str | None]] = []
         for response, gold in zip(responses, golds, strict=True):
             problem = response.problem_id
-            seen += [(problem, a.text, gold, a.feedback) for a in response.attempts]
-            ended = response.finish_reason == CONTEXT
-            if len(response.attempts) + 1 < episodes.attempts and not ended:
-                seen.append((problem, response.text, gold, None))
-        told = episodes.feedback([text for _, text, _, _ in seen], [gold for _, _, gold, _ in seen])
-        for (problem, _, _, before), again in zip(seen, told, strict=True):
-            if again != before:
+            earlier_feedback += [(problem, a.text, gold, a.feedback) for a in response.attempts]
+            is_ended = response.finish_reason == CONTEXT
+            if len(response.attempts) + 1 < episodes.attempts and not is_ended:
+                earlier_feedback.append((problem, response.text, gold, None))
+        repeated_feedback = episodes.feedback([text for _, text, _, _ in earlier_feedback], [gold for _, _, gold, _ in earlier_feedback])
+        for (problem, _, _, first_text), repeated_text in zip(earlier_feedback, repeated_feedback, strict=True):
+            if repeated_text != first_text:
                 self.feedback_differs.append(problem)
 
 
 #: Problems read and written at a time.
-_BATCH = 1000
+_PROBLEM_BATCH = 1000
 #: Responses verified at a time, after which progress is reported.
-_JUDGED = 256
+_VERDICT_BATCH = 256
 
 #: Responses by problem, and for each problem the verdicts and answers.
-Batch = tuple[list[Entry], list[list[VerdictAndAnswer]]]
+JudgedBatch = tuple[list[ProblemResponses], list[list[VerdictAndAnswer]]]
 
 
 @contextlib.contextmanager
@@ -163,28 +163,28 @@ def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
     finally:
         close = getattr(verifier, "close", None)
         if close is not None:
-            with owner_of("verifier", verifier).blamed():
+            with find_owner("verifier", verifier).attribute_errors():
                 close()
 
 
-def description_of(verifier: Verifier) -> dict[str, Any]:
+def read_description(verifier: Verifier) -> dict[str, Any]:
     """Return a verifier's description for the manifest; empty for most."""
     describe = getattr(verifier, "describe", None)
     if describe is None:
         return {}
-    owner = owner_of("verifier", verifier)
-    with owner.blamed():
-        found = describe()
-    return plain_facts(owner, found, "a description", describe)
+    owner = find_owner("verifier", verifier)
+    with owner.attribute_errors():
+        facts = describe()
+    return check_facts(owner, facts, "a description", describe)
 
 
 def judge_entries(
-    entries: Sequence[Entry],
+    entries: Sequence[ProblemResponses],
     problems: Sequence[Problem],
     verifier: Verifier,
     episodes: Episodes | None,
-    repeats: Executions,
-    progress: Callable[[int], None] = lambda judged: None,
+    repeats: RepeatedExecutions,
+    progress: Callable[[int], None] = lambda new_pairs: None,
 ) -> list[list[VerdictAndAnswer]]:
     """Judge the responses whose verdicts are not stored yet.
 
@@ -199,20 +199,20 @@ def judge_entries(
     Returns:
         The verdicts and answers of each entry's responses.
     """
-    read_answers = answers_of(verifier)
+    read_answers = find_answer_reader(verifier)
     rows = [
         (response, problem.gold, entry)
         for problem, entry in zip(problems, entries, strict=True)
         for response in entry.responses
     ]
-    new = [
+    unjudged = [
         (response, gold, entry.verdicts.get(response.index))
         for response, gold, entry in rows
         if response.index not in entry.answers
     ]
     pairs: list[VerdictAndAnswer] = []
-    while len(pairs) < len(new):
-        part = new[len(pairs) : len(pairs) + _JUDGED]
+    while len(pairs) < len(unjudged):
+        part = unjudged[len(pairs) : len(pairs) + _VERDICT_BATCH]
         pairs += judge_and_answer(
             verifier,
             read_answers,
@@ -220,40 +220,40 @@ def judge_entries(
             [gold for _, gold, _ in part],
             [verdict for _, _, verdict in part],
         )
-        progress(len(rows) - len(new) + len(pairs))
+        progress(len(rows) - len(unjudged) + len(pairs))
     if repeats.times > 1:
         for entry in entries:
-            repeats.add(entry)
-        places = [at for at, (response, _, _) in enumerate(new) if response.index == GREEDY]
-        labels = repeats.label(
-            [new[at][0] for at in places],
-            [new[at][1] for at in places],
-            [pairs[at][0] for at in places],
+            repeats.count_stored(entry)
+        places = [position for position, (response, _, _) in enumerate(unjudged) if response.index == GREEDY]
+        labels = repeats.find_labels(
+            [unjudged[position][0] for position in places],
+            [unjudged[position][1] for position in places],
+            [pairs[position][0] for position in places],
             verifier,
             episodes,
         )
-        for at, label in zip(places, labels, strict=True):
-            pairs[at] = (label, pairs[at][1])
-    judged = iter(pairs)
+        for position, label in zip(places, labels, strict=True):
+            pairs[position] = (label, pairs[position][1])
+    new_pairs = iter(pairs)
     return [
         [
             (entry.verdicts[response.index], entry.answers[response.index])
             if response.index in entry.answers
-            else next(judged)
+            else next(new_pairs)
             for response in entry.responses
         ]
         for entry in entries
     ]
 
 
-def judged(
+def iterate_judged(
     responses: Responses,
     problems: Sequence[Problem],
     verifier: Verifier,
     episodes: Episodes | None,
-    repeats: Executions,
+    repeats: RepeatedExecutions,
     progress: Callable[[int, int], None],
-) -> Iterator[Batch]:
+) -> Iterator[JudgedBatch]:
     """Yield batches of responses, ordered by problem id, with their verdicts and answers.
 
     Args:
@@ -265,21 +265,21 @@ def judged(
         progress: called with the number of verdicts so far and the expected total, extrapolated
             from the responses per problem so far.
     """
-    ordered, before = sorted(problems, key=lambda problem: problem.id), 0
-    for start in range(0, len(ordered), _BATCH):
-        members = ordered[start : start + _BATCH]
+    ordered, judged_count = sorted(problems, key=lambda problem: problem.id), 0
+    for start in range(0, len(ordered), _PROBLEM_BATCH):
+        members = ordered[start : start + _PROBLEM_BATCH]
         entries = list(responses.read([problem.id for problem in members]))
         count = sum(len(entry.responses) for entry in entries)
-        total = before + count * (len(ordered) - start) // len(members)
+        total = judged_count + count * (len(ordered) - start) // len(members)
 
-        def tell(done: int, before: int = before, total: int = total) -> None:
-            progress(before + done, total)
+        def report_progress(done: int, judged_count: int = judged_count, total: int = total) -> None:
+            progress(judged_count + done, total)
 
-        tell(0)
-        found = judge_entries(entries, members, verifier, episodes, repeats, tell)
-        before += count
-        progress(before, total)
-        yield entries, found
+        report_progress(0)
+        verdicts = judge_entries(entries, members, verifier, episodes, repeats, report_progress)
+        judged_count += count
+        progress(judged_count, total)
+        yield entries, verdicts
 
 
 def write_responses(
@@ -291,7 +291,7 @@ def write_responses(
     extra: dict[str, Any],
     episodes: Episodes | None = None,
     executions: int = 1,
-    judges: bool = True,
+    has_verifier: bool = True,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Judge responses without a stored verdict, and write them all as a table.
@@ -317,75 +317,75 @@ def write_responses(
     reasons = Reasons()
     finishes: Counter[str] = Counter()
     drawn = {"samples": 0, "tokens": 0}
-    beyond: dict[str, int] = {}
-    watch = AlikeWatch()
-    repeats = Executions(executions)
+    unfitting_counts: dict[str, int] = {}
+    watch = CopyDetector()
+    repeats = RepeatedExecutions(executions)
     facts: dict[str, Any] = {}
 
-    def rows(batch: Batch) -> Iterator[Values]:
+    def build_rows(batch: JudgedBatch) -> Iterator[Values]:
         for entry, pairs in zip(*batch, strict=True):
-            watch.see([r.text for r in entry.responses if r.index != GREEDY])
+            watch.add([r.text for r in entry.responses if r.index != GREEDY])
             for response, (verdict, answer) in zip(entry.responses, pairs, strict=True):
-                yield response_row(response, verdict, answer)
-                reasons.see(verdict)
+                yield build_response_row(response, verdict, answer)
+                reasons.add(verdict)
                 finishes[response.finish_reason] += 1
                 if response.finish_reason == CONTEXT:
-                    beyond[entry.problem_id] = beyond.get(entry.problem_id, 0) + 1
+                    unfitting_counts[entry.problem_id] = unfitting_counts.get(entry.problem_id, 0) + 1
                 if response.index != GREEDY:
                     drawn["samples"] += 1
-                    drawn["tokens"] += tokens_of(response)
+                    drawn["tokens"] += count_tokens(response)
 
-    def batches() -> Iterator[Iterator[Values]]:
-        for batch in judged(responses, problems, verifier, episodes, repeats, progress):
-            yield rows(batch)
+    def build_batches() -> Iterator[Iterator[Values]]:
+        for batch in iterate_judged(responses, problems, verifier, episodes, repeats, progress):
+            yield build_rows(batch)
 
-    def closing() -> dict[str, Any]:
+    def build_table_facts() -> dict[str, Any]:
         warnings = (
-            context_warning(beyond),
-            watch.warning(),
-            reasons.warning(),
-            repeats.warning(),
+            build_context_warning(unfitting_counts),
+            watch.format_warning(),
+            reasons.describe_failures(),
+            repeats.build_warning(),
         )
         facts.update(
             extra,
             verdicts=dict(sorted(reasons.statuses.items())),
             finish_reasons=dict(sorted(finishes.items())),
             drawn=drawn,
-            judged_by=description_of(verifier),
+            judged_by=read_description(verifier),
             warnings=[*extra.get("warnings", ()), *filter(None, warnings)],
         )
-        if not judges:
+        if not has_verifier:
             del facts["judged_by"]
         if executions > 1:
-            facts["executions"] = repeats.facts()
+            facts["executions"] = repeats.build_facts()
         return facts
 
-    write_batches(path, response_schema(), batches(), closing)
+    write_batches(path, response_schema(), build_batches(), build_table_facts)
     return facts
 
 
-def tokens_of(response: Response) -> int:
+def count_tokens(response: Response) -> int:
     """Count all tokens generated for a response, including earlier attempts."""
     return len(response.token_ids) + sum(len(a.token_ids) for a in response.attempts)
 
 
-def context_warning(beyond: Mapping[str, int]) -> str:
+def build_context_warning(unfitting_counts: Mapping[str, int]) -> str:
     """Warn of responses that were not generated because the context was too small.
 
     Args:
         beyond: the number of such responses by problem id.
     """
-    if not beyond:
+    if not unfitting_counts:
         return ""
-    problems = "1 problem has" if len(beyond) == 1 else f"{len(beyond)} problems have"
+    problems = "1 problem has" if len(unfitting_counts) == 1 else f"{len(unfitting_counts)} problems have"
     return (
         f"{problems} a prompt (or an episode's conversation) that does not fit the model's "
-        f"context with the new tokens; responses not generated: {sum(beyond.values())}, counted "
-        f"as not passed; first: {min(beyond)}"
+        f"context with the new tokens; responses not generated: {sum(unfitting_counts.values())}, counted "
+        f"as not passed; first: {min(unfitting_counts)}"
     )
 
 
-def take_up(path: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def report_existing_table(path: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Return the facts of an existing table, and report its responses as finished."""
     facts = read_facts(path)
     count = sum(facts["verdicts"].values())

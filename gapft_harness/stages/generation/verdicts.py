@@ -14,17 +14,17 @@ from typing import Any
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.protocols import Verifier
-from gapft_harness.stages.generation.chunks import Chunk, Phase, Work, claimed
+from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, Work, iterate_claimed
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.parts import Head, Record, Responses, part_of, verdict_record
-from gapft_harness.stages.generation.sealing import Executions, judge_entries
+from gapft_harness.stages.generation.stored_files import FileHead, Record, Responses, build_file, build_verdict_record
+from gapft_harness.stages.generation.sealing import RepeatedExecutions, judge_entries
 
 #: Increases when stored verdicts could be misread, or the same key would give other verdicts.
 VERSION = 1
 
 
 def describe_verdicts(
-    phase: Phase, responses: str, verifier: Mapping[str, Any], executions: int
+    phase: DecodePhase, responses: str, verifier: Mapping[str, Any], executions: int
 ) -> dict[str, Any]:
     """Describe the inputs of verdicts besides responses and golds.
 
@@ -34,14 +34,14 @@ def describe_verdicts(
         verifier: the verifier's description (``made_from.describe_verifier``).
         executions: how often greedy responses are judged.
     """
-    found: dict[str, Any] = {"responses": responses, "verifier": verifier}
+    parts: dict[str, Any] = {"responses": responses, "verifier": verifier}
     if executions > 1 and GREEDY in phase.indices:
-        found["executions"] = executions
-    return found
+        parts["executions"] = executions
+    return parts
 
 
 def place_verdicts(
-    chunk: Chunk, heads: Mapping[Phase, Head], verifier: Mapping[str, Any], executions: int
+    chunk: Chunk, heads: Mapping[DecodePhase, FileHead], verifier: Mapping[str, Any], executions: int
 ) -> Chunk:
     """Return a chunk's problems with the places of their verdicts.
 
@@ -56,13 +56,13 @@ def place_verdicts(
     for phase, head in heads.items():
         responses, _ = chunk.places[phase]
         made_from = describe_verdicts(phase, responses.key, verifier, executions)
-        group = responses.store.group("judge", VERSION, made_from)
+        group = responses.store.find_group("judge", VERSION, made_from)
         places[phase] = (group, f"{content_hash([head.sha256, golds])}.{phase.name}.jsonl")
     return Chunk(chunk.members, places)
 
 
 @dataclass(frozen=True)
-class Judge:
+class ChunkJudge:
     """Judges the responses of chunks and stores the verdicts.
 
     Attributes:
@@ -77,20 +77,20 @@ class Judge:
     executions: int
     run: str
 
-    def complete(self, chunk: Chunk, responses: Responses) -> None:
+    def judge_missing(self, chunk: Chunk, responses: Responses) -> None:
         """Judge and store the missing phases of a chunk; its claim must be held.
 
         Args:
             chunk: the problems and the files of their verdicts.
             responses: the responses to the chunk's problems; their stored verdicts are kept.
         """
-        missing = chunk.missing()
+        missing = chunk.list_missing()
         indices = {index for phase in missing for index in phase.indices}
         entries = [
             replace(entry, responses=tuple(r for r in entry.responses if r.index in indices))
             for entry in responses.read([problem.id for problem in chunk.members])
         ]
-        repeats = Executions(self.executions)
+        repeats = RepeatedExecutions(self.executions)
         judged = judge_entries(entries, chunk.members, self.verifier, self.episodes, repeats)
         for phase in missing:
             records: list[Record] = []
@@ -100,18 +100,18 @@ class Judge:
                     for response, (verdict, answer) in zip(entry.responses, pairs, strict=True)
                     if response.index in phase.indices
                 ]
-                executed = self.executions > 1 and any(index == GREEDY for index, *_ in rows)
-                differing = repeats.differing(entry.problem_id) if executed else None
+                is_repeated = self.executions > 1 and any(index == GREEDY for index, *_ in rows)
+                differing = repeats.list_differing(entry.problem_id) if is_repeated else None
                 if rows:
-                    records.append(verdict_record(entry.problem_id, rows, differing))
+                    records.append(build_verdict_record(entry.problem_id, rows, differing))
             group, name = chunk.places[phase]
-            group.commit(name, part_of(records, self.run, group.folder / name))
+            group.store_file(name, build_file(records, self.run, group.folder / name))
 
 
-def judge(
+def judge_chunks(
     chunks: Sequence[Chunk],
     responses: Responses,
-    step: Judge,
+    step: ChunkJudge,
     progress: Callable[[int, int], None],
 ) -> None:
     """Judge the responses whose verdicts are not in the store, chunk by chunk.
@@ -126,17 +126,17 @@ def judge(
         UserError: the store cannot be written.
         PluginError: the verifier failed.
     """
-    left: list[Work] = [(chunk, missing) for chunk in chunks if (missing := chunk.missing())]
-    if not left:
+    unfinished: list[Work] = [(chunk, missing) for chunk in chunks if (missing := chunk.list_missing())]
+    if not unfinished:
         return
-    for chunk, missing in left:
+    for chunk, missing in unfinished:
         for phase in missing:
-            chunk.places[phase][0].open({})
-    done, total = 0, sum(map(_count_decodes, left))
+            chunk.places[phase][0].create({})
+    done, total = 0, sum(map(_count_decodes, unfinished))
     progress(done, total)
-    with contextlib.closing(claimed(left)) as turns:
+    with contextlib.closing(iterate_claimed(unfinished)) as turns:
         for work in turns:
-            step.complete(work[0], responses)
+            step.judge_missing(work[0], responses)
             done += _count_decodes(work)
             progress(done, total)
 

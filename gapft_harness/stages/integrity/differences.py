@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gapft_harness.core.errors import GapftError, describe
+from gapft_harness.core.errors import GapftError, describe_error
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Progress
 
@@ -36,23 +36,23 @@ class Differences:
     progress: Progress = lambda *_: None
     tables: dict[str, str] = field(default_factory=dict)
     adapters: list[Arm] = field(default_factory=list)
-    _judged: int = 0
+    _verdict_count: int = 0
 
-    def count(self, verdicts: int) -> None:
+    def count_verdicts(self, verdicts: int) -> None:
         """Add to the number of recomputed verdicts and report progress."""
-        self._judged += verdicts
-        self.progress("verdicts", self._judged, 0)
+        self._verdict_count += verdicts
+        self.progress("verdicts", self._verdict_count, 0)
 
-    def gather(self, what: str, check: Callable[[], Iterable[str]]) -> None:
+    def collect(self, subject: str, check: Callable[[], Iterable[str]]) -> None:
         """Add a check's differences; a check that raises adds one more difference."""
 
-        def take_in() -> None:
+        def collect_all() -> None:
             for difference in check():
                 self.differences.append(difference)
 
-        self.attempt(what, take_in)
+        self.try_reading(subject, collect_all)
 
-    def attempt(self, what: str, read: Callable[[], T]) -> T | None:
+    def try_reading(self, subject: str, read: Callable[[], T]) -> T | None:
         """Return the result of ``read``; if it raises, record a difference and return None.
 
         All exceptions are caught: damaged files make their readers raise nearly anything.
@@ -60,17 +60,17 @@ class Differences:
         try:
             return read()
         except GapftError as error:
-            self.differences.append(f"{what}: {error}")
+            self.differences.append(f"{subject}: {error}")
         except Exception as error:
-            self.differences.append(f"{what}: cannot be read ({describe(error)})")
+            self.differences.append(f"{subject}: cannot be read ({describe_error(error)})")
         return None
 
 
-def unequal(
-    where: str,
-    said: Mapping[str, Any],
+def compare_values(
+    place: str,
+    recorded: Mapping[str, Any],
     expected: dict[str, Any],
-    says: str = "recomputed:",
+    relation: str = "recomputed:",
 ) -> Iterable[str]:
     """Yield a sentence for each expected value that differs from the recorded one.
 
@@ -81,32 +81,32 @@ def unequal(
         says: the words between the recorded and the expected value.
     """
     for key, value in expected.items():
-        if key not in said:
-            yield f"{where}: {key} is missing, so it cannot be verified"
-        elif said[key] != value:
-            if isinstance(value, dict) and isinstance(said[key], dict):
-                yield from unequal(f"{where}, {key}", said[key], value, says)
-                for more in sorted(said[key].keys() - value.keys()):
-                    yield f"{where}, {key}: unexpected entry {more}"
+        if key not in recorded:
+            yield f"{place}: {key} is missing, so it cannot be verified"
+        elif recorded[key] != value:
+            if isinstance(value, dict) and isinstance(recorded[key], dict):
+                yield from compare_values(f"{place}, {key}", recorded[key], value, relation)
+                for extra_key in sorted(recorded[key].keys() - value.keys()):
+                    yield f"{place}, {key}: unexpected entry {extra_key}"
             else:
-                yield f"{where}: {key} is {_short(said[key])}, {says} {_short(value)}"
+                yield f"{place}: {key} is {_shorten_value(recorded[key])}, {relation} {_shorten_value(value)}"
 
 
-def unequal_ids(
-    where: str, ids: Iterable[str], other: str, expected: Iterable[str]
+def compare_ids(
+    place: str, ids: Iterable[str], other: str, expected: Iterable[str]
 ) -> Iterable[str]:
     """Yield a sentence if a table has other problems than another, or in a different order."""
-    here, there = list(ids), list(expected)
-    if here == there:
+    actual_ids, expected_ids = list(ids), list(expected)
+    if actual_ids == expected_ids:
         return
-    pairs = zip([*here, "the end"], [*there, "the end"], strict=False)
+    pairs = zip([*actual_ids, "the end"], [*expected_ids, "the end"], strict=False)
     a, b = next((a, b) for a, b in pairs if a != b)
     yield (
-        f"{where}: has other problems than {other}: {len(here)} and {len(there)}; the first "
+        f"{place}: has other problems than {other}: {len(actual_ids)} and {len(expected_ids)}; the first "
         f"difference is {a} and {b}"
     )
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 100 else f"{text[:97]}..."

@@ -12,23 +12,23 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.identities import content_digest
+from gapft_harness.core.identities import extract_content_hash
 from gapft_harness.core.records import Problem
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.tables import read_prompts
 
 #: A problem's id and the text it is compared by: its prompt without few-shot examples.
-Keyed = tuple[str, str]
+KeyedText = tuple[str, str]
 
 #: The remedy for a problem that is in a further audit.
-ADVICE_FURTHER = (
+FURTHER_AUDIT_REMEDY = (
     "remove them from the data of either task, or use another task for the audit "
     "(data.drop_shared applies only to the run's own audit)"
 )
 
 #: The remedy for a problem in two splits, by the split that should lose it.
-ADVICE = {
+REMEDIES = {
     "pool": "remove them from the data, or from the pool (data.drop_shared=true)",
     "calibration": (
         "remove them from the data, or choose other calibration problems (key "
@@ -37,34 +37,34 @@ ADVICE = {
 }
 
 
-def keyed(problems: Iterable[Problem]) -> list[Keyed]:
+def key_by_prompt(problems: Iterable[Problem]) -> list[KeyedText]:
     """Return problems with their prompts as text."""
     return [(problem.id, problem.prompt) for problem in problems]
 
 
-class Known:
+class ProblemIndex:
     """Index of the problems of a split, to find them in another split."""
 
-    def __init__(self, problems: Iterable[Keyed]) -> None:
+    def __init__(self, problems: Iterable[KeyedText]) -> None:
         """Build the index; of problems that repeat each other the first is named."""
         self._by_mark: dict[str, str] = {}
         for problem in problems:
-            for mark in _marks(problem):
+            for mark in _list_marks(problem):
                 self._by_mark.setdefault(mark, problem[0])
 
-    def find(self, problem: Keyed) -> str | None:
+    def find_same(self, problem: KeyedText) -> str | None:
         """Return the id of the indexed problem that is the same; None if there is none."""
-        found = (self._by_mark.get(mark) for mark in _marks(problem))
-        return next((name for name in found if name is not None), None)
+        problem_ids = (self._by_mark.get(mark) for mark in _list_marks(problem))
+        return next((name for name in problem_ids if name is not None), None)
 
-    def shared(self, problems: Iterable[Keyed]) -> list[Keyed]:
+    def list_shared(self, problems: Iterable[KeyedText]) -> list[KeyedText]:
         """List the ids of problems that are also indexed, each with its id in the index."""
-        pairs = ((problem[0], self.find(problem)) for problem in sorted(problems))
-        return [(name, here) for name, here in pairs if here is not None]
+        pairs = ((problem[0], self.find_same(problem)) for problem in sorted(problems))
+        return [(name, indexed_id) for name, indexed_id in pairs if indexed_id is not None]
 
 
 def require_disjoint(
-    problems: Iterable[Keyed], others: Iterable[Keyed], split: str, other: str, task: str
+    problems: Iterable[KeyedText], others: Iterable[KeyedText], split: str, other: str, task: str
 ) -> None:
     """Require that no problem of one split is in another.
 
@@ -79,16 +79,16 @@ def require_disjoint(
         UserError: a problem is in both; the message has the count and the first pair.
     """
     problems = list(problems)
-    if shared := Known(others).shared(problems):
-        further = other not in ADVICE and other != "audit"
-        advice = ADVICE_FURTHER if further else ADVICE[split]
+    if shared := ProblemIndex(others).list_shared(problems):
+        is_further_audit = other not in REMEDIES and other != "audit"
+        remedy = FURTHER_AUDIT_REMEDY if is_further_audit else REMEDIES[split]
         raise UserError(
             f"task {task}: {len(shared)} of {len(problems)} {split} problems are also in the "
-            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: {advice}"
+            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: {remedy}"
         )
 
 
-def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
+def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[str]:
     """Require that the sealed splits of a run are disjoint.
 
     Returns:
@@ -98,54 +98,54 @@ def require_apart(run: RunDirectory, splits: Iterable[str]) -> list[str]:
     Raises:
         UserError: a problem of one split is also in another.
     """
-    there = {split: list(read_prompts(run.path / layout.problems(split))) for split in splits}
+    prompts_by_split = {split: list(read_prompts(run.path / layout.problems_path(split))) for split in splits}
     data = run.recipe.data
-    audits = [split for split in there if split not in ("pool", CALIBRATION)]
+    audits = [split for split in prompts_by_split if split not in ("pool", CALIBRATION)]
     pairs = [(split, audit) for split in (CALIBRATION, "pool") for audit in audits]
     for split, other in ((CALIBRATION, "pool"), *pairs):
-        ours = data.keep_shared and (split, other) == ("pool", "audit")
-        if split in there and other in there and not ours:
-            require_disjoint(there[split], there[other], split, other, data.task)
-    pool, kept = there.get("pool", []), ""
+        is_kept_overlap = data.keep_shared and (split, other) == ("pool", "audit")
+        if split in prompts_by_split and other in prompts_by_split and not is_kept_overlap:
+            require_disjoint(prompts_by_split[split], prompts_by_split[other], split, other, data.task)
+    pool, overlap_warning = prompts_by_split.get("pool", []), ""
     if data.keep_shared:
-        audit = there.get("audit", [])
-        kept, known = overlap(pool, audit), Known(audit)
-        pool = [problem for problem in pool if known.find(problem) is None]
-    near = nearly(pool, chain(*(there[audit] for audit in audits)))
-    return [said for said in (kept, near) if said]
+        audit = prompts_by_split.get("audit", [])
+        overlap_warning, audit_index = warn_of_overlap(pool, audit), ProblemIndex(audit)
+        pool = [problem for problem in pool if audit_index.find_same(problem) is None]
+    near_warning = warn_of_near_duplicates(pool, chain(*(prompts_by_split[audit] for audit in audits)))
+    return [warning for warning in (overlap_warning, near_warning) if warning]
 
 
-def overlap(pool: Sequence[Keyed], audit: Sequence[Keyed]) -> str:
+def warn_of_overlap(pool: Sequence[KeyedText], audit: Sequence[KeyedText]) -> str:
     """Warn of problems that are in both pool and audit and are kept; empty if there are none."""
-    of_pool, of_audit = len(Known(audit).shared(pool)), len(Known(pool).shared(audit))
-    if not of_pool:
+    pool_count, audit_count = len(ProblemIndex(audit).list_shared(pool)), len(ProblemIndex(pool).list_shared(audit))
+    if not pool_count:
         return ""
     return (
-        f"{of_pool} of {len(pool)} pool problems are also in the audit, where they are {of_audit} "
+        f"{pool_count} of {len(pool)} pool problems are also in the audit, where they are {audit_count} "
         f"of {len(audit)} problems; they are kept (data.keep_shared), so conditions may be audited "
         "on problems that they were trained on"
     )
 
 
-def nearly(pool: Iterable[Keyed], audit: Iterable[Keyed]) -> str:
+def warn_of_near_duplicates(pool: Iterable[KeyedText], audit: Iterable[KeyedText]) -> str:
     """Warn of pool problems that differ from an audit problem only in case or white space."""
-    known = {_plain(text): name for name, text in audit}
-    pairs = [(name, known[_plain(text)]) for name, text in sorted(pool) if _plain(text) in known]
+    audit_ids_by_text = {_normalize(text): name for name, text in audit}
+    pairs = [(name, audit_ids_by_text[_normalize(text)]) for name, text in sorted(pool) if _normalize(text) in audit_ids_by_text]
     if not pairs:
         return ""
-    some = "1 pool problem differs" if len(pairs) == 1 else f"{len(pairs)} pool problems differ"
+    subject = "1 pool problem differs" if len(pairs) == 1 else f"{len(pairs)} pool problems differ"
     return (
-        f"{some} from an audit problem only in case or white space, first: {pairs[0][0]} (there "
+        f"{subject} from an audit problem only in case or white space, first: {pairs[0][0]} (there "
         f"{pairs[0][1]}); kept as separate problems"
     )
 
 
-def _marks(problem: Keyed) -> tuple[str, ...]:
+def _list_marks(problem: KeyedText) -> tuple[str, ...]:
     """Return the marks that identify a problem: its id, the content hash in it, its prompt."""
     name, text = problem
-    digest = content_digest(name)
+    digest = extract_content_hash(name)
     return (f"id {name}", f"prompt {text.strip()}", *([f"hash {digest}"] if digest else []))
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(text.split()).casefold()

@@ -16,10 +16,10 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.run_directory.tables import read_prompts, write_items
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.integrity.disjoint import Keyed, Known
-from gapft_harness.stages.integrity.rests_on import codes, content, named, places, together
-from gapft_harness.stages.integrity.subsets import check_items, split_of, words
-from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits, require_unseen
+from gapft_harness.stages.integrity.disjoint import KeyedText, ProblemIndex
+from gapft_harness.stages.integrity.inputs import hash_components, hash_task_content, list_search_components, locate_task_files, merge_audit_inputs
+from gapft_harness.stages.integrity.subsets import check_items, find_audit_split, name_audit
+from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits, require_unseen_audit
 from gapft_harness.stages.search.trainable import check_trainable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def check_data(
     progress: ReportProgress = report_nothing,
     recipe: Mapping[str, Any] | None = None,
     only: Sequence[Split] | None = None,
-    trains: bool = False,
+    will_train: bool = False,
 ) -> dict[str, Any]:
     """Read and check all splits of a run before any is searched, as a job.
 
@@ -54,11 +54,11 @@ def check_data(
     """
     progress(0, 1)
     run, plugins = RunDirectory.open(run_path, recipe), load_plugins(plugin_files)
-    splits, task, found = check_splits(run.recipe, plugins, include_paths, only)
-    if trains:
+    splits, task, inputs = check_splits(run.recipe, plugins, include_paths, only)
+    if will_train:
         check_trainable(run.recipe, plugins, splits["pool"].problems, task)
     progress(1, 1)
-    return found
+    return inputs
 
 
 def check_splits(
@@ -77,24 +77,24 @@ def check_splits(
             splits, few-shot examples that are audit or calibration problems, or a subset of an
             audit with problems that the audit does not have.
     """
-    found, task, facts, rests = _read_task(recipe, plugins, include_paths, only=only)
+    splits, task, facts, inputs = _read_task(recipe, plugins, include_paths, only=only)
     audits, tasks = {}, {}
-    for name in recipe.further:
-        read, other, told, more = _read_task(recipe.on(name), plugins, include_paths, name)
-        require_unseen(recipe, task, found, name, other, read)
-        found |= read
-        rests = together(rests, more, name)
-        audits[name], tasks[name] = told, other
-    for name, choice in _matched(recipe):
-        read, other, _, more = _read_task(recipe.on(name), plugins, include_paths, name)
-        ((_, shared),) = read.items()
-        of = task if choice.of == "audit" else tasks[str(choice.of)]
-        problems = found[split_of(str(choice.of))].problems
-        ids = _match(other, shared, [(p.id, of.question(p)) for p in problems])
-        _require_some(name, choice, ids)
-        rests = together(rests, more, name)
-    check_items(recipe, {split: [p.id for p in read.problems] for split, read in found.items()})
-    return found, {**facts, "audits": audits}, rests
+    for name in recipe.further_audits:
+        audit_splits, audit_task, audit_facts, audit_inputs = _read_task(recipe.for_audit(name), plugins, include_paths, name)
+        require_unseen_audit(recipe, task, splits, name, audit_task, audit_splits)
+        splits |= audit_splits
+        inputs = merge_audit_inputs(inputs, audit_inputs, name)
+        audits[name], tasks[name] = audit_facts, audit_task
+    for name, choice in _list_matched_subsets(recipe):
+        audit_splits, audit_task, _, audit_inputs = _read_task(recipe.for_audit(name), plugins, include_paths, name)
+        ((_, shared),) = audit_splits.items()
+        source_task = task if choice.of == "audit" else tasks[str(choice.of)]
+        problems = splits[find_audit_split(str(choice.of))].problems
+        ids = _match_problems(audit_task, shared, [(p.id, source_task.find_question(p)) for p in problems])
+        _require_matches(name, choice, ids)
+        inputs = merge_audit_inputs(inputs, audit_inputs, name)
+    check_items(recipe, {split: [p.id for p in audit_splits.problems] for split, audit_splits in splits.items()})
+    return splits, {**facts, "audits": audits}, inputs
 
 
 def match_subset(
@@ -113,40 +113,40 @@ def match_subset(
     progress(0, 1)
     run = RunDirectory.open(run_path, recipe)
     choice = run.recipe.audits[name]
-    ids = matched_ids(run, name, include_paths)
-    _require_some(name, choice, ids)
-    write_items(run.path / layout.items(layout.audit(name)), str(choice.of), ids, choice.task)
+    ids = find_matched_ids(run, name, include_paths)
+    _require_matches(name, choice, ids)
+    write_items(run.path / layout.items_path(layout.audit_split(name)), str(choice.of), ids, choice.task)
     progress(1, 1)
     return {}
 
 
-def matched_ids(run: RunDirectory, name: str, include_paths: Sequence[str]) -> list[str]:
+def find_matched_ids(run: RunDirectory, name: str, include_paths: Sequence[str]) -> list[str]:
     """Find the problem ids of a subset that a task defines, in the sealed audit.
 
     Raises:
         UserError: the task or its data cannot be read.
     """
-    choice, own = run.recipe.audits[name], run.recipe.on(name)
-    task = _load(own, include_paths)
-    problems = read_prompts(run.sealed(layout.problems(split_of(str(choice.of)))))
-    return _match(task, read_split(task, own, "audit"), problems)
+    choice, own = run.recipe.audits[name], run.recipe.for_audit(name)
+    task = _load_recipe_task(own, include_paths)
+    problems = read_prompts(run.sealed(layout.problems_path(find_audit_split(str(choice.of)))))
+    return _match_problems(task, read_split(task, own, "audit"), problems)
 
 
-def _matched(recipe: Recipe) -> list[tuple[str, AuditChoice]]:
+def _list_matched_subsets(recipe: Recipe) -> list[tuple[str, AuditChoice]]:
     """List the subsets whose problems are defined by a task."""
-    return [(name, of) for name, of in recipe.subsets.items() if of.task is not None]
+    return [(name, choice) for name, choice in recipe.subsets.items() if choice.task is not None]
 
 
-def _match(task: LoadedTask, read: ReadSplit, problems: Iterable[Keyed]) -> list[str]:
+def _match_problems(task: LoadedTask, audit: ReadSplit, problems: Iterable[KeyedText]) -> list[str]:
     """Find the ids of the problems that a task's audit has too, by content."""
-    known = Known((problem.id, task.question(problem)) for problem in read.problems)
-    return [problem[0] for problem in problems if known.find(problem) is not None]
+    index = ProblemIndex((problem.id, task.find_question(problem)) for problem in audit.problems)
+    return [problem[0] for problem in problems if index.find_same(problem) is not None]
 
 
-def _require_some(name: str, choice: AuditChoice, ids: Sequence[str]) -> None:
+def _require_matches(name: str, choice: AuditChoice, ids: Sequence[str]) -> None:
     if not ids:
         raise UserError(
-            f"key 'audits.{name}.task': no problem of {words(str(choice.of))} is in the audit of "
+            f"key 'audits.{name}.task': no problem of {name_audit(str(choice.of))} is in the audit of "
             f"task {choice.task}; expected at least one"
         )
 
@@ -159,26 +159,26 @@ def _read_task(
     only: Sequence[Split] | None = None,
 ) -> tuple[dict[Split, ReadSplit], LoadedTask, dict[str, Any], dict[str, Any]]:
     """Read a task's splits, or one further audit: splits, task, facts, inputs."""
-    from gapft_harness.lm_eval_bridge.task_file.opened_files import watching
+    from gapft_harness.lm_eval_bridge.task_file.opened_files import watch_opened_files
 
-    with watching() as opened:
-        task = _load(recipe, include_paths)
-    facts, verifier = _judge(task, recipe, plugins, audit)
+    with watch_opened_files() as opened:
+        task = _load_recipe_task(recipe, include_paths)
+    facts, verifier = _load_verifier(task, recipe, plugins, audit)
     with closing_verifier(verifier):
-        with watching() as more:
+        with watch_opened_files() as read_files:
             if audit:
-                found = {layout.audit(audit): read_split(task, recipe, "audit")}
+                splits = {layout.audit_split(audit): read_split(task, recipe, "audit")}
             else:
-                found = read_splits(task, recipe, only)
-        for read in found.values():
-            task.check_golds(verifier, read.golds)
-    opened |= more
-    rests = {
-        **content(task, opened, {split: read.problems for split, read in found.items()}),
-        "plugins": codes(plugins, named(recipe, facts)),
-        **places(task, opened, include_paths),
+                splits = read_splits(task, recipe, only)
+        for read_data in splits.values():
+            task.check_golds(verifier, read_data.gold_split)
+    opened |= read_files
+    inputs = {
+        **hash_task_content(task, opened, {split: read_data.problems for split, read_data in splits.items()}),
+        "plugins": hash_components(plugins, list_search_components(recipe, facts)),
+        **locate_task_files(task, opened, include_paths),
     }
-    return found, task, facts, rests
+    return splits, task, facts, inputs
 
 
 def load_problems(
@@ -193,22 +193,22 @@ def load_problems(
     Raises:
         UserError: an unknown task or verifier, or missing or malformed data.
     """
-    audit = layout.further(split)
-    recipe = recipe.on(audit)
-    task = _load(recipe, include_paths)
+    audit = layout.find_audit_name(split)
+    recipe = recipe.for_audit(audit)
+    task = _load_recipe_task(recipe, include_paths)
     read = read_split(task, recipe, "audit" if audit else split)
-    facts, verifier = _judge(task, recipe, plugins, audit)
-    task.check_golds(verifier, read.golds)
-    told = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
-    own = {
-        **content(task, (), {split: read.problems}),
-        "plugins": codes(plugins, named(recipe, facts)),
+    facts, verifier = _load_verifier(task, recipe, plugins, audit)
+    task.check_golds(verifier, read.gold_split)
+    notices = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
+    inputs_of_task = {
+        **hash_task_content(task, (), {split: read.problems}),
+        "plugins": hash_components(plugins, list_search_components(recipe, facts)),
     }
-    rests = together({}, own, audit) if audit else own
-    return read.problems, facts | told, verifier, rests
+    inputs = merge_audit_inputs({}, inputs_of_task, audit) if audit else inputs_of_task
+    return read.problems, facts | notices, verifier, inputs
 
 
-def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
+def _load_recipe_task(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
     from gapft_harness.lm_eval_bridge.discovery import load_task
     from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 
@@ -218,7 +218,7 @@ def _load(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTask:
     return load_task(recipe.data.task, paths, chat if model.chat_template else None)
 
 
-def settled(
+def resolve_task_settings(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
 ) -> dict[str, dict[str, Any]] | None:
     """Resolve the settings that a recipe leaves to its task; return None for an unreadable task.
@@ -227,40 +227,40 @@ def settled(
         By section: the response rule (``evidence``) and the episode's settings (``episode``).
     """
     try:
-        task = _load(recipe, include_paths)
-        facts, verifier = _judge(task, recipe, plugins, "")
+        task = _load_recipe_task(recipe, include_paths)
+        facts, verifier = _load_verifier(task, recipe, plugins, "")
     except GapftError:
         return None
     with closing_verifier(verifier):
         return {"evidence": {"keep": facts["keep"]}, "episode": dict(facts["episode"])}
 
 
-def _judge(
+def _load_verifier(
     task: LoadedTask, recipe: Recipe, plugins: Plugins, audit: str
 ) -> tuple[dict[str, Any], Verifier]:
     """Resolve the task's facts and load its verifier."""
-    decoding = task.decoding(recipe.search)
+    decoding = task.build_decoding(recipe.search)
     attempts = recipe.episode.attempts or task.episode.attempts
-    if attempts > 1 and task.begins_answers:
+    if attempts > 1 and task.has_answer_prefix:
         raise UserError(
-            f"{task.where}: gen_prefix would apply only to the first of an episode's {attempts} "
+            f"{task.location}: gen_prefix would apply only to the first of an episode's {attempts} "
             "attempts; set episode.attempts: 1, or remove gen_prefix from the task"
         )
     override = recipe.verifier
-    renamed = override.name is not None and override.name != task.verifier
+    is_renamed = override.name is not None and override.name != task.verifier
     name = override.name or task.verifier
-    params = {**({} if renamed else task.verifier_params), **override.params}
+    params = {**({} if is_renamed else task.verifier_params), **override.params}
     try:
-        verifier = plugins.verifier(name, params)
+        verifier = plugins.create_verifier(name, params)
     except UserError as error:
         if override.name or override.params:
             section = f"audits.{audit}.verifier" if audit else "verifier"
-            raise error.at(f"recipe, section {section}") from error
-        raise error.at(task.where) from error
+            raise error.with_place(f"recipe, section {section}") from error
+        raise error.with_place(task.location) from error
     facts = {
         "name": task.name,
         "version": task.version,
-        "fingerprint": task.fingerprint(),
+        "fingerprint": task.compute_fingerprint(),
         "dropped": [],
         "warnings": [],
         "verifier": name,

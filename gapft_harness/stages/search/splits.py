@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import is_repeat
 from gapft_harness.core.records import Problem
-from gapft_harness.core.streams import derive
+from gapft_harness.core.streams import derive_key
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import CALIBRATION, Split, splits_of
-from gapft_harness.stages.integrity.disjoint import Keyed, Known, keyed, overlap, require_disjoint
+from gapft_harness.run_directory.directory import CALIBRATION, Split, list_splits
+from gapft_harness.stages.integrity.disjoint import KeyedText, ProblemIndex, key_by_prompt, warn_of_overlap, require_disjoint
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -37,7 +37,7 @@ class ReadSplit:
 
     problems: list[Problem]
     dropped: tuple[str, ...]
-    golds: Split
+    gold_split: Split
     warnings: tuple[str, ...]
 
 
@@ -50,35 +50,35 @@ def read_splits(
         UserError: missing or malformed data, an empty split, a problem in two splits, or few-shot
             examples that are audit or calibration problems.
     """
-    own = [split for split in splits_of(recipe) if not layout.further(split)]
-    own = [split for split in own if only is None or split in only]
-    read = {split: read_split(task, recipe, split) for split in own}
+    run_splits = [split for split in list_splits(recipe) if not layout.find_audit_name(split)]
+    run_splits = [split for split in run_splits if only is None or split in only]
+    splits = {split: read_split(task, recipe, split) for split in run_splits}
 
-    def texts(split: Split) -> list[Keyed]:
-        return [(problem.id, task.question(problem)) for problem in read[split].problems]
+    def list_questions(split: Split) -> list[KeyedText]:
+        return [(problem.id, task.find_question(problem)) for problem in splits[split].problems]
 
     for split, other in (("pool", "audit"), (CALIBRATION, "pool"), (CALIBRATION, "audit")):
-        if split not in read or other not in read:
+        if split not in splits or other not in splits:
             continue
         if recipe.data.keep_shared and (split, other) == ("pool", "audit"):
-            if kept := overlap(texts(split), texts(other)):
-                warned = (*read[split].warnings, kept)
-                read[split] = replace(read[split], warnings=warned)
+            if overlap_note := warn_of_overlap(list_questions(split), list_questions(other)):
+                warnings = (*splits[split].warnings, overlap_note)
+                splits[split] = replace(splits[split], warnings=warnings)
             continue
-        require_disjoint(texts(split), texts(other), split, other, task.name)
+        require_disjoint(list_questions(split), list_questions(other), split, other, task.name)
     for split in ("audit", CALIBRATION):
-        if split in read:
-            _require_other_examples(task, recipe, split, texts(split))
-    return read
+        if split in splits:
+            _require_other_examples(task, recipe, split, list_questions(split))
+    return splits
 
 
-def require_unseen(
+def require_unseen_audit(
     recipe: Recipe,
     task: LoadedTask,
-    read: Mapping[Split, ReadSplit],
+    splits: Mapping[Split, ReadSplit],
     audit: str,
-    other: LoadedTask,
-    audited: Mapping[Split, ReadSplit],
+    audit_task: LoadedTask,
+    audit_splits: Mapping[Split, ReadSplit],
 ) -> None:
     """Require that a further audit shares no problem with the data that the run learns from.
 
@@ -86,36 +86,36 @@ def require_unseen(
         UserError: one of its problems is in the pool or the calibration split, or among the
             few-shot examples of either task.
     """
-    ((split, found),) = audited.items()
-    problems = [(problem.id, other.question(problem)) for problem in found.problems]
-    for seen in ("pool", CALIBRATION):
-        if seen in read:
-            learned = [(problem.id, task.question(problem)) for problem in read[seen].problems]
-            require_disjoint(learned, problems, seen, split, task.name)
-    for shown, by in ((task, recipe), (other, recipe.on(audit))):
-        _require_other_examples(shown, by, split, problems)
+    ((split, audit_problems),) = audit_splits.items()
+    problems = [(problem.id, audit_task.find_question(problem)) for problem in audit_problems.problems]
+    for learned_split in ("pool", CALIBRATION):
+        if learned_split in splits:
+            learned = [(problem.id, task.find_question(problem)) for problem in splits[learned_split].problems]
+            require_disjoint(learned, problems, learned_split, split, task.name)
+    for fewshot_task, task_recipe in ((task, recipe), (audit_task, recipe.for_audit(audit))):
+        _require_other_examples(fewshot_task, task_recipe, split, problems)
 
 
 def _require_other_examples(
-    task: LoadedTask, recipe: Recipe, split: Split, problems: Sequence[Keyed]
+    task: LoadedTask, recipe: Recipe, split: Split, problems: Sequence[KeyedText]
 ) -> None:
     """Require that no few-shot example of a task can be a problem of a split."""
-    examples = task.examples()
-    shared = Known(problems).shared(examples)
+    examples = task.list_examples()
+    shared = ProblemIndex(problems).list_shared(examples)
     if not shared:
         return
-    instead = ""
+    remedy = ""
     if split == CALIBRATION:
-        other = "problems of its training split (calibration: a number)"
+        alternative = "problems of its training split (calibration: a number)"
         if isinstance(recipe.calibration, int):
-            other = "its validation split (calibration: validation)"
-        instead = f", or calibrate on {other}"
+            alternative = "its validation split (calibration: validation)"
+        remedy = f", or calibrate on {alternative}"
     raise UserError(
-        f"task {task.name}: num_fewshot is {task.shots}, and {len(shared)} of the {len(examples)} "
+        f"task {task.name}: num_fewshot is {task.num_fewshot}, and {len(shared)} of the {len(examples)} "
         f"records that examples are drawn from are {split} problems, first: {shared[0][0]} "
         f"(id in the {split} split: {shared[0][1]}), so prompts would show {split} problems with "
         "their answers. Name another split in the task's fewshot_split, remove the problems from "
-        f"its data, set num_fewshot to 0{instead}"
+        f"its data, set num_fewshot to 0{remedy}"
     )
 
 
@@ -125,72 +125,72 @@ def read_split(task: LoadedTask, recipe: Recipe, split: Split) -> ReadSplit:
     Raises:
         UserError: missing or malformed data, or an empty split.
     """
-    asks = recipe.data.drop_shared or recipe.calibration is not None
-    if split == "audit" or not asks:
-        return _read(task, recipe, split)
-    return _read(task, recipe, split, _read(task, recipe, "audit").problems)
+    needs_audit = recipe.data.drop_shared or recipe.calibration is not None
+    if split == "audit" or not needs_audit:
+        return _read_limited(task, recipe, split)
+    return _read_limited(task, recipe, split, _read_limited(task, recipe, "audit").problems)
 
 
-def _read(
+def _read_limited(
     task: LoadedTask, recipe: Recipe, split: Split, audit: Sequence[Problem] = ()
 ) -> ReadSplit:
     """Read one split; calibration problems are never problems of ``audit``."""
-    taken = recipe.calibration
-    source: Split = "pool" if split == CALIBRATION and isinstance(taken, int) else split
-    read: dict[Split, Callable[[], list[Problem]]] = {
-        "pool": task.pool,
-        "audit": task.audit,
-        "calibration": task.validation,
+    calibration = recipe.calibration
+    source: Split = "pool" if split == CALIBRATION and isinstance(calibration, int) else split
+    readers: dict[Split, Callable[[], list[Problem]]] = {
+        "pool": task.read_pool,
+        "audit": task.read_audit,
+        "calibration": task.read_validation,
     }
-    before, warned = len(task.dropped), len(task.warnings)
-    problems, halved = read[source](), ""
-    dropped = task.dropped[before:]
+    dropped_count, warning_count = len(task.dropped), len(task.warnings)
+    problems, halving_note = readers[source](), ""
+    dropped = task.dropped[dropped_count:]
     if recipe.data.deduplicate:
-        kept = [problem for problem in problems if not is_repeat(problem.id)]
-        if len(kept) < len(problems):
+        remaining = [problem for problem in problems if not is_repeat(problem.id)]
+        if len(remaining) < len(problems):
             dropped.append(
-                f"{source}: {len(problems) - len(kept)} repeated problems dropped (deduplicate)"
+                f"{source}: {len(problems) - len(remaining)} repeated problems dropped (deduplicate)"
             )
-        problems = kept
+        problems = remaining
     if source == "pool" and recipe.data.drop_shared:
-        known = Known((problem.id, task.question(problem)) for problem in audit)
-        kept = [p for p in problems if known.find((p.id, task.question(p))) is None]
-        if gone := len(problems) - len(kept):
+        audit_index = ProblemIndex((problem.id, task.find_question(problem)) for problem in audit)
+        remaining = [p for p in problems if audit_index.find_same((p.id, task.find_question(p))) is None]
+        if shared_count := len(problems) - len(remaining):
             dropped.append(
-                f"pool: {gone} of {len(problems)} problems dropped because they are also in the "
+                f"pool: {shared_count} of {len(problems)} problems dropped because they are also in the "
                 "audit (drop_shared)"
             )
-        problems = kept
-    if source == "pool" and isinstance(taken, int) and problems:
-        division = divide(problems, taken, audit)
+        problems = remaining
+    if source == "pool" and isinstance(calibration, int) and problems:
+        division = divide_pool(problems, calibration, audit)
         if split == CALIBRATION:
             problems, dropped = division.calibration, []
         else:
-            halved = _halved(taken, len(problems), len(division.pool))
+            halving_note = _warn_of_halved_pool(calibration, len(problems), len(division.pool))
             problems = division.pool
             dropped.append(
-                f"pool: {taken} problems moved to the calibration split "
+                f"pool: {calibration} problems moved to the calibration split "
                 "(experiments.scaling.calibration)"
             )
             dropped += [division.dropped] if division.dropped else []
     limits = {"pool": recipe.data.pool_limit, "audit": recipe.data.audit_limit}
     limit = limits.get(split)
     if limit is not None and limit < len(problems):
-        first = recipe.data.limit_takes == "first"
-        problems = (problems if first else hash_order(problems))[:limit]
+        takes_first = recipe.data.limit_takes == "first"
+        problems = (problems if takes_first else sort_by_hash(problems))[:limit]
     if not problems:
-        why = f" ({'; '.join(dropped)})" if dropped else ""
-        raise UserError(f"task {task.name}: its {split} split has no problems{why}")
-    warnings = (*task.warnings[warned:], *filter(None, [halved]))
+        reason = f" ({'; '.join(dropped)})" if dropped else ""
+        raise UserError(f"task {task.name}: its {split} split has no problems{reason}")
+    warnings = (*task.warnings[warning_count:], *filter(None, [halving_note]))
     return ReadSplit(problems, tuple(dropped), source, warnings)
 
 
-def _halved(taken: int, before: int, left: int) -> str:
+def _warn_of_halved_pool(calibration_count: int, total: int, pool_count: int) -> str:
     """Warn if calibration uses at least half of the training split; else return an empty text."""
-    if 2 * left > before:
+    if 2 * pool_count > total:
         return ""
     return (
-        f"experiments.scaling.calibration: {taken:,} leaves {left:,} of {before:,} training "
+        f"experiments.scaling.calibration: {calibration_count:,} leaves {pool_count:,} of {total:,} training "
         "problems in the pool, so every condition can learn from half as many or fewer; use fewer, "
         "or calibrate on a validation split (experiments.scaling.calibration: validation)"
     )
@@ -212,12 +212,12 @@ class Division:
     dropped: str
 
 
-def hash_order(problems: Sequence[Problem]) -> list[Problem]:
+def sort_by_hash(problems: Sequence[Problem]) -> list[Problem]:
     """Sort problems by the frozen hash of their ids: limits use the first, calibration the last."""
-    return sorted(problems, key=lambda problem: derive("limit", problem.id))
+    return sorted(problems, key=lambda problem: derive_key("limit", problem.id))
 
 
-def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()) -> Division:
+def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = ()) -> Division:
     """Move the last ``count`` problems in hash order from a training split to calibration.
 
     A limited pool uses the first problems of that order, so calibration does not change it while
@@ -228,8 +228,8 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
     Raises:
         UserError: there are too few problems, or none would be left for the pool.
     """
-    audited = Known(keyed(audit))
-    candidates = [p for p in problems if audited.find((p.id, p.prompt)) is None]
+    audit_index = ProblemIndex(key_by_prompt(audit))
+    candidates = [p for p in problems if audit_index.find_same((p.id, p.prompt)) is None]
     shared = len(problems) - len(candidates)
     if shared and count > len(candidates):
         raise UserError(
@@ -237,17 +237,17 @@ def divide(problems: Sequence[Problem], count: int, audit: Sequence[Problem] = (
             f"problems of the training split, but {shared} of these are also in the audit; "
             f"expected at most {len(candidates)}"
         )
-    taken = hash_order(candidates)[-count:]
-    ids = {problem.id for problem in taken}
-    rest = [problem for problem in problems if problem.id not in ids]
-    known = Known(keyed(taken))
-    pool = [p for p in rest if known.find((p.id, p.prompt)) is None]
+    calibration = sort_by_hash(candidates)[-count:]
+    ids = {problem.id for problem in calibration}
+    remaining = [problem for problem in problems if problem.id not in ids]
+    calibration_index = ProblemIndex(key_by_prompt(calibration))
+    pool = [p for p in remaining if calibration_index.find_same((p.id, p.prompt)) is None]
     if not pool:
         raise UserError(
             f"key 'experiments.scaling.calibration': asks for {count} of the {len(problems)} "
             "problems of the training split, which leaves none for the pool; expected fewer"
         )
-    repeats = len(rest) - len(pool)
+    repeats = len(remaining) - len(pool)
     plural = "s" * (repeats > 1)
     dropped = f"pool: {repeats} problem{plural} dropped with the content of a calibration problem"
-    return Division(pool, taken, dropped if repeats else "")
+    return Division(pool, calibration, dropped if repeats else "")

@@ -18,48 +18,48 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.core.errors import GapftError, UserError, describe
+from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.binding import differences
+from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
     SPLITS,
     RunDirectory,
     Split,
-    splits_of,
+    list_splits,
 )
 from gapft_harness.run_directory.manifest import Manifest, record_warnings
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
-from gapft_harness.stages.generation.chunks import Phase
-from gapft_harness.stages.generation.foreseen import FORESEEN, Foreseen
+from gapft_harness.stages.generation.chunks import DecodePhase
+from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
 from gapft_harness.stages.generation.generation import (
-    answer,
+    answer_problems,
     check_early_stop,
-    decoding_from,
-    foresee,
-    greedy_phase,
-    search_phases,
-    stops,
+    read_decoding,
+    count_reuse,
+    build_greedy_phase,
+    build_search_phases,
+    can_stop_early,
 )
-from gapft_harness.stages.integrity.disjoint import require_apart
-from gapft_harness.stages.integrity.rests_on import SECTION, model_state, require_same, with_audits
-from gapft_harness.stages.integrity.subsets import seal_subsets, unsealed
+from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
+from gapft_harness.stages.integrity.inputs import SECTION, read_model_state, require_same_inputs, merge_new_splits
+from gapft_harness.stages.integrity.subsets import seal_subsets, find_unsealed_subsets
 from gapft_harness.stages.search.data import check_data, load_problems, match_subset
-from gapft_harness.stages.selection.other_runs import check_sources
+from gapft_harness.stages.selection.other_runs import check_source_runs
 from gapft_harness.store.store import Store
 
 if TYPE_CHECKING:
     from gapft_harness.stages.context import Context
 
 
-def search(
+def search_split(
     run_path: str,
     split: Split,
     plugin_files: Sequence[str] = (),
@@ -89,42 +89,42 @@ def search(
             of the splits that are already searched.
     """
     run = RunDirectory.open(run_path, recipe)
-    if (found := finished(run.path, split)) is not None:
-        return found
-    shutil.rmtree(run.path / layout.imported(split), ignore_errors=True)  # from a killed import
+    if (facts := read_finished_facts(run.path, split)) is not None:
+        return facts
+    shutil.rmtree(run.path / layout.import_folder(split), ignore_errors=True)  # from a killed import
     progress(0, 0)
     plugins = load_plugins(plugin_files)
-    problems, task, verifier, rests = load_problems(run.recipe, split, plugins, include_paths)
-    require_same(run, rests)
+    problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
+    require_same_inputs(run, inputs)
     settings = run.recipe.search
-    if not layout.further(split):
+    if not layout.find_audit_name(split):
         check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
-    choice = run.recipe.audits.get(layout.further(split))
-    said = {} if choice is None else {"said": choice.said()}
-    return answer(
+    choice = run.recipe.audits.get(layout.find_audit_name(split))
+    audit_settings = {} if choice is None else {"said": choice.dump_set_keys()}
+    return answer_problems(
         run,
         task,
         problems,
-        _phases(run.recipe, split, task),
-        run.path / layout.responses(split),
+        _build_phases(run.recipe, split, task),
+        run.path / layout.responses_path(split),
         plugins,
         verifier,
         name=split,
         streams=SampleStreams(settings.seed, "search", split),
         progress=progress,
-        extra=lambda source: {"task": task, "source": source, **said},
-        generated=lambda responses: write_problems(
-            run.path / layout.problems(split), problems, responses.prompt_ids
+        extra=lambda source: {"task": task, "source": source, **audit_settings},
+        on_generated=lambda responses: write_problems(
+            run.path / layout.problems_path(split), problems, responses.iterate_prompt_ids
         ),
         share=None if share is None else (share[0], share[1]),
     )
 
 
-def _phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[Phase]:
-    greedy = decoding_from(task)
+def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[DecodePhase]:
+    greedy = read_decoding(task)
     if split == CALIBRATION:
-        return [greedy_phase(greedy)]
-    return search_phases(greedy, recipe.search, stops(recipe.search, split))
+        return [build_greedy_phase(greedy)]
+    return build_search_phases(greedy, recipe.search, can_stop_early(recipe.search, split))
 
 
 def foresee_search(
@@ -134,7 +134,7 @@ def foresee_search(
     task: Mapping[str, Any],
     plugins: Plugins,
     store: Store,
-) -> Foreseen | None:
+) -> ReuseCounts | None:
     """Count the parts of a split's search that the store has; see ``generation.foresee``.
 
     Args:
@@ -146,53 +146,53 @@ def foresee_search(
         store: the store.
     """
     streams = SampleStreams(recipe.search.seed, "search", split)
-    phases = _phases(recipe, split, task)
-    return foresee(recipe, task, problems, phases, plugins, streams, store)
+    phases = _build_phases(recipe, split, task)
+    return count_reuse(recipe, task, problems, phases, plugins, streams, store)
 
 
-def finished(run_path: Path, split: Split) -> dict[str, Any] | None:
+def read_finished_facts(run_path: Path, split: Split) -> dict[str, Any] | None:
     """Return the facts of a split whose search has finished; else None.
 
     Raises:
         UserError: the table is damaged.
     """
-    responses = run_path / layout.responses(split)
+    responses = run_path / layout.responses_path(split)
     if not responses.exists():
         return None
     try:
         return read_facts(responses)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{responses}: damaged ({describe(error)}); restore it, or start a new run directory"
+            f"{responses}: damaged ({describe_error(error)}); restore it, or start a new run directory"
         ) from error
 
 
 #: Seconds until a file written on another machine must be visible on this one.
-_PATIENCE_S = 90.0
+_VISIBLE_TIMEOUT_S = 90.0
 
 
-def search_stage(context: Context) -> None:
+def run_search_stage(context: Context) -> None:
     """Search all splits of the context; seal each finished one even if another fails.
 
     After a kill, the next command seals the finished splits before it searches, so that they are
     checked against the same task and model.
     """
-    splits, made = deque(context.splits), dict[Split, dict[str, Any]]()
-    _take_up(context, splits, made)
-    left = [split for split in splits if finished(context.run.path, split) is None]
-    if left:
+    splits, facts_by_split = deque(context.splits), dict[Split, dict[str, Any]]()
+    _seal_finished(context, splits, facts_by_split)
+    unfinished = [split for split in splits if read_finished_facts(context.run.path, split) is None]
+    if unfinished:
         try:
-            made |= _search(context, left)
+            facts_by_split |= _search_splits(context, unfinished)
         except GapftError:
             with contextlib.suppress(GapftError):  # the first error is reported
-                _take_up(context, splits, made)
+                _seal_finished(context, splits, facts_by_split)
             raise
-        _take_up(context, splits, made)
+        _seal_finished(context, splits, facts_by_split)
     _seal_subsets(context)
-    _hold_to_paper(context)
+    _report_paper_comparison(context)
 
 
-def held_to_paper(run: RunDirectory) -> list[str]:
+def compare_with_paper(run: RunDirectory) -> list[str]:
     """Compare the searched splits with the source's figures that the recipe gives from a paper.
 
     Args:
@@ -201,91 +201,91 @@ def held_to_paper(run: RunDirectory) -> list[str]:
     Raises:
         GapftError: a table of responses was changed after it was sealed.
     """
-    from gapft_harness.report.reading.paper import searched, told
+    from gapft_harness.report.reading.published import measure_search, describe_differences
 
     recipe = run.recipe.model_dump(mode="json")
-    there = [split for split in SPLITS if run.is_sealed(layout.responses(split))]
-    for split in there:
-        run.sealed(layout.responses(split))
-    figures = [of for split in there for of in searched(run.path, recipe, split)]
-    return [said.line for said in told(figures)]
+    searched_splits = [split for split in SPLITS if run.is_sealed(layout.responses_path(split))]
+    for split in searched_splits:
+        run.sealed(layout.responses_path(split))
+    figures = [figure for split in searched_splits for figure in measure_search(run.path, recipe, split)]
+    return [comparison.line for comparison in describe_differences(figures)]
 
 
-def _hold_to_paper(context: Context) -> None:
-    for line in held_to_paper(context.run):
-        context.say(line)
+def _report_paper_comparison(context: Context) -> None:
+    for line in compare_with_paper(context.run):
+        context.report_line(line)
 
 
 def _seal_subsets(context: Context) -> None:
     """Seal every subset of a searched audit: those of ids, and those defined by a task."""
     run = context.run
     seal_subsets(run)
-    if not (names := [name for name, _ in unsealed(run)]):
+    if not (names := [name for name, _ in find_unsealed_subsets(run)]):
         return
-    _record(context, read_data(context), [layout.audit(name) for name in names])
-    jobs = [Job.of(f"match {name}", match_subset, name=name, **_where(context)) for name in names]
+    _record_inputs(context, read_data(context), [layout.audit_split(name) for name in names])
+    jobs = [Job.of(f"match {name}", match_subset, name=name, **_build_job_arguments(context)) for name in names]
     context.executor.run(jobs, context.progress)
     for name in names:
-        run.seal(layout.items(layout.audit(name)))
+        run.seal(layout.items_path(layout.audit_split(name)))
 
 
-def _search(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, Any]]:
+def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, Any]]:
     """Search splits in parallel, after the data of all of them are checked.
 
     Returns:
         The facts of each split's job.
     """
-    trains = "pool" in splits and context.searching is None and not context.alone
-    run, now = context.run, read_data(context, trains=trains)
+    will_train = "pool" in splits and context.import_search is None and not context.only_these_splits
+    run, inputs = context.run, read_data(context, will_train=will_train)
     if not run.is_empty():
-        require_same(run, now)
-    check_sources(run, context.plugins, now)
+        require_same_inputs(run, inputs)
+    check_source_runs(run, context.plugins, inputs)
     if run.is_empty() or SECTION not in run.manifest():
-        rests = {**now, "model": model_state(run.recipe)}
-        run.update_manifest(lambda manifest: manifest.update({SECTION: rests}))
-    _record(context, now, splits)
+        all_inputs = {**inputs, "model": read_model_state(run.recipe)}
+        run.update_manifest(lambda manifest: manifest.update({SECTION: all_inputs}))
+    _record_inputs(context, inputs, splits)
     workers = run.recipe.executor.workers // len(splits)
-    if workers > 1 and context.searching is None:
-        jobs = [_job(context, split, (i, workers)) for split in splits for i in range(workers)]
+    if workers > 1 and context.import_search is None:
+        jobs = [_build_search_job(context, split, (i, workers)) for split in splits for i in range(workers)]
         shares = context.executor.run(jobs, context.progress)
     else:
         shares = []
-    found = context.executor.run([_job(context, split) for split in splits], context.progress)
-    for number, facts in enumerate(found if shares else ()):
-        of_split = shares[number * workers : (number + 1) * workers]
-        facts[FORESEEN] = Foreseen.sum(of[FORESEEN] for of in of_split if FORESEEN in of).facts()
+    results = context.executor.run([_build_search_job(context, split) for split in splits], context.progress)
+    for number, facts in enumerate(results if shares else ()):
+        split_shares = shares[number * workers : (number + 1) * workers]
+        facts[REUSE_KEY] = ReuseCounts.sum(share[REUSE_KEY] for share in split_shares if REUSE_KEY in share).to_facts()
     for split in splits:
         _wait_for(run.path, split)
-    return dict(zip(splits, found, strict=True))
+    return dict(zip(splits, results, strict=True))
 
 
-def _record(context: Context, now: dict[str, Any], splits: Sequence[Split]) -> None:
+def _record_inputs(context: Context, inputs: dict[str, Any], splits: Sequence[Split]) -> None:
     """Record the inputs of splits that are new in the run."""
 
-    def change(manifest: Manifest) -> None:
-        manifest[SECTION] = with_audits(manifest[SECTION], now, splits)
+    def add_inputs(manifest: Manifest) -> None:
+        manifest[SECTION] = merge_new_splits(manifest[SECTION], inputs, splits)
         # after a search of some splits only (gapft gap), the others are added
-        manifest[SECTION]["data"] = {**now["data"], **manifest[SECTION]["data"]}
-        manifest[SECTION]["plugins"].update(now["plugins"])
+        manifest[SECTION]["data"] = {**inputs["data"], **manifest[SECTION]["data"]}
+        manifest[SECTION]["plugins"].update(inputs["plugins"])
 
-    context.run.update_manifest(change)
+    context.run.update_manifest(add_inputs)
 
 
 def read_data(
-    context: Context, include_paths: Sequence[str] | None = None, *, trains: bool = False
+    context: Context, include_paths: Sequence[str] | None = None, *, will_train: bool = False
 ) -> dict[str, Any]:
     """Read the inputs of the run's task and data in a job (``data.check_data``)."""
     if include_paths is not None:
         context = replace(context, include_paths=include_paths)
     only = None
-    if context.alone:  # together with the searched splits, since splits must be disjoint
-        there = context.run.is_sealed
+    if context.only_these_splits:  # together with the searched splits, since splits must be disjoint
+        is_sealed = context.run.is_sealed
         only = [
             split
-            for split in splits_of(context.run.recipe)
-            if split in context.splits or there(layout.responses(split))
+            for split in list_splits(context.run.recipe)
+            if split in context.splits or is_sealed(layout.responses_path(split))
         ]
-    job = Job.of("read data", check_data, only=only, trains=trains, **_where(context))
+    job = Job.of("read data", check_data, only=only, trains=will_train, **_build_job_arguments(context))
     return context.executor.run([job], context.progress)[0]
 
 
@@ -294,18 +294,18 @@ def _wait_for(run_path: Path, split: Split) -> None:
 
     A shared file system may cache for a while that they were missing.
     """
-    deadline = time.monotonic() + _PATIENCE_S
-    while finished(run_path, split) is None:
+    deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
+    while read_finished_facts(run_path, split) is None:
         if time.monotonic() > deadline:
             raise GapftError(
-                f"{run_path / split}: its search has finished, but {_PATIENCE_S:g} s later its "
+                f"{run_path / split}: its search has finished, but {_VISIBLE_TIMEOUT_S:g} s later its "
                 "tables are not visible on this machine; check that all machines see the same run "
                 "directory, and run the same command again to continue"
             )
         time.sleep(0.5)
 
 
-def _take_up(context: Context, splits: deque[Split], made: Mapping[Split, dict[str, Any]]) -> None:
+def _seal_finished(context: Context, splits: deque[Split], facts_by_split: Mapping[Split, dict[str, Any]]) -> None:
     """Seal finished splits and remove them from the queue, up to the first unfinished one.
 
     The order is kept, so that an interrupted run ends with the same manifest.
@@ -315,12 +315,12 @@ def _take_up(context: Context, splits: deque[Split], made: Mapping[Split, dict[s
         splits: the splits to seal.
         made: the facts of this command's jobs, which contain more than their tables.
     """
-    while splits and (facts := finished(context.run.path, splits[0])) is not None:
+    while splits and (facts := read_finished_facts(context.run.path, splits[0])) is not None:
         split = splits.popleft()
-        _finish(context, split, {**facts, **made.get(split, {})})
+        _seal_split(context, split, {**facts, **facts_by_split.get(split, {})})
 
 
-def keep_searched(context: Context) -> None:
+def store_searched_recipe(context: Context) -> None:
     """Store the recipe of a separate search command, since later stages use it.
 
     If the run has selected, only the calibration and audit settings are added; another selection
@@ -329,29 +329,29 @@ def keep_searched(context: Context) -> None:
     run = context.run
     if "n" not in run.manifest():
         context.warn(run.record_changes())
-        run.commit()
+        run.write_recipe()
         return
     earlier = RunDirectory.open(run.path).recipe
-    now = earlier.searched_as(run.recipe)
-    kept = RunDirectory(run.path, now)
-    context.warn(kept.record_changes())
-    kept.commit()
-    if later := differences(now.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
-        context.say(f"these settings apply when gapft run selects again: {'; '.join(later)}")
+    merged = earlier.with_audits_of(run.recipe)
+    merged_run = RunDirectory(run.path, merged)
+    context.warn(merged_run.record_changes())
+    merged_run.write_recipe()
+    if pending_changes := list_differences(merged.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
+        context.report_line(f"these settings apply when gapft run selects again: {'; '.join(pending_changes)}")
 
 
-def _job(context: Context, split: Split, share: tuple[int, int] | None = None) -> Job:
-    if context.searching:
-        return Job.of(f"import {split}", context.searching, split=split, **_where(context))
+def _build_search_job(context: Context, split: Split, share: tuple[int, int] | None = None) -> Job:
+    if context.import_search:
+        return Job.of(f"import {split}", context.import_search, split=split, **_build_job_arguments(context))
     if share is None:
-        job = Job.of(f"search {split}", search, split=split, **_where(context))
+        job = Job.of(f"search {split}", search_split, split=split, **_build_job_arguments(context))
     else:
         label = f"search {split}, {share[0] + 1} of {share[1]}"
-        job = Job.of(label, search, split=split, share=share, **_where(context))
-    return replace(job, own_process=context.own_process)
+        job = Job.of(label, search_split, split=split, share=share, **_build_job_arguments(context))
+    return replace(job, own_process=context.has_own_process)
 
 
-def _where(context: Context) -> dict[str, Any]:
+def _build_job_arguments(context: Context) -> dict[str, Any]:
     """Build the arguments that all jobs of the search share."""
     return {
         "run_path": str(context.run.path),
@@ -362,46 +362,46 @@ def _where(context: Context) -> dict[str, Any]:
     }
 
 
-def _finish(context: Context, split: Split, facts: dict[str, Any]) -> None:
+def _seal_split(context: Context, split: Split, facts: dict[str, Any]) -> None:
     """Seal a searched split, record its facts and print its warnings."""
     manifest = context.run.manifest()
-    if name := layout.further(split):
+    if name := layout.find_audit_name(split):
         # the table may come from an earlier command with another recipe that did not seal it
         choice = context.run.recipe.audits.get(name)
-        said = {} if choice is None else choice.said()
-        if said and (lines := differences(facts["said"], said, f"audits.{name}")):
+        audit_settings = {} if choice is None else choice.dump_set_keys()
+        if audit_settings and (lines := list_differences(facts["said"], audit_settings, f"audits.{name}")):
             raise UserError(
                 f"{context.run.path}: {name} was searched with other settings, and not sealed: "
                 f"{'; '.join(lines)}. Remove {context.run.path / split}, and run the command again"
             )
     record = record_search(split, facts)
     record(manifest)  # on a copy: a refused split is not sealed
-    there = [each for each in splits_of(context.run.recipe) if each in manifest["verdict_counts"]]
-    remarks = require_apart(context.run, there)
-    _seal(context.run, split)
+    searched_splits = [searched_split for searched_split in list_splits(context.run.recipe) if searched_split in manifest["verdict_counts"]]
+    warnings = require_disjoint_splits(context.run, searched_splits)
+    _seal_tables(context.run, split)
     context.run.update_manifest(record)
     context.run.update_manifest(partial(_record_model, recipe=context.run.recipe))
-    if remarks:
-        context.run.update_manifest(partial(record_warnings, warnings=remarks))
-        context.warn(remarks)
-    _tell(context, split, facts)
+    if warnings:
+        context.run.update_manifest(partial(record_warnings, warnings=warnings))
+        context.warn(warnings)
+    _report_split(context, split, facts)
 
 
 def _record_model(manifest: Manifest, recipe: Recipe) -> None:
     """Record the state of the model's files if the first search downloaded them."""
     if SECTION in manifest and manifest[SECTION].get("model") is None:
-        manifest[SECTION]["model"] = model_state(recipe)
+        manifest[SECTION]["model"] = read_model_state(recipe)
 
 
-def _seal(run: RunDirectory, split: Split) -> None:
-    for table in (layout.problems(split), layout.responses(split)):
+def _seal_tables(run: RunDirectory, split: Split) -> None:
+    for table in (layout.problems_path(split), layout.responses_path(split)):
         run.seal(table)
 
 
-def _tell(context: Context, name: str, facts: dict[str, Any]) -> None:
+def _report_split(context: Context, name: str, facts: dict[str, Any]) -> None:
     for line in facts["task"]["dropped"]:
-        context.say(line)
-    if line := Foreseen(**facts.get(FORESEEN, {})).describe(context.run.path):
-        context.say(f"search {name}: {line}")
+        context.report_line(line)
+    if line := ReuseCounts(**facts.get(REUSE_KEY, {})).describe(context.run.path):
+        context.report_line(f"search {name}: {line}")
     context.warn(facts["task"].get("warnings", []))
     context.warn(facts["warnings"], name)

@@ -14,13 +14,13 @@ from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Response, state_of
-from gapft_harness.hooks.manager import Registered, load_plugins
+from gapft_harness.core.records import GREEDY, Response, classify_state
+from gapft_harness.hooks.manager import Registration, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, require
-from gapft_harness.run_directory.tables import Judged, ProblemState, read_judged, write_states
-from gapft_harness.stages.generation.generation import stops
+from gapft_harness.run_directory.directory import RunDirectory, require_consistent
+from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_judged, write_states
+from gapft_harness.stages.generation.generation import can_stop_early
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,7 +53,7 @@ class Window:
         return f"{self.offset}-{self.k}"
 
     @property
-    def shown(self) -> str:
+    def range_text(self) -> str:
         """The range counted from 1, as ``1–8``."""
         return f"{self.offset + 1}–{self.end}"
 
@@ -63,7 +63,7 @@ class Window:
         return self.offset + self.k
 
 
-def states_in(
+def compute_states(
     run: RunDirectory, split: str, window: Window | None = None, plugin_files: Sequence[str] = ()
 ) -> Iterator[ProblemState]:
     """Yield a split's states, computed from its sealed responses by the run's response rule.
@@ -78,20 +78,20 @@ def states_in(
         UserError: the search has not drawn these samples, or the split is not searched.
         PluginError: the response rule failed, or chose something other than a passing sample.
     """
-    search, responses = run.recipe.search, run.sealed(layout.responses(split))
+    search, responses = run.recipe.search, run.sealed(layout.responses_path(split))
     keep = run.manifest()["task"]["keep"]
     rule = load_plugins(plugin_files).get("response rule", keep)
     if window is not None and window.end > search.k:
         raise UserError(
-            f"{split}: samples {window.shown} are not available: the search drew {search.k} "
+            f"{split}: samples {window.range_text} are not available: the search drew {search.k} "
             "(search.k); use samples within them, or search with a larger search.k in a new run "
             "directory"
         )
     for problem_id, judged in read_judged(responses):
-        yield state_row(problem_id, judged, search.k, stops(search, split), rule, window)
+        yield compute_state(problem_id, judged, search.k, can_stop_early(search, split), rule, window)
 
 
-def partition(
+def write_split_states(
     run_path: str, split: str, plugin_files: Sequence[str] = (), window: Window | None = None
 ) -> dict[str, Any]:
     """Write the states of one split and the evidence kept for each problem.
@@ -100,15 +100,15 @@ def partition(
         Facts for the manifest: ``states``, the counts of G, S and U.
     """
     run = RunDirectory.open(run_path)
-    table = layout.states(split, (window.offset, window.k) if window else None)
+    table = layout.states_path(split, (window.offset, window.k) if window else None)
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
 
-    def states() -> Iterator[ProblemState]:
-        for found in states_in(run, split, window, plugin_files):
-            counts[found.state] += 1
-            yield found
+    def count_states() -> Iterator[ProblemState]:
+        for state in compute_states(run, split, window, plugin_files):
+            counts[state.state] += 1
+            yield state
 
-    write_states(run.path / table, states(), lambda: {"states": dict(counts)})
+    write_states(run.path / table, count_states(), lambda: {"states": dict(counts)})
     return {"states": dict(counts)}
 
 
@@ -133,29 +133,29 @@ def partition_window(
     Returns:
         As ``write_split_states``.
     """
-    facts = partition(run_path, split, plugin_files, Window(offset, k))
+    facts = write_split_states(run_path, split, plugin_files, Window(offset, k))
     progress(1, 1)
     return facts
 
 
-def _check_samples(problem_id: str, judged: Sequence[Judged], k: int, stop: bool) -> None:
+def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], k: int, stop: bool) -> None:
     """Require all K samples of a problem, or fewer if it is solved and search may stop early."""
     indices = [j.response.index for j in judged]
     drawn = len(indices) - 1
-    solved = any(j.verdict.passed for j in judged)
-    require(
-        indices == [GREEDY, *range(drawn)] and (drawn == k or (stop and drawn < k and solved)),
+    is_solved = any(j.verdict.passed for j in judged)
+    require_consistent(
+        indices == [GREEDY, *range(drawn)] and (drawn == k or (stop and drawn < k and is_solved)),
         f"problem {problem_id}: expected one greedy response and samples 0 to {k - 1}"
         f"{', fewer if one of them passes' if stop else ''}, found {indices}",
     )
 
 
-def state_row(
+def compute_state(
     problem_id: str,
-    judged: Sequence[Judged],
+    judged: Sequence[JudgedResponse],
     k: int,
     stop: bool,
-    rule: Registered,
+    rule: Registration,
     window: Window | None = None,
 ) -> ProblemState:
     """Compute one problem's state and choose the response that is kept.
@@ -175,35 +175,35 @@ def state_row(
     _check_samples(problem_id, judged, k, stop)
     greedy, *samples = judged
     if window is not None:
-        samples = _within(problem_id, samples, window)
+        samples = _select_window(problem_id, samples, window)
     passing = [j.response for j in samples if j.verdict.passed]
-    state = state_of(greedy.verdict.passed, [j.verdict.passed for j in samples])
-    kept: int | None = None
+    state = classify_state(greedy.verdict.passed, [j.verdict.passed for j in samples])
+    kept_index: int | None = None
     if state == "G":
-        kept = GREEDY
+        kept_index = GREEDY
     elif state == "S":
-        kept = _chosen(rule, passing).index
-    first = passing[0].index if passing else None
-    return ProblemState(problem_id, state, len(samples), len(passing), first, kept)
+        kept_index = _choose_response(rule, passing).index
+    first_success = passing[0].index if passing else None
+    return ProblemState(problem_id, state, len(samples), len(passing), first_success, kept_index)
 
 
-def _within(problem_id: str, samples: list[Judged], window: Window) -> list[Judged]:
+def _select_window(problem_id: str, samples: list[JudgedResponse], window: Window) -> list[JudgedResponse]:
     """Return a window's samples; a window from sample 0 may be shorter if search stopped early."""
     if window.offset and window.end > len(samples):
         raise UserError(
-            f"problem {problem_id}: samples {window.shown} are not available: search stopped after "
+            f"problem {problem_id}: samples {window.range_text} are not available: search stopped after "
             f"{len(samples)} (search.stop: first_pass); use samples from the first on, or search "
             "with search.stop: never"
         )
     return samples[window.offset : window.end]
 
 
-def _chosen(rule: Registered, passing: Sequence[Response]) -> Response:
-    with rule.blamed():
-        chosen = rule.value(list(passing))
-    if not isinstance(chosen, Response) or chosen not in passing:
-        raise rule.broke(
+def _choose_response(rule: Registration, passing: Sequence[Response]) -> Response:
+    with rule.attribute_errors():
+        response = rule.value(list(passing))
+    if not isinstance(response, Response) or response not in passing:
+        raise rule.contract_error(
             f"returned a response to problem {passing[0].problem_id} that is not one of its "
-            f"{len(passing)} passing samples: {short(chosen)}"
+            f"{len(passing)} passing samples: {short(response)}"
         )
-    return chosen
+    return response

@@ -8,12 +8,12 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits
-from gapft_harness.recipe.recipe import Recipe, sampler_settings
+from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import Training
 
 #: Maximum number of problems that a message names.
-_NAMED = 3
+_MAX_NAMED = 3
 
 
 class NotTrainable(UserError):
@@ -47,7 +47,7 @@ def check_golds(recipe: Recipe, plugins: Plugins, pool: Sequence[Problem]) -> No
         NotTrainable: there is one; the message names the problem and the fault.
     """
     for name, condition in recipe.conditions.items():
-        check = plugins.get("selector", condition.selector).declared(SelectorTraits).check_gold
+        check = plugins.get("selector", condition.selector).require_traits(SelectorTraits).check_gold
         for problem in pool if check is not None else ():
             if check is not None and (fault := check(problem.gold)):
                 raise NotTrainable(
@@ -69,10 +69,10 @@ def check_lengths(
             and the remedies.
         UserError: the model has no tokenizer.
     """
-    count = plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).prompt_lengths
-    if count is None:
+    count_tokens = plugins.get("sampler", recipe.model.backend).require_traits(SamplerTraits).prompt_lengths
+    if count_tokens is None:
         return
-    lengths = count(sampler_settings(recipe), pool)
+    lengths = count_tokens(build_sampler_settings(recipe), pool)
     if lengths is None:
         return
     conversation = recipe.evidence.context == "conversation"
@@ -80,57 +80,57 @@ def check_lengths(
     response = task["decoding"]["max_gen_toks"] * attempts
     limits: dict[tuple[int, bool, int], str] = {}
     for name in recipe.conditions:
-        settings = recipe.training_of(name)
+        settings = recipe.resolve_training(name)
         limits.setdefault(
-            (settings.max_length, _must_fit(recipe, name, plugins), _shift(recipe, settings)), name
+            (settings.max_length, _requires_whole_responses(recipe, name, plugins), _count_extra_tokens(recipe, settings)), name
         )
-    for (limit, whole, shift), name in limits.items():
-        needed = response if whole else 1
+    for (limit, must_fit, shift), name in limits.items():
+        needed = response if must_fit else 1
         longer = [
             (tokens + shift + needed, problem.id)
             for tokens, problem in zip(lengths, pool, strict=True)
             if tokens + shift + needed > limit
         ]
         if longer:
-            raise _too_long(longer, len(pool), needed, limit, whole, name)
+            raise _too_long_error(longer, len(pool), needed, limit, must_fit, name)
 
 
-def _must_fit(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
+def _requires_whole_responses(recipe: Recipe, condition: str, plugins: Plugins) -> bool:
     """Return whether a condition's responses may not be truncated.
 
     They may not if training refuses truncation, or if its targets are borrowed from other problems:
     truncation would make two sets of targets differ.
     """
-    traits = plugins.selector_traits(recipe.conditions[condition].selector)
-    return traits.borrows or recipe.training_of(condition).too_long == "refuse"
+    traits = plugins.find_selector_traits(recipe.conditions[condition].selector)
+    return traits.can_borrow or recipe.resolve_training(condition).too_long == "refuse"
 
 
-def _shift(recipe: Recipe, settings: Training) -> int:
+def _count_extra_tokens(recipe: Recipe, settings: Training) -> int:
     """Count the start tokens that a training prompt has in addition to the generator's."""
-    own, seen = settings.start_tokens, recipe.model.start_tokens
-    return 0 if own is None or seen is None else own - seen
+    training_tokens, generation_tokens = settings.start_tokens, recipe.model.start_tokens
+    return 0 if training_tokens is None or generation_tokens is None else training_tokens - generation_tokens
 
 
-def _too_long(
+def _too_long_error(
     longer: Sequence[tuple[int, str]],
     pool: int,
     needed: int,
     limit: int,
-    whole: bool,
+    must_fit: bool,
     condition: str,
 ) -> NotTrainable:
-    most = max(longer)[0]
-    names = ", ".join(problem for _, problem in sorted(longer, reverse=True)[:_NAMED])
-    more = ", ..." if len(longer) > _NAMED else ""
-    remedies = [f"training.max_length: {most} or more"]
-    if whole:
+    max_tokens = max(longer)[0]
+    names = ", ".join(problem for _, problem in sorted(longer, reverse=True)[:_MAX_NAMED])
+    more = ", ..." if len(longer) > _MAX_NAMED else ""
+    remedies = [f"training.max_length: {max_tokens} or more"]
+    if must_fit:
         remedies.append("a smaller search.max_gen_toks")
         remedies.append("training.too_long: truncate, to truncate responses")
     else:
         remedies.append("a pool without these problems")
-    what = f"a response of up to {needed} tokens" if whole else "any response"
+    response_text = f"a response of up to {needed} tokens" if must_fit else "any response"
     return NotTrainable(
         f"pool: {len(longer)} of {pool} problems ({names}{more}) may not fit into "
-        f"training.max_length, {limit} tokens in condition {condition!r}: prompt and {what} have "
-        f"up to {most}. This would stop the run after the search; set {', or '.join(remedies)}"
+        f"training.max_length, {limit} tokens in condition {condition!r}: prompt and {response_text} have "
+        f"up to {max_tokens}. This would stop the run after the search; set {', or '.join(remedies)}"
     )

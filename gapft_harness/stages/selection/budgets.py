@@ -11,7 +11,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.core.streams import Stream
-from gapft_harness.recipe.conditions import own_settings
+from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.training.plan import count_steps
 
@@ -40,16 +40,16 @@ def set_replay_aside(pool: Pool, count: int, seed: int) -> tuple[list[Evidence],
             "or enlarge the pool"
         )
     replay = pool.draw(pool.solved, count, Stream(seed, "select/replay"))
-    taken = {evidence.problem_id for evidence in replay}
-    rest = tuple(evidence for evidence in pool.solved if evidence.problem_id not in taken)
-    return replay, Pool(solved=rest, recovered=pool.recovered, missed=pool.missed)
+    replay_ids = {evidence.problem_id for evidence in replay}
+    remaining = tuple(evidence for evidence in pool.solved if evidence.problem_id not in replay_ids)
+    return replay, Pool(solved=remaining, recovered=pool.recovered, missed=pool.missed)
 
 
-def in_groups(
-    of_arms: Mapping[Arm, Any],
+def group_by_budget(
+    values_by_arm: Mapping[Arm, Any],
     slots: Mapping[str, int],
     recipe: Recipe,
-    taken: Mapping[str, Mapping[str, Any]],
+    shared_sets: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[Arm, Any]]:
     """Group the values of arms by comparison group.
 
@@ -61,28 +61,28 @@ def in_groups(
         taken: the sources of training sets of other runs, by condition; settings of those runs
             count too.
     """
-    own = own_settings(recipe.model_dump(mode="json"), taken)
-    keys = {arm: (slots[arm.condition], own[arm.condition]) for arm in of_arms}
+    own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
+    keys = {arm: (slots[arm.condition], own_settings_by_condition[arm.condition]) for arm in values_by_arm}
     groups: list[dict[Arm, Any]] = []
-    for arm, of in of_arms.items():
+    for arm, value in values_by_arm.items():
         group = next((g for g in groups if keys[next(iter(g))] == keys[arm]), None)
         if group is None:
             groups.append(group := {})
-        group[arm] = of
+        group[arm] = value
     return groups
 
 
-def enforce_matched(budgets: Mapping[Arm, Budget]) -> None:
+def require_matched(budgets: Mapping[Arm, Budget]) -> None:
     """Require that the arms of one group have exactly the same n, N and J (Equation 7).
 
     Raises:
         GapftError: they differ; the message names two arms.
     """
-    if fault := next(unmatched(budgets), None):
+    if fault := next(find_unmatched(budgets), None):
         raise GapftError(fault)
 
 
-def unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
+def find_unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
     """Yield a sentence for each figure in which an arm of a group differs from the first arm."""
     first, *others = budgets
     for arm in others:
@@ -92,7 +92,7 @@ def unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
                 yield f"matched arms {first.name} and {arm.name} differ in {key}: {a} and {b}"
 
 
-def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> None:
+def require_similar_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> None:
     """Require that the supervised tokens of one seed's arms of a group differ little.
 
     Args:
@@ -119,29 +119,29 @@ def enforce_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> No
             )
 
 
-def foreseen(recipe: Recipe, condition: str | None = None) -> tuple[str, str, str]:
+def describe_planned_budget(recipe: Recipe, condition: str | None = None) -> tuple[str, str, str]:
     """Describe the slots, exposures and steps of a matched condition, as far as they are known.
 
     Args:
         recipe: the recipe.
         condition: a condition with its own n or settings; None for any other.
     """
-    n = recipe.budget.n if condition is None else recipe.slots(condition)
-    replay, training = recipe.budget.replay, recipe.training_of(condition)
-    known = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
-    more = f" + {replay} replay" if replay else ""
+    n = recipe.budget.n if condition is None else recipe.find_slots(condition)
+    replay, training = recipe.budget.replay, recipe.resolve_training(condition)
+    symbols = {"recovered": "|E_S,K|", "verified": "|E_G| + |E_S,K|"}
+    replay_text = f" + {replay} replay" if replay else ""
     if isinstance(n, int):
         exposures = training.repetitions * (n + replay)
         steps = count_steps(exposures, training)
-        return f"n = {n}{more}", f"N = {exposures}", f"J = {steps}"
+        return f"n = {n}{replay_text}", f"N = {exposures}", f"J = {steps}"
     batch = training.micro_batch * training.accumulation
     window = (
         ""
         if condition is None
-        else f", K = {recipe.k(condition)}" * bool(recipe.conditions[condition].k)
+        else f", K = {recipe.find_k(condition)}" * bool(recipe.conditions[condition].k)
     )
     return (
-        f"n = {known[str(n)]} of the pool{window}{more}, known after search",
+        f"n = {symbols[str(n)]} of the pool{window}{replay_text}, known after search",
         f"N = {training.repetitions} (n + {replay})" if replay else f"N = {training.repetitions} n",
         f"J = {training.update_groups or f'ceil(N / {batch})'}",
     )

@@ -12,18 +12,18 @@ from gapft_harness.core.errors import PoolTooSmallError, UserError
 from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.protocols import Selector
-from gapft_harness.hooks.registered import Registered, SelectorTraits
+from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.run_directory.manifest import TakenFacts
-from gapft_harness.stages.generation.generation import decoding_from
+from gapft_harness.run_directory.manifest import SharedSetFacts
+from gapft_harness.stages.generation.generation import read_decoding
 from gapft_harness.stages.selection.budgets import set_replay_aside
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class TrainingSet:
     """One arm's training set.
 
     Attributes:
@@ -34,14 +34,14 @@ class Selected:
     """
 
     examples: list[Example]
-    matched: bool
+    is_matched: bool
     ends_unknown: int
-    taken: TakenFacts | None = None
+    source_facts: SharedSetFacts | None = None
 
-    def said(self) -> dict[str, Any]:
+    def build_facts(self) -> dict[str, Any]:
         """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
-        found = {"matched": self.matched, "ends_unknown": self.ends_unknown}
-        return found | ({"taken": self.taken} if self.taken else {})
+        facts = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
+        return facts | ({"taken": self.source_facts} if self.source_facts else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,46 +55,46 @@ class SourceSet:
     """
 
     evidence: tuple[Evidence, ...]
-    matched: bool
-    facts: TakenFacts
+    is_matched: bool
+    facts: SharedSetFacts
 
 
-def make_pool(evidence: Sequence[Evidence]) -> Pool:
+def group_by_state(evidence: Sequence[Evidence]) -> Pool:
     """Group evidence by state."""
     by_state = {state: tuple(e for e in evidence if e.state == state) for state in ("G", "S", "U")}
     return Pool(solved=by_state["G"], recovered=by_state["S"], missed=by_state["U"])
 
 
-def slots_of(wanted: int | str, pool: Pool) -> int:
+def count_slots(setting: int | str, pool: Pool) -> int:
     """Return n, the slots of a matched selector; 0 if it is the recovered count and that is 0.
 
     Args:
         wanted: a number, ``recovered`` (|E_S,K|) or ``verified`` (|E_G| + |E_S,K|).
         pool: the pool.
     """
-    if isinstance(wanted, int):
-        return wanted
-    return len(pool.recovered) if wanted == "recovered" else len(pool.verified)
+    if isinstance(setting, int):
+        return setting
+    return len(pool.recovered) if setting == "recovered" else len(pool.verified)
 
 
-def slots_by_condition(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[str, int]:
+def count_condition_slots(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dict[str, int]:
     """Return n of every condition, without replay.
 
     Raises:
         UserError: a condition has its own n or K, and n is 0.
     """
-    slots = {name: slots_of(recipe.slots(name), pool_of(name)) for name in recipe.conditions}
+    slots = {name: count_slots(recipe.find_slots(name), pool_of(name)) for name in recipe.conditions}
     if empty := [name for name, n in slots.items() if not n]:
         name = empty[0]
         key = "k" if recipe.conditions[name].n is None else "n"
         raise UserError(
-            f"key {f'conditions.{name}.{key}'!r}: n is {recipe.slots(name)}, and search recovered "
-            f"nothing in {recipe.k(name)} samples; remove the condition, or change its {key}"
+            f"key {f'conditions.{name}.{key}'!r}: n is {recipe.find_slots(name)}, and search recovered "
+            f"nothing in {recipe.find_k(name)} samples; remove the condition, or change its {key}"
         )
     return slots
 
 
-class Pools:
+class ConditionPools:
     """The pool of a run for each of its conditions, which may use different samples.
 
     Args:
@@ -106,30 +106,30 @@ class Pools:
         self._run, self._sealed = run, sealed
         self._known: dict[int, tuple[list[Evidence], Pool]] = {}
 
-    def evidence(self, condition: str | None = None) -> list[Evidence]:
+    def read_evidence(self, condition: str | None = None) -> list[Evidence]:
         """Return the evidence from a condition's K samples; from all samples for None."""
-        return self._of(condition)[0]
+        return self._read_condition(condition)[0]
 
-    def of(self, condition: str | None = None) -> Pool:
+    def read_pool(self, condition: str | None = None) -> Pool:
         """Return a condition's evidence grouped by state."""
-        return self._of(condition)[1]
+        return self._read_condition(condition)[1]
 
-    def _of(self, condition: str | None) -> tuple[list[Evidence], Pool]:
+    def _read_condition(self, condition: str | None) -> tuple[list[Evidence], Pool]:
         run, recipe = self._run, self._run.recipe
-        k = recipe.search.k if condition is None else recipe.k(condition)
+        k = recipe.search.k if condition is None else recipe.find_k(condition)
         if k not in self._known:
             window = None if k == recipe.search.k else (0, k)
-            tables = (layout.problems("pool"), layout.responses("pool"))
-            for table in (*tables, layout.states("pool", window)) if self._sealed else ():
+            tables = (layout.problems_path("pool"), layout.responses_path("pool"))
+            for table in (*tables, layout.states_path("pool", window)) if self._sealed else ():
                 run.sealed(table)
-            limit = decoding_from(run.manifest()["task"]).max_gen_toks
-            found = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
-            self._known[k] = found, make_pool(found)
+            limit = read_decoding(run.manifest()["task"]).max_gen_toks
+            evidence = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
+            self._known[k] = evidence, group_by_state(evidence)
         return self._known[k]
 
 
-def fill(
-    selector: Selector, entry: Registered, pool: Pool, n: int, replay: int, arm: Arm
+def fill_slots(
+    selector: Selector, entry: Registration, pool: Pool, n: int, replay: int, arm: Arm
 ) -> list[Evidence]:
     """Fill one arm's slots: its selector's choice, then the replay that its seed's arms share.
 
@@ -140,21 +140,21 @@ def fill(
         UserError: the pool is too small for n or for the replay.
         PluginError: see ``run_selector``.
     """
-    if entry.declared(SelectorTraits).own_budget:
-        return choose(selector, entry, pool, n, arm)
-    shared, rest = set_replay_aside(pool, replay, arm.seed)
-    return [*choose(selector, entry, rest, n, arm), *shared]
+    if entry.require_traits(SelectorTraits).has_own_budget:
+        return run_selector(selector, entry, pool, n, arm)
+    replay_evidence, remaining_pool = set_replay_aside(pool, replay, arm.seed)
+    return [*run_selector(selector, entry, remaining_pool, n, arm), *replay_evidence]
 
 
-def choose_set(
+def build_training_set(
     selector: Selector,
-    entry: Registered,
+    entry: Registration,
     pool: Pool,
     n: int,
     replay: int,
     arm: Arm,
     source: SourceSet | None = None,
-) -> Selected:
+) -> TrainingSet:
     """Build one arm's training set with its facts for the manifest.
 
     Args:
@@ -171,22 +171,22 @@ def choose_set(
         UserError: the pool is too small for n or for the replay, or the set has other slots.
         PluginError: see ``run_selector``.
     """
-    matched = not entry.declared(SelectorTraits).own_budget
+    is_matched = not entry.require_traits(SelectorTraits).has_own_budget
     if source is None:
-        evidence = fill(selector, entry, pool, n, replay, arm)
+        evidence = fill_slots(selector, entry, pool, n, replay, arm)
     else:
-        slots = n + replay if source.matched else len(source.evidence)
-        pool, matched = replace(pool, foreign=source.evidence), matched and source.matched
-        evidence = choose(selector, entry, pool, slots, arm)
-    return Selected(
-        [to_example(e) for e in evidence],
-        matched,
+        slots = n + replay if source.is_matched else len(source.evidence)
+        pool, is_matched = replace(pool, foreign=source.evidence), is_matched and source.is_matched
+        evidence = run_selector(selector, entry, pool, slots, arm)
+    return TrainingSet(
+        [build_example(e) for e in evidence],
+        is_matched,
         sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
         source.facts if source else None,
     )
 
 
-def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
+def run_selector(selector: Selector, entry: Registration, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
     """Run one selector and check its contract.
 
     Raises:
@@ -194,11 +194,11 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
         PluginError: the selector failed, or returned the wrong number of examples, evidence of
             another pool, or undeclared repeats or unverified responses.
     """
-    traits = entry.declared(SelectorTraits)
-    slots = len(pool.verified) if traits.own_budget else n
+    traits = entry.require_traits(SelectorTraits)
+    slots = len(pool.verified) if traits.has_own_budget else n
     rng = Stream(arm.seed, f"select/{entry.name}")
     try:
-        with entry.blamed():
+        with entry.attribute_errors():
             returned = list(selector(pool, slots, rng))
     except PoolTooSmallError as error:
         raise UserError(
@@ -207,65 +207,65 @@ def choose(selector: Selector, entry: Registered, pool: Pool, n: int, arm: Arm) 
             "Leave the condition out (list the others with --condition), set budget.n or the "
             "condition's own n, or enlarge the pool"
         ) from error
-    known = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
-    offered: dict[str, list[Evidence]] = {}
+    pool_evidence = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
+    offered_evidence: dict[str, list[Evidence]] = {}
     for evidence in pool.foreign:
-        offered.setdefault(evidence.problem_id, []).append(evidence)
+        offered_evidence.setdefault(evidence.problem_id, []).append(evidence)
     for example in returned:
-        if traits.foreign:
+        if traits.is_foreign:
             is_evidence = isinstance(example, Evidence)
-            is_offered = is_evidence and example in offered.get(example.problem_id, ())
+            is_offered = is_evidence and example in offered_evidence.get(example.problem_id, ())
             fault = "" if is_offered else f"an example not in the other run's set: {short(example)}"
         else:
-            fault = _evidence_fault(example, known, traits)
+            fault = _find_evidence_fault(example, pool_evidence, traits)
         if fault:
-            raise entry.broke(f"returned {fault}")
-    if not returned if traits.own_budget else len(returned) != slots:
-        raise entry.broke(f"returned {len(returned)} examples, expected {slots}")
+            raise entry.contract_error(f"returned {fault}")
+    if not returned if traits.has_own_budget else len(returned) != slots:
+        raise entry.contract_error(f"returned {len(returned)} examples, expected {slots}")
     if not traits.repeats:
         counts = Counter(e.problem_id for e in returned)
-        if repeated := sorted(i for i, count in counts.items() if count > 1):
-            raise entry.broke(
-                f"returned {len(repeated)} problems more than once (first: {repeated[0]}); "
+        if repeated_ids := sorted(i for i, count in counts.items() if count > 1):
+            raise entry.contract_error(
+                f"returned {len(repeated_ids)} problems more than once (first: {repeated_ids[0]}); "
                 "register it with repeats=True if that is intended"
             )
     return returned
 
 
-def _evidence_fault(example: Any, known: Mapping[str, Evidence], traits: SelectorTraits) -> str:
+def _find_evidence_fault(example: Any, pool_evidence: Mapping[str, Evidence], traits: SelectorTraits) -> str:
     """Describe why a returned object is not a valid example; empty if it is valid."""
-    ours = isinstance(example, Evidence) and isinstance(example.problem_id, str)
-    if not ours or example.problem_id not in known:
+    is_evidence = isinstance(example, Evidence) and isinstance(example.problem_id, str)
+    if not is_evidence or example.problem_id not in pool_evidence:
         return f"an object that is not evidence of this pool: {short(example)}"
-    evidence, response = known[example.problem_id], example.response
+    evidence, response = pool_evidence[example.problem_id], example.response
     if not isinstance(response, Response) or not response.token_ids:
         return (
             f"problem {evidence.problem_id} without a response to train on (state {evidence.state})"
         )
     if example == evidence:
         return ""
-    lender = known.get(response.problem_id)
-    if lender is not evidence and traits.borrows:
-        return _loan_fault(example, evidence, lender)
-    if traits.takes_others and example in evidence.each_verified():
+    lender = pool_evidence.get(response.problem_id)
+    if lender is not evidence and traits.can_borrow:
+        return _find_borrowing_fault(example, evidence, lender)
+    if traits.can_use_other_responses and example in evidence.each_verified():
         return ""
     if lender is None or response not in lender.verified:
         return f"a response to problem {evidence.problem_id} that is not its verified evidence"
     if lender is not evidence:
-        what = f"the response of problem {lender.problem_id} for problem {evidence.problem_id}"
+        description = f"the response of problem {lender.problem_id} for problem {evidence.problem_id}"
         option = "responses='borrowed'"
-    elif not traits.takes_others:
-        what = f"a response to problem {evidence.problem_id} other than its kept one"
+    elif not traits.can_use_other_responses:
+        description = f"a response to problem {evidence.problem_id} other than its kept one"
         option = "responses='verified'"
     else:
         return f"problem {evidence.problem_id} changed in more than its response"
-    return f"{what}; register it with {option} if that is intended"
+    return f"{description}; register it with {option} if that is intended"
 
 
-def _loan_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) -> str:
+def _find_borrowing_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) -> str:
     """Describe the fault of a problem with another problem's response; empty if it is valid."""
-    kept = lender is not None and example.response == lender.response  # without reading the table
-    if lender is None or not (kept or example.response in lender.verified):
+    is_kept_response = lender is not None and example.response == lender.response  # without reading the table
+    if lender is None or not (is_kept_response or example.response in lender.verified):
         return f"problem {evidence.problem_id} with a response that no other problem's evidence has"
     if replace(example, response=evidence.response) != evidence:
         return f"problem {evidence.problem_id} changed in more than its response"
@@ -276,8 +276,8 @@ class NotEvidence(UserError):
     """An example that is not a verified response to a problem of the pool."""
 
 
-def as_evidence(
-    example: Example, known: Mapping[str, Evidence], responses: str = "borrowed"
+def find_evidence(
+    example: Example, pool_evidence: Mapping[str, Evidence], responses: str = "borrowed"
 ) -> Evidence:
     """Find the evidence that an example was made from.
 
@@ -289,47 +289,47 @@ def as_evidence(
     Raises:
         NotEvidence: there is none; the message continues a sentence about the example.
     """
-    evidence, index = known.get(example.problem_id), example.response_index
+    evidence, index = pool_evidence.get(example.problem_id), example.response_index
     if evidence is None:
         raise NotEvidence("is not a problem of the pool")
     if example.origin != example.problem_id:
-        lent = f"has the response of problem {example.origin}"
+        description = f"has the response of problem {example.origin}"
         if responses != "borrowed":
             raise NotEvidence(
-                f"{lent}, and its selector is not registered with responses='borrowed'"
+                f"{description}, and its selector is not registered with responses='borrowed'"
             )
-        lender = known.get(example.origin)
+        lender = pool_evidence.get(example.origin)
         if lender is None or lender.response is None:
-            raise NotEvidence(f"{lent}, which has no passing response")
-        evidence = replace(evidence, response=_with_response(lender, index).response)
+            raise NotEvidence(f"{description}, which has no passing response")
+        evidence = replace(evidence, response=_replace_response(lender, index).response)
     elif responses != "kept":
-        evidence = _with_response(evidence, index)
+        evidence = _replace_response(evidence, index)
     if evidence.response is None:
         raise NotEvidence("has no passing response: search missed it")
-    if example != (made := to_example(evidence)):
-        differing = differing_keys(example, made)
+    if example != (rebuilt := build_example(evidence)):
+        columns = list_differing_columns(example, rebuilt)
         raise NotEvidence(
-            f"does not match the evidence in the states table; differing: {differing}"
+            f"does not match the evidence in the states table; differing: {columns}"
         )
     return evidence
 
 
-def differing_keys(one: Example, other: Example) -> str:
+def list_differing_columns(example: Example, other: Example) -> str:
     """List the columns in which two examples differ."""
     return ", ".join(
-        key for key in one.__dataclass_fields__ if getattr(one, key) != getattr(other, key)
+        key for key in example.__dataclass_fields__ if getattr(example, key) != getattr(other, key)
     )
 
 
-def _with_response(evidence: Evidence, index: int) -> Evidence:
+def _replace_response(evidence: Evidence, index: int) -> Evidence:
     """Return a problem with its verified response of an index; unchanged if that did not pass."""
     if evidence.response and evidence.response.index == index:
         return evidence
-    verified = (of for of in evidence.each_verified() if of.response and of.response.index == index)
+    verified = (candidate for candidate in evidence.each_verified() if candidate.response and candidate.response.index == index)
     return next(verified, evidence)
 
 
-def to_example(evidence: Evidence) -> Example:
+def build_example(evidence: Evidence) -> Example:
     """Build the training example, with the exact token ids."""
     response = evidence.response
     assert response is not None

@@ -14,33 +14,33 @@ from typing import Any
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.registered import SelectorTraits
+from gapft_harness.hooks.registration import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_examples, write_examples
-from gapft_harness.stages.selection.budgets import enforce_matched, enforce_tokens, in_groups
+from gapft_harness.stages.selection.budgets import require_matched, require_similar_tokens, group_by_budget
 from gapft_harness.stages.selection.choosing import (
-    Pools,
-    Selected,
-    choose_set,
-    slots_by_condition,
-    slots_of,
+    ConditionPools,
+    TrainingSet,
+    build_training_set,
+    count_condition_slots,
+    count_slots,
 )
-from gapft_harness.stages.selection.other_runs import OtherRuns, is_copied
+from gapft_harness.stages.selection.other_runs import OtherRunSets, has_sealed_copy
 from gapft_harness.training.plan import budget
 
 
-def arms(recipe: Recipe) -> list[Arm]:
+def list_arms(recipe: Recipe) -> list[Arm]:
     """List every (condition, seed) of a recipe, in the recipe's order."""
     return [Arm(condition, seed) for condition in recipe.conditions for seed in recipe.seeds]
 
 
-def replicate_warnings(recipe: Recipe) -> list[str]:
+def list_replicate_warnings(recipe: Recipe) -> list[str]:
     """Describe conditions with a ``replicate`` that do not repeat another condition."""
-    pairs = recipe.replicates()
+    pairs = recipe.map_replicates()
     return [
         f"conditions.{name}.replicate is {condition.replicate}, but no other condition differs "
         f"from {name} only in this key, so nothing is compared; add one, or remove the key"
@@ -49,15 +49,15 @@ def replicate_warnings(recipe: Recipe) -> list[str]:
     ]
 
 
-def trained_conditions(run: RunDirectory) -> set[str]:
+def find_trained_conditions(run: RunDirectory) -> set[str]:
     """Find the conditions that are trained for all seeds of the recipe; they need no selector."""
-    trained = run.trained_arms()
+    trained = run.find_trained_arms()
     return {arm.condition for arm in trained} - {
-        arm.condition for arm in arms(run.recipe) if arm not in trained
+        arm.condition for arm in list_arms(run.recipe) if arm not in trained
     }
 
 
-def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any]:
+def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any]:
     """Select every arm's training set under the matched budget.
 
     A sealed set with a trained adapter must be chosen again identically; if its selector is not
@@ -81,85 +81,85 @@ def select(run: RunDirectory, plugin_files: Sequence[str] = ()) -> dict[str, Any
         PluginError: a selector broke its contract, or chooses other examples than those already
             trained on.
     """
-    pools = Pools(run)
-    n = slots_of(run.recipe.budget.n, pools.of())
+    pools = ConditionPools(run)
+    n = count_slots(run.recipe.budget.n, pools.read_pool())
     if n == 0:
         return {"budgets": {}, "n": 0}
-    slots = slots_by_condition(run.recipe, pools.of)
+    slots = count_condition_slots(run.recipe, pools.read_pool)
     plugins = load_plugins(plugin_files)
-    manifest, others = run.manifest(), OtherRuns(run, plugins)
-    trained = {} if run.changes.of_selection else run.trained_arms()
+    manifest, other_run_sets = run.manifest(), OtherRunSets(run, plugins)
+    trained = {} if run.changes.selection_changes else run.find_trained_arms()
 
-    def choose(arm: Arm) -> Selected:
-        said, by = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
+    def choose_for_arm(arm: Arm) -> TrainingSet:
+        budget_entry, condition = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
         n, replay = slots[arm.condition], run.recipe.budget.replay
-        if said and arm in trained and not plugins.has("selector", by.selector):
-            return _sealed(run, arm, said)
-        if said and is_copied(run, manifest, arm):
-            copy = _sealed(run, arm, said)
-            if not copy.matched or len(copy.examples) == n + replay:
-                return copy  # otherwise its selector reports the number of slots
+        if budget_entry and arm in trained and not plugins.has("selector", condition.selector):
+            return _read_sealed_set(run, arm, budget_entry)
+        if budget_entry and has_sealed_copy(run, manifest, arm):
+            sealed_copy = _read_sealed_set(run, arm, budget_entry)
+            if not sealed_copy.is_matched or len(sealed_copy.examples) == n + replay:
+                return sealed_copy  # otherwise its selector reports the number of slots
         selector, entry = find_selector(run.recipe, arm.condition, plugins)
-        source = others.read(arm) if entry.declared(SelectorTraits).foreign else None
-        return choose_set(selector, entry, pools.of(arm.condition), n, replay, arm, source)
+        source = other_run_sets.read_set(arm) if entry.require_traits(SelectorTraits).is_foreign else None
+        return build_training_set(selector, entry, pools.read_pool(arm.condition), n, replay, arm, source)
 
-    originals, sets = run.recipe.replicates(), dict[Arm, Selected]()
-    for arm in arms(run.recipe):
+    originals, sets = run.recipe.map_replicates(), dict[Arm, TrainingSet]()
+    for arm in list_arms(run.recipe):
         if arm.condition not in originals:
-            sets[arm] = choose(arm)
-    chosen = {
+            sets[arm] = choose_for_arm(arm)
+    chosen_sets = {
         arm: sets[replace(arm, condition=originals.get(arm.condition, arm.condition))]
-        for arm in arms(run.recipe)
+        for arm in list_arms(run.recipe)
     }
     budgets = {
-        arm: budget(found.examples, run.recipe.training_of(arm.condition))
-        for arm, found in chosen.items()
+        arm: budget(training_set.examples, run.recipe.resolve_training(arm.condition))
+        for arm, training_set in chosen_sets.items()
     }
-    matched = {arm: b for arm, b in budgets.items() if chosen[arm].matched}
-    origins = {arm.condition: of.taken for arm, of in chosen.items() if of.taken is not None}
-    for group in in_groups(matched, slots, run.recipe, origins):
-        enforce_matched(group)
-        enforce_tokens(group, run.recipe.budget.token_tolerance)
-    paths = {arm: run.path / layout.selection(arm) for arm in chosen}
-    there = {arm for arm, path in paths.items() if path.exists()}
-    for arm in there.intersection(trained):
-        if read_examples(paths[arm]) != chosen[arm].examples:
-            raise _other_examples(arm, paths[arm])
-    stale = [
+    matched_budgets = {arm: b for arm, b in budgets.items() if chosen_sets[arm].is_matched}
+    origins = {arm.condition: training_set.source_facts for arm, training_set in chosen_sets.items() if training_set.source_facts is not None}
+    for group in group_by_budget(matched_budgets, slots, run.recipe, origins):
+        require_matched(group)
+        require_similar_tokens(group, run.recipe.budget.token_tolerance)
+    paths = {arm: run.path / layout.selection_path(arm) for arm in chosen_sets}
+    sealed_arms = {arm for arm, path in paths.items() if path.exists()}
+    for arm in sealed_arms.intersection(trained):
+        if read_examples(paths[arm]) != chosen_sets[arm].examples:
+            raise _changed_selection_error(arm, paths[arm])
+    stale_arms = [
         arm
         for arm in paths
-        if arm in there
+        if arm in sealed_arms
         and arm not in trained
         and (read_examples(paths[arm]), read_facts(paths[arm]))
-        != (chosen[arm].examples, asdict(budgets[arm]))
+        != (chosen_sets[arm].examples, asdict(budgets[arm]))
     ]
-    run.unseal(layout.selection(arm) for arm in stale)
-    for arm, found in chosen.items():
+    run.unseal(layout.selection_path(arm) for arm in stale_arms)
+    for arm, training_set in chosen_sets.items():
         if not paths[arm].exists():
-            write_examples(paths[arm], found.examples, budgets[arm])
+            write_examples(paths[arm], training_set.examples, budgets[arm])
     return {
         "n": n,
         "budgets": {
-            arm.name: {**asdict(b), **chosen[arm].said(), **chosen_by(run.recipe, arm)}
+            arm.name: {**asdict(b), **chosen_sets[arm].build_facts(), **build_condition_facts(run.recipe, arm)}
             for arm, b in budgets.items()
         },
     }
 
 
-def chosen_by(recipe: Recipe, arm: Arm) -> dict[str, Any]:
+def build_condition_facts(recipe: Recipe, arm: Arm) -> dict[str, Any]:
     """Return the condition's settings for the manifest's budget; empty if the name says all."""
-    said = recipe.conditions[arm.condition].said(arm.condition)
-    return {"condition": said} if said else {}
+    settings = recipe.conditions[arm.condition].dump_settings(arm.condition)
+    return {"condition": settings} if settings else {}
 
 
-def _sealed(run: RunDirectory, arm: Arm, said: Mapping[str, Any]) -> Selected:
-    examples = read_examples(run.sealed(layout.selection(arm)))
-    return Selected(
-        examples, said.get("matched", True), said.get("ends_unknown", 0), said.get("taken")
+def _read_sealed_set(run: RunDirectory, arm: Arm, budget_entry: Mapping[str, Any]) -> TrainingSet:
+    examples = read_examples(run.sealed(layout.selection_path(arm)))
+    return TrainingSet(
+        examples, budget_entry.get("matched", True), budget_entry.get("ends_unknown", 0), budget_entry.get("taken")
     )
 
 
-def _other_examples(arm: Arm, path: Path) -> PluginError:
+def _changed_selection_error(arm: Arm, path: Path) -> PluginError:
     return PluginError(
         f"{path}: sealed, but condition {arm.condition!r} now chooses other examples: its "
         "selector or the version of this package changed. "

@@ -18,14 +18,14 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe
-from gapft_harness.core.extras import install, installed
+from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe_error
+from gapft_harness.core.extras import install_command, find_version
 from gapft_harness.core.files import write_json
-from gapft_harness.core.processes import die_with, thread_limits
+from gapft_harness.core.processes import die_with_parent, build_thread_environment
 from gapft_harness.core.records import Arm
-from gapft_harness.core.weights import adapter_facts, weights_hash
-from gapft_harness.hooks.checked import plain_facts, require_methods
-from gapft_harness.hooks.manager import Plugins, Registered, load_plugins
+from gapft_harness.core.weights import read_adapter_facts, weights_hash
+from gapft_harness.hooks.checked import check_facts, require_methods
+from gapft_harness.hooks.manager import Plugins, Registration, load_plugins
 from gapft_harness.hooks.protocols import (
     ReportProgress,
     SearchedPool,
@@ -33,33 +33,33 @@ from gapft_harness.hooks.protocols import (
     TrainingJob,
     report_nothing,
 )
-from gapft_harness.hooks.registered import TrackerTraits, TrainerTraits, own_line
+from gapft_harness.hooks.registration import TrackerTraits, TrainerTraits, describe_plugin_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
-from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
+from gapft_harness.recipe.recipe import Recipe, resolve_model_args, build_sampler_settings
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
-from gapft_harness.stages.generation.generation import decoding_from, sampled_decoding
-from gapft_harness.stages.integrity.rests_on import codes, require_same
+from gapft_harness.stages.generation.generation import read_decoding, build_sampled_decoding
+from gapft_harness.stages.integrity.inputs import hash_components, require_same_inputs
 from gapft_harness.stages.train.stored import (
     STORED,
-    as_trained,
-    claim,
-    groups_of,
+    find_trained_group,
+    claim_adapter,
+    compute_groups,
     is_stored,
-    put_into_store,
-    take_from_store,
+    store_adapter,
+    copy_from_store,
 )
-from gapft_harness.store.store import Group
-from gapft_harness.training.ledger import sequences_hash
-from gapft_harness.training.plan import sequences, training_prompt
+from gapft_harness.store.store import StoreGroup
+from gapft_harness.training.ledger import hash_sequences
+from gapft_harness.training.plan import build_sequences, build_training_prompt
 
 #: The prefix of lines with which a training process reports.
-MARK = "gapft-training: "
+REPORT_PREFIX = "gapft-training: "
 
 
-def launch(
+def launch_processes(
     run: Path,
     arms: Sequence[Arm],
     plugin_files: Sequence[str],
@@ -102,7 +102,7 @@ def launch(
         text=True,
         env={
             **os.environ,
-            **thread_limits(settings.threads or max(1, settings.threads_each // processes)),
+            **build_thread_environment(settings.threads or max(1, settings.threads_per_worker // processes)),
             "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
         },
     )
@@ -110,10 +110,10 @@ def launch(
     failure: GapftError | None = None
     warnings: dict[str, list[str]] = {}
     for line in child.stdout:
-        if not line.startswith(MARK):
+        if not line.startswith(REPORT_PREFIX):
             print(line, end="")
             continue
-        kind, *fields = json.loads(line.removeprefix(MARK))
+        kind, *fields = json.loads(line.removeprefix(REPORT_PREFIX))
         if kind == "progress":
             progress(*fields)
         elif kind == "warnings":
@@ -131,7 +131,7 @@ def launch(
 if __name__ == "__main__":
     from torch.distributed.run import main
 
-    die_with(int(sys.argv[1]))
+    die_with_parent(int(sys.argv[1]))
     main(sys.argv[2:])
     # All processes have finished. With the rendezvous's threads still running, the interpreter has
     # been observed to hang at exit.
@@ -167,54 +167,54 @@ def train_arms(
         UserError: an arm's folder exists but is incomplete.
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
-    wanted = [Arm(*named) for named in arms]
-    groups = groups_of(run, wanted, plugins, partial(searched_pool, run, plugins, plugin_files))
-    found = finished(run, wanted)
-    steps = {name: int(of["steps"]) for name, of in run.manifest()["budgets"].items()}
-    total = sum(steps[arm.name] for arm in wanted)
-    done = sum(steps[name] for name in found)
-    progress(done, total)
+    requested = [Arm(*pair) for pair in arms]
+    groups = compute_groups(run, requested, plugins, partial(read_searched_pool, run, plugins, plugin_files))
+    facts_by_arm = read_finished_facts(run, requested)
+    steps = {name: int(budget["steps"]) for name, budget in run.manifest()["budgets"].items()}
+    total = sum(steps[arm.name] for arm in requested)
+    finished_steps = sum(steps[name] for name in facts_by_arm)
+    progress(finished_steps, total)
 
-    def onward(further: int, _: int) -> None:
-        progress(done + further, total)
+    def report_further_steps(further: int, _: int) -> None:
+        progress(finished_steps + further, total)
 
-    left = [arm for arm in wanted if arm.name not in found]
+    unfinished = [arm for arm in requested if arm.name not in facts_by_arm]
     for wait in (False, True):  # adapters that another command trains are awaited last, one by one
-        for together in [[arm] for arm in left] if wait else [left]:
+        for arm_group in [[arm] for arm in unfinished] if wait else [unfinished]:
             with contextlib.ExitStack() as claims:
-                mine = [a for a in together if claims.enter_context(claim(groups[a], wait=wait))]
-                new = _obtain(run, {arm: groups[arm] for arm in mine}, plugin_files, onward)
-            found |= new
-            done += sum(steps[name] for name in new)
-        left = [arm for arm in left if arm.name not in found]
-    return found
+                claimed = [a for a in arm_group if claims.enter_context(claim_adapter(groups[a], wait=wait))]
+                new_facts = _obtain_adapters(run, {arm: groups[arm] for arm in claimed}, plugin_files, report_further_steps)
+            facts_by_arm |= new_facts
+            finished_steps += sum(steps[name] for name in new_facts)
+        unfinished = [arm for arm in unfinished if arm.name not in facts_by_arm]
+    return facts_by_arm
 
 
-def _obtain(
+def _obtain_adapters(
     run: RunDirectory,
-    groups: Mapping[Arm, Group],
+    groups: Mapping[Arm, StoreGroup],
     plugin_files: Sequence[str],
     progress: Callable[[int, int], None],
 ) -> dict[str, dict[str, Any]]:
     """Copy adapters from the store; train and store the others. Their claims must be held."""
-    found = {
-        arm.name: take_from_store(run, arm, group)
+    facts_by_arm = {
+        arm.name: copy_from_store(run, arm, group)
         for arm, group in groups.items()
         if is_stored(group)
     }
-    missing = [arm for arm in groups if arm.name not in found]
+    missing = [arm for arm in groups if arm.name not in facts_by_arm]
     warnings: dict[str, list[str]] = {}
     if missing and run.recipe.executor.processes > 1:
-        warnings = launch(run.path, missing, plugin_files, run.recipe.executor, progress)
-        found |= finished(run, missing)
+        warnings = launch_processes(run.path, missing, plugin_files, run.recipe.executor, progress)
+        facts_by_arm |= read_finished_facts(run, missing)
     elif missing:
-        trained, warnings = train_here(run, missing, plugin_files, progress)
-        found |= trained
+        trained_facts, warnings = train_in_process(run, missing, plugin_files, progress)
+        facts_by_arm |= trained_facts
     for arm in missing:
-        put_into_store(groups[arm], run.path / layout.adapter(arm), run, arm)
-    for name, told in warnings.items():
-        found[name] |= {TRACKING_WARNINGS: told}
-    return found
+        store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
+    for name, arm_warnings in warnings.items():
+        facts_by_arm[name] |= {TRACKING_WARNINGS: arm_warnings}
+    return facts_by_arm
 
 
 def count_trainings_at_once(
@@ -237,39 +237,39 @@ def count_trainings_at_once(
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     jobs = [
-        _job(run, arm, lambda done, total: None, Tracking(), False, None)
-        for arm in (Arm(*named) for named in arms)
-        if plugins.get("trainer", run.recipe.training_of(arm.condition).trainer)
-        .declared(TrainerTraits)
+        _build_job(run, arm, lambda done, total: None, Tracking(), False, None)
+        for arm in (Arm(*pair) for pair in arms)
+        if plugins.get("trainer", run.recipe.resolve_training(arm.condition).trainer)
+        .require_traits(TrainerTraits)
         .as_documented
     ]
     if not jobs:
         return {"count": None, "why": ""}
-    from gapft_harness.training.lora import fit_side_by_side
+    from gapft_harness.training.lora import count_parallel_trainings
 
-    count, why = fit_side_by_side(jobs, run.recipe.executor.processes)
-    return {"count": count, "why": why}
+    count, reason = count_parallel_trainings(jobs, run.recipe.executor.processes)
+    return {"count": count, "why": reason}
 
 
-def finished(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
+def read_finished_facts(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
     """Return the trainer's facts of the arms whose adapter exists, by name.
 
     Raises:
         UserError: an arm's folder is incomplete, or was changed after it was sealed.
     """
-    sealed, found = run.manifest()["files"], {}
+    sealed, facts_by_arm = run.manifest()["files"], {}
     for arm in arms:
-        relative = layout.adapter(arm)
+        relative = layout.adapter_path(arm)
         if relative in sealed and (run.path / relative).exists():  # a lost one is trained again
             facts = json.loads((run.sealed(relative) / "training.json").read_text("utf-8"))
         else:
-            facts = adapter_facts(run.path / relative, "training.json")
+            facts = read_adapter_facts(run.path / relative, "training.json")
         if facts is not None:
-            found[arm.name] = facts
-    return found
+            facts_by_arm[arm.name] = facts
+    return facts_by_arm
 
 
-def train_here(
+def train_in_process(
     run: RunDirectory,
     arms: Sequence[Arm],
     plugin_files: Sequence[str],
@@ -295,151 +295,151 @@ def train_here(
     budgets = run.manifest()["budgets"]
     steps = [int(budgets[arm.name]["steps"]) for arm in arms]
 
-    def counted(before: int) -> Callable[[int, int], None]:
-        return lambda done, _: progress(before + done, sum(steps))
+    def count_from(finished_steps: int) -> Callable[[int, int], None]:
+        return lambda done, _: progress(finished_steps + done, sum(steps))
 
     plugins = load_plugins(plugin_files)
-    named = {arm: run.recipe.training_of(arm.condition).trainer for arm in arms}
-    entries = {trainer: plugins.get("trainer", trainer) for trainer in named.values()}
-    require_same(run, {"plugins": codes(plugins, [("trainer", name) for name in entries])})
-    needed = any(entry.declared(TrainerTraits).needs_problems for entry in entries.values())
-    searched = searched_pool(run, plugins, plugin_files) if needed else None
-    by = {
+    trainer_by_arm = {arm: run.recipe.resolve_training(arm.condition).trainer for arm in arms}
+    entries = {trainer: plugins.get("trainer", trainer) for trainer in trainer_by_arm.values()}
+    require_same_inputs(run, {"plugins": hash_components(plugins, [("trainer", name) for name in entries])})
+    needs_pool = any(entry.require_traits(TrainerTraits).needs_problems for entry in entries.values())
+    pool = read_searched_pool(run, plugins, plugin_files) if needs_pool else None
+    process_facts = {
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "fsdp": fsdp or run.recipe.executor.fsdp,
     }
-    groups = groups_of(run, arms, plugins, lambda: searched_pool(run, plugins, plugin_files))
-    together: dict[str, list[TrainingJob]] = {}  # jobs with the same settings share a loaded base
+    groups = compute_groups(run, arms, plugins, lambda: read_searched_pool(run, plugins, plugin_files))
+    jobs_by_settings: dict[str, list[TrainingJob]] = {}  # jobs with the same settings share a loaded base
     for i, arm in enumerate(arms):
-        own = searched if entries[named[arm]].declared(TrainerTraits).needs_problems else None
-        name = as_trained(groups[arm], by).name
-        job = _job(run, arm, counted(sum(steps[:i])), tracking(run, arm, plugins), fsdp, own, name)
-        together.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
-    found, warnings = {}, {}
-    for jobs in together.values():
-        trainer = named[jobs[0].arm]
-        for job, facts in _trained(entries[trainer], jobs):
-            found[job.arm.name] = facts
-            _check_folder(entries[trainer], job, facts, by["processes"])
-            if told := [*job.tracking.warnings, *job.tracking.unused(trainer)]:
-                warnings[job.arm.name] = told
-    return found, warnings
+        job_pool = pool if entries[trainer_by_arm[arm]].require_traits(TrainerTraits).needs_problems else None
+        name = find_trained_group(groups[arm], process_facts).name
+        job = _build_job(run, arm, count_from(sum(steps[:i])), build_tracking(run, arm, plugins), fsdp, job_pool, name)
+        jobs_by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
+    facts_by_arm, warnings = {}, {}
+    for jobs in jobs_by_settings.values():
+        trainer = trainer_by_arm[jobs[0].arm]
+        for job, facts in _run_trainer(entries[trainer], jobs):
+            facts_by_arm[job.arm.name] = facts
+            _complete_folder(entries[trainer], job, facts, process_facts["processes"])
+            if job_warnings := [*job.tracking.warnings, *job.tracking.find_unused_warnings(trainer)]:
+                warnings[job.arm.name] = job_warnings
+    return facts_by_arm, warnings
 
 
-def _job(
+def _build_job(
     run: RunDirectory,
     arm: Arm,
     progress: Callable[[int, int], None],
-    followed: Tracking,
+    tracking: Tracking,
     fsdp: bool,
     searched: SearchedPool | None,
     stored: str = "",
 ) -> TrainingJob:
-    recipe, settings = run.recipe, run.recipe.training_of(arm.condition)
-    examples = read_examples(run.sealed(layout.selection(arm)))
+    recipe, settings = run.recipe, run.recipe.resolve_training(arm.condition)
+    examples = read_examples(run.sealed(layout.selection_path(arm)))
     return TrainingJob(
         arm=arm,
-        examples=[replace(e, prompt_ids=training_prompt(e.prompt_ids, settings)) for e in examples],
+        examples=[replace(e, prompt_ids=build_training_prompt(e.prompt_ids, settings)) for e in examples],
         settings=settings.model_dump(mode="json"),
-        model_args=model_args(recipe),
-        output=run.path / layout.adapter(arm),
+        model_args=resolve_model_args(recipe),
+        output=run.path / layout.adapter_path(arm),
         base_sha256=run.manifest()["source"].get("weights_sha256"),
-        threads=recipe.executor.threads_each,
+        threads=recipe.executor.threads_per_worker,
         checkpoint_steps=recipe.executor.checkpoint_steps,
         fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
-        tracking=followed,
+        tracking=tracking,
         searched=searched,
-        chat_template=sampler_settings(recipe).chat_template,
+        chat_template=build_sampler_settings(recipe).chat_template,
         stored=stored,
     )
 
 
-def searched_pool(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> SearchedPool:
+def read_searched_pool(run: RunDirectory, plugins: Plugins, files: Sequence[str]) -> SearchedPool:
     """Read the problems, decoding, verifier and states of the run's searched pool."""
     task = run.manifest()["task"]
     name, params = task["verifier"], task["verifier_params"]
-    other = plugins.other_rule(name, params)
+    other = plugins.find_other_rule(name, params)
 
-    def judge(name: str, params: Mapping[str, Any], other: TaskVerifier | None) -> TaskVerifier:
-        made = lambda **given: plugins.verifier(name, {**params, **given})  # noqa: E731
-        return TaskVerifier(name, params, made, other, files)
+    def build_verifier(name: str, params: Mapping[str, Any], other: TaskVerifier | None) -> TaskVerifier:
+        make_verifier = lambda **given: plugins.create_verifier(name, {**params, **given})  # noqa: E731
+        return TaskVerifier(name, params, make_verifier, other, files)
 
-    permissive = judge(other.name, other.params, None) if other and other.permissive else None
-    pool = list(read_problems(run.sealed(layout.problems("pool"))))
+    permissive = build_verifier(other.name, other.params, None) if other and other.permissive else None
+    pool = list(read_problems(run.sealed(layout.problems_path("pool"))))
     return SearchedPool(
         problems=[problem for problem, _ in pool],
         prompt_ids={problem.id: ids for problem, ids in pool},
-        decoding=sampled_decoding(decoding_from(task), run.recipe.search),
-        verifier=judge(name, params, permissive),
-        states={of.problem_id: of.state for of in read_states(run.sealed(layout.states("pool")))},
+        decoding=build_sampled_decoding(read_decoding(task), run.recipe.search),
+        verifier=build_verifier(name, params, permissive),
+        states={row.problem_id: row.state for row in read_states(run.sealed(layout.states_path("pool")))},
     )
 
 
-def _trained(
-    entry: Registered, jobs: Sequence[TrainingJob]
+def _run_trainer(
+    entry: Registration, jobs: Sequence[TrainingJob]
 ) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
     """Yield each job with its trainer's facts, as soon as it is finished."""
-    together = getattr(entry.value, "together", None)
-    with entry.blamed():
-        given = iter(together(jobs) if together is not None else map(entry.value, jobs))
+    train_together = getattr(entry.value, "together", None)
+    with entry.attribute_errors():
+        results = iter(train_together(jobs) if train_together is not None else map(entry.value, jobs))
     for job in jobs:
-        with entry.blamed():
-            facts = next(given, None)
-        yield job, plain_facts(entry, facts, f"the facts of {job.arm.name}", together)
-    with entry.blamed():
-        more = sum(1 for _ in given)  # this also runs the rest of the trainer's code
-    if more:
-        raise entry.broke(f"returned facts of {more} unknown arms", together)
+        with entry.attribute_errors():
+            facts = next(results, None)
+        yield job, check_facts(entry, facts, f"the facts of {job.arm.name}", train_together)
+    with entry.attribute_errors():
+        extra_count = sum(1 for _ in results)  # this also runs the rest of the trainer's code
+    if extra_count:
+        raise entry.contract_error(f"returned facts of {extra_count} unknown arms", train_together)
 
 
-def _check_folder(
-    entry: Registered, job: TrainingJob, facts: dict[str, Any], processes: int
+def _complete_folder(
+    entry: Registration, job: TrainingJob, facts: dict[str, Any], processes: int
 ) -> None:
     """Add settings, sequences and the weights' hash to ``training.json``, whatever the trainer.
 
     The trainer's own entries on settings and sequences stay: ``gapft verify`` checks them.
     """
     if not (job.output / "adapter_config.json").is_file():
-        raise entry.broke(f"wrote no PEFT folder at {job.output}")
+        raise entry.contract_error(f"wrote no PEFT folder at {job.output}")
     settings = Training.model_validate(dict(job.settings))
     path = job.output / "training.json"
-    written = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    file_facts = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     # the first entry identifies a folder that was left unsealed, whatever the trainer
-    known = {
+    default_facts = {
         STORED: job.stored,
         "processes": processes,
         "settings": dict(job.settings),
-        "sequences_sha256": sequences_hash(sequences(job.examples, settings)),
+        "sequences_sha256": hash_sequences(build_sequences(job.examples, settings)),
     }
-    told = {key: facts.get(key, written.get(key, value)) for key, value in known.items()}
-    told[STORED] = job.stored
-    told["adapter_sha256"] = weights_hash(job.output)  # a plugin may have changed the folder
-    facts.update(told)
-    if any(written.get(key) != value for key, value in told.items()):
-        write_json(path, {**(written or facts), **told})
+    completed = {key: facts.get(key, file_facts.get(key, value)) for key, value in default_facts.items()}
+    completed[STORED] = job.stored
+    completed["adapter_sha256"] = weights_hash(job.output)  # a plugin may have changed the folder
+    facts.update(completed)
+    if any(file_facts.get(key) != value for key, value in completed.items()):
+        write_json(path, {**(file_facts or facts), **completed})
 
 
-def missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
+def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
     """Describe each package that a tracker or trainer needs and this machine does not have.
 
     Raises:
         UserError: a tracker is unknown.
     """
     trainers = [
-        f"trainer {name!r} needs {needed}, but {f'{found} is' if found else 'it is not'} "
-        f"installed; {install(Requirement(needed).name)}"
-        for name in recipe.trainers()
-        for needed in plugins.get("trainer", name).declared(TrainerTraits).needs
-        if not (found := installed(Requirement(needed).name))
-        or found not in Requirement(needed).specifier
+        f"trainer {name!r} needs {requirement}, but {f'{version} is' if version else 'it is not'} "
+        f"installed; {install_command(Requirement(requirement).name)}"
+        for name in recipe.list_trainers()
+        for requirement in plugins.get("trainer", name).require_traits(TrainerTraits).needs
+        if not (version := find_version(Requirement(needed).name))
+        or version not in Requirement(requirement).specifier
     ]
     return trainers + [
         f"tracker {name!r} needs the package {package!r}, which is not installed; "
         f"pip install {package}, or remove {name} from the recipe's trackers"
         for name in recipe.trackers
-        for package in plugins.get("tracker", name).declared(TrackerTraits).needs
-        if not installed(package)
+        for package in plugins.get("tracker", name).require_traits(TrackerTraits).needs
+        if not find_version(package)
     ]
 
 
@@ -449,54 +449,54 @@ def check_trackers(recipe: Recipe, plugins: Plugins) -> None:
     Raises:
         UserError: a tracker is unknown, or a required package is missing.
     """
-    if missing := missing_packages(recipe, plugins):
-        raise UserError("\n".join(missing))
+    if faults := list_missing_packages(recipe, plugins):
+        raise UserError("\n".join(faults))
 
 
-def tracking(run: RunDirectory, arm: Arm, plugins: Plugins) -> Tracking:
+def build_tracking(run: RunDirectory, arm: Arm, plugins: Plugins) -> Tracking:
     """Return the trackers of one arm, not opened yet."""
     openers: dict[str, Callable[[int], Tracker]] = {
-        name: partial(_open, plugins, name, run, arm) for name in run.recipe.trackers
+        name: partial(_open_tracker, plugins, name, run, arm) for name in run.recipe.trackers
     }
     return Tracking(openers)
 
 
-def _open(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: int) -> Tracker:
-    told = TrackedArm(
+def _open_tracker(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: int) -> Tracker:
+    tracked_arm = TrackedArm(
         project=run.recipe.name,
         run=run.path.resolve().name,
         arm=arm,
         folder=run.path / "tracking",
         first_step=first_step,
-        settings=_settings(run, arm),
+        settings=_list_hyperparameters(run, arm),
     )
     entry = plugins.get("tracker", name)
     try:
-        opened: Tracker = entry.value(told)
+        tracker: Tracker = entry.value(tracked_arm)
     except FAULTS as error:
         raise GapftError(
-            f"{arm.name}: {entry.who} cannot be opened: {describe(error)}"
-            f"{own_line(error, entry.home)}. Configure it, or train without trackers: --set "
+            f"{arm.name}: {entry.label} cannot be opened: {describe_error(error)}"
+            f"{describe_plugin_line(error, entry.source_root)}. Configure it, or train without trackers: --set "
             "trackers=[] (gapft run), or trackers: [] in the run's recipe.yaml"
         ) from error
-    require_methods(entry, opened, "log", "finish")
-    return opened
+    require_methods(entry, tracker, "log", "finish")
+    return tracker
 
 
-def _settings(run: RunDirectory, arm: Arm) -> dict[str, Any]:
+def _list_hyperparameters(run: RunDirectory, arm: Arm) -> dict[str, Any]:
     recipe = run.recipe
     budget: Mapping[str, Any] = run.manifest()["budgets"][arm.name]
-    found = {
+    hyperparameters = {
         "condition": arm.condition,
         "seed": arm.seed,
         "task": recipe.data.task,
         "base_model": recipe.model.args["pretrained"],
-        **recipe.training_of(arm.condition).model_dump(mode="json"),
+        **recipe.resolve_training(arm.condition).model_dump(mode="json"),
         **budget,
     }
-    return {key: _plain(value) for key, value in found.items() if value is not None}
+    return {key: _format_list(value) for key, value in hyperparameters.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+def _format_list(value: Any) -> Any:
     """Convert a list to text: trackers compare hyperparameters as single values."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value

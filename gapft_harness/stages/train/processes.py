@@ -17,15 +17,15 @@ from functools import partial
 from pathlib import Path
 
 from gapft_harness.core.errors import ERRORS, GapftError, UserError, did_you_mean
-from gapft_harness.core.processes import die_with
+from gapft_harness.core.processes import die_with_parent
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.lock import hold
+from gapft_harness.run_directory.lock import hold_run_lock
 from gapft_harness.stages.context import require_selected
-from gapft_harness.stages.selection.stage import arms
-from gapft_harness.stages.train.job import MARK, finished, searched_pool, train_here
-from gapft_harness.stages.train.stored import groups_of, is_stored, list_stale, remove
+from gapft_harness.stages.selection.stage import list_arms
+from gapft_harness.stages.train.job import REPORT_PREFIX, read_finished_facts, read_searched_pool, train_in_process
+from gapft_harness.stages.train.stored import compute_groups, is_stored, find_stale, remove_stale
 
 
 def main(arguments: list[str]) -> int:
@@ -35,88 +35,88 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--arm", action="append", default=[], help="only this arm; repeatable")
     parser.add_argument("--plugin", action="append", default=[], help="a plugin file; repeatable")
     parser.add_argument("--held", action="store_true", help=argparse.SUPPRESS)
-    chosen = parser.parse_args(arguments)
-    die_with(os.getppid())
+    options = parser.parse_args(arguments)
+    die_with_parent(os.getppid())
     # removed, since transformers would leave the weights of other processes to accelerate
     fsdp = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    first = int(os.environ.get("RANK", "0")) == 0
+    is_first = int(os.environ.get("RANK", "0")) == 0
     if "LOCAL_RANK" in os.environ and not _has_gpu():
         os.environ["ACCELERATE_USE_CPU"] = "true"
 
-    def progress(done: int, total: int) -> None:
-        if first and chosen.held:
-            _report("progress", done, total)
-        elif first:
-            print(f"step {done} of {total}", flush=True)
+    def report_progress(finished_facts: int, total: int) -> None:
+        if is_first and options.held:
+            _write_report("progress", finished_facts, total)
+        elif is_first:
+            print(f"step {finished_facts} of {total}", flush=True)
 
-    def tell(warnings: dict[str, list[str]]) -> None:
-        if chosen.held:
-            _report("warnings", warnings)
+    def report_warnings(warnings: dict[str, list[str]]) -> None:
+        if options.held:
+            _write_report("warnings", warnings)
             return
         for arm, lines in warnings.items():
             for line in lines:
                 print(f"warning: {arm}: {line}", file=sys.stderr)
 
     try:
-        _refuse_other_launches()
-        run = RunDirectory.open(chosen.run)
+        _refuse_unsupported_launchers()
+        run = RunDirectory.open(options.run)
         require_selected(run)
-        with hold(run.path) if first and not chosen.held else contextlib.nullcontext():
-            known = _with_budget(run, chosen.arm)
-            asked = [arm for name, arm in known.items() if name in (chosen.arm or known)]
-            plugins = load_plugins(chosen.plugin)
-            pool = partial(searched_pool, run, plugins, chosen.plugin)
-            groups = groups_of(run, asked, plugins, pool)
+        with hold_run_lock(run.path) if is_first and not options.held else contextlib.nullcontext():
+            arms_by_name = _find_arms_with_budget(run, options.arm)
+            requested = [arm for name, arm in arms_by_name.items() if name in (options.arm or arms_by_name)]
+            plugins = load_plugins(options.plugin)
+            pool = partial(read_searched_pool, run, plugins, options.plugin)
+            groups = compute_groups(run, requested, plugins, pool)
             # every process skips stale adapters, whether the first has removed them yet or not
-            stale = list_stale(run, groups)
-            if first:
-                remove(run, stale, print)
-            done = finished(run, [arm for arm in asked if arm not in stale])
-            wanted = [arm for arm in asked if arm.name not in done]
-            if not chosen.arm:  # skip adapters that the store or another arm provides
-                trained = {group.key for arm, group in groups.items() if arm.name in done}
-                once = {groups[arm].key: arm for arm in reversed(wanted)}
-                wanted = [
+            stale = find_stale(run, groups)
+            if is_first:
+                remove_stale(run, stale, print)
+            finished_facts = read_finished_facts(run, [arm for arm in requested if arm not in stale])
+            unfinished = [arm for arm in requested if arm.name not in finished_facts]
+            if not options.arm:  # skip adapters that the store or another arm provides
+                trained_keys = {group.key for arm, group in groups.items() if arm.name in finished_facts}
+                arm_by_key = {groups[arm].key: arm for arm in reversed(unfinished)}
+                unfinished = [
                     arm
-                    for arm in wanted
-                    if arm in once.values()
-                    and groups[arm].key not in trained
+                    for arm in unfinished
+                    if arm in arm_by_key.values()
+                    and groups[arm].key not in trained_keys
                     and not is_stored(groups[arm])
                 ]
-            if wanted:
-                _, warnings = train_here(run, wanted, chosen.plugin, progress, fsdp=fsdp)
-                if first:
-                    tell(warnings)
+            if unfinished:
+                _, warnings = train_in_process(run, unfinished, options.plugin, report_progress, fsdp=fsdp)
+                if is_first:
+                    report_warnings(warnings)
     except GapftError as error:
-        if chosen.held:
-            kind = next(known.__name__ for known in ERRORS if isinstance(error, known))
-            _report("error", kind, str(error))
+        if options.held:
+            kind = next(arms_by_name.__name__ for arms_by_name in ERRORS if isinstance(error, arms_by_name))
+            _write_report("error", kind, str(error))
         else:
             print(f"gapft: {error}", file=sys.stderr)
-        return _failed(error.exit_status)
+        return _exit_failed(error.exit_status)
     except (Exception, KeyboardInterrupt):
         traceback.print_exc()
-        return _failed(1)
-    _leave_the_group()
+        return _exit_failed(1)
+    _leave_group()
     return 0
 
 
-def _with_budget(run: RunDirectory, chosen: Sequence[str]) -> dict[str, Arm]:
+def _find_arms_with_budget(run: RunDirectory, names: Sequence[str]) -> dict[str, Arm]:
     """Return the run's arms with a training budget, by name."""
-    known = {arm.name: arm for arm in arms(run.recipe)}
+    arms_by_name = {arm.name: arm for arm in list_arms(run.recipe)}
     budgets = run.manifest()["budgets"]
-    for name in chosen:
-        if name not in known:
-            raise UserError(f"--arm {name}: {did_you_mean(name, known)}")
+    for name in names:
+        if name not in arms_by_name:
+            raise UserError(f"--arm {name}: {did_you_mean(name, arms_by_name)}")
         if name not in budgets:
             raise UserError(
                 f"--arm {name}: has no budget and nothing to train on: selection chose no example "
                 "for it, or ran before the recipe had it"
             )
-    return {name: arm for name, arm in known.items() if name in budgets}
+    return {name: arm for name, arm in arms_by_name.items() if name in budgets}
 
 
-def _failed(status: int) -> int:
+def _exit_failed(status: int) -> int:
     """Return the exit status of a failed process; exit immediately in a process group.
 
     The other processes may wait for this one in a collective operation. Leaving the group, or
@@ -124,23 +124,23 @@ def _failed(status: int) -> int:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    if _in_a_group():
+    if _is_in_group():
         os._exit(status)
     return status
 
 
-def _leave_the_group() -> None:
+def _leave_group() -> None:
     """Stop the process group's threads and sockets before the interpreter exits.
 
     Otherwise they have been observed to keep a finished process from exiting.
     """
-    if _in_a_group():
+    if _is_in_group():
         from torch import distributed
 
         distributed.destroy_process_group()
 
 
-def _in_a_group() -> bool:
+def _is_in_group() -> bool:
     if "torch" not in sys.modules:  # failed before the import
         return False
     from torch import distributed
@@ -148,7 +148,7 @@ def _in_a_group() -> bool:
     return distributed.is_available() and distributed.is_initialized()
 
 
-def _refuse_other_launches() -> None:
+def _refuse_unsupported_launchers() -> None:
     """Refuse launcher options that training does not support, instead of ignoring them."""
     for name in ("DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         if os.environ.get(f"ACCELERATE_USE_{name}", "false").lower() == "true":
@@ -164,8 +164,8 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _report(*fields: object) -> None:
-    sys.stdout.write(f"{MARK}{json.dumps(fields)}\n")
+def _write_report(*fields: object) -> None:
+    sys.stdout.write(f"{REPORT_PREFIX}{json.dumps(fields)}\n")
     sys.stdout.flush()
 
 

@@ -14,67 +14,67 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
-from gapft_harness.hooks.registered import ExecutorTraits, TrainerTraits
-from gapft_harness.recipe.recipe import Recipe, model_args, sampler_settings
+from gapft_harness.hooks.registration import ExecutorTraits, TrainerTraits
+from gapft_harness.recipe.recipe import Recipe, resolve_model_args, build_sampler_settings
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import record_warnings
-from gapft_harness.run_directory.recording import recorder
+from gapft_harness.run_directory.recording import record_entry
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.integrity.rests_on import record_trainers
-from gapft_harness.stages.selection.stage import arms
+from gapft_harness.stages.integrity.inputs import record_trainers
+from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.train.job import (
     TRACKING_WARNINGS,
     check_trackers,
     count_trainings_at_once,
-    finished,
-    searched_pool,
+    read_finished_facts,
+    read_searched_pool,
     train_arms,
 )
-from gapft_harness.stages.train.online import reward_warnings
+from gapft_harness.stages.train.online import list_reward_warnings
 from gapft_harness.stages.train.stored import (
-    OF_THE_MANIFEST,
+    MANIFEST_ONLY_KEYS,
     STORED,
     TRAINED_AS,
-    as_trained,
+    find_trained_group,
     find_original,
-    groups_of,
+    compute_groups,
     has_copies,
     is_stored,
-    list_stale,
-    put_into_store,
+    find_stale,
+    store_adapter,
     record_made_from,
-    remove,
-    take_from_store,
+    remove_stale,
+    copy_from_store,
 )
-from gapft_harness.store.explain import describe_toolchain, explain, summarize
-from gapft_harness.store.store import Group
+from gapft_harness.store.explain import describe_toolchain, explain_missing, summarize_reasons
+from gapft_harness.store.store import StoreGroup
 
 if TYPE_CHECKING:
     from gapft_harness.training.model import EndToken
 
 
-def train_stage(context: Context) -> None:
+def run_train_stage(context: Context) -> None:
     """Train one LoRA adapter per condition and seed, unless the store has it.
 
     Raises:
         UserError: nothing is selected yet, or a tracker cannot work on this machine.
     """
-    run, arms = context.run, context.arms()
+    run, arms = context.run, context.list_trainable_arms()
     require_selected(run)
     check_trackers(run.recipe, context.plugins)
-    warnings = reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
+    warnings = list_reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
     run.update_manifest(partial(record_warnings, warnings=warnings))
     context.warn(warnings)
     run.update_manifest(partial(record_trainers, plugins=context.plugins, run=run))
-    pool = partial(searched_pool, run, context.plugins, context.plugin_files)
-    groups = groups_of(run, arms, context.plugins, pool)
-    remove(run, list_stale(run, groups), context.say)
-    train(context, groups)
+    pool = partial(read_searched_pool, run, context.plugins, context.plugin_files)
+    groups = compute_groups(run, arms, context.plugins, pool)
+    remove_stale(run, find_stale(run, groups), context.report_line)
+    train_or_reuse(context, groups)
 
 
-def train(context: Context, groups: Mapping[Arm, Group]) -> None:
+def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
     """Train arms or copy their adapters from the store, and seal them.
 
     Args:
@@ -82,69 +82,69 @@ def train(context: Context, groups: Mapping[Arm, Group]) -> None:
         groups: the store's group of each arm's adapter, stored or not.
     """
     run, manifest = context.run, context.run.manifest()
-    trained = finished(run, groups)
+    trained = read_finished_facts(run, groups)
     if trained:
         steps = sum(manifest["budgets"][name]["steps"] for name in trained)
-        context.progress(_label(list(trained)), steps, steps)  # shown as already finished
-    places, left = dict(groups), [arm for arm in groups if arm.name not in trained]
-    for arm in groups.keys() - left:
+        context.progress(_format_label(list(trained)), steps, steps)  # shown as already finished
+    places, unfinished = dict(groups), [arm for arm in groups if arm.name not in trained]
+    for arm in groups.keys() - unfinished:
         # the launcher may have chosen another number of processes than the recipe
-        there = as_trained(groups[arm], trained[arm.name])
-        if trained[arm.name].get(STORED) == there.name:
-            put_into_store(there, run.path / layout.adapter(arm), run, arm)
-            places |= {a: there for a in left if groups[a].key == groups[arm].key}
-    once = {places[arm].key: arm for arm in reversed(left) if not is_stored(places[arm])}
+        trained_group = find_trained_group(groups[arm], trained[arm.name])
+        if trained[arm.name].get(STORED) == trained_group.name:
+            store_adapter(trained_group, run.path / layout.adapter_path(arm), run, arm)
+            places |= {a: trained_group for a in unfinished if groups[a].key == groups[arm].key}
+    arm_by_key = {places[arm].key: arm for arm in reversed(unfinished) if not is_stored(places[arm])}
     jobs = [
         Job.of(
-            _label([arm.name for arm in group]),
+            _format_label([arm.name for arm in group]),
             train_arms,
             run_path=str(run.path),
             arms=[[arm.condition, arm.seed] for arm in group],
             plugin_files=list(context.plugin_files),
         )
-        for group in _even_groups(context, [arm for arm in left if arm in once.values()])
+        for group in _divide_arms(context, [arm for arm in unfinished if arm in arm_by_key.values()])
     ]
-    why = summarize([explain(groups[arm]) for arm in once.values()])  # before they are stored
-    new = len(once)
-    for found in context.executor.run(jobs, context.progress):
-        trained |= found
-    reused = Counter[str]()
+    reasons = summarize_reasons([explain_missing(groups[arm]) for arm in arm_by_key.values()])  # before they are stored
+    new_count = len(arm_by_key)
+    for job_facts in context.executor.run(jobs, context.progress):
+        trained |= job_facts
+    reused_counts = Counter[str]()
     for arm in sorted(groups, key=lambda arm: arm.name not in trained):
-        facts = trained.get(arm.name) or take_from_store(run, arm, places[arm])
+        facts = trained.get(arm.name) or copy_from_store(run, arm, places[arm])
         warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
-        if layout.adapter(arm) in manifest["files"]:
-            said = manifest["training"].get(arm.name, {})
+        if layout.adapter_path(arm) in manifest["files"]:
+            recorded = manifest["training"].get(arm.name, {})
             facts.pop("reused", None)
-            facts |= {key: said[key] for key in OF_THE_MANIFEST if key in said}
+            facts |= {key: recorded[key] for key in MANIFEST_ONLY_KEYS if key in recorded}
         else:
             facts["made_with"] = describe_toolchain(places[arm].made_from)
-            if other := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
-                facts[TRAINED_AS] = other
+            if original := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
+                facts[TRAINED_AS] = original
             elif "reused" in facts:
-                reused[facts["reused"]] += 1
-        of_manifest = {key: facts.pop(key) for key in OF_THE_MANIFEST if key in facts}
+                reused_counts[facts["reused"]] += 1
+        of_manifest = {key: facts.pop(key) for key in MANIFEST_ONLY_KEYS if key in facts}
         facts = of_manifest | facts  # in one order, however the arm came to be here
-        record_made_from(run.path / layout.adapter(arm), as_trained(places[arm], facts))
-        run.seal(layout.adapter(arm))
-        run.update_manifest(recorder("training", arm.name, facts))
+        record_made_from(run.path / layout.adapter_path(arm), find_trained_group(places[arm], facts))
+        run.seal(layout.adapter_path(arm))
+        run.update_manifest(record_entry("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))
         context.warn(warnings)
-    parts = [f"{count} reused from {Path(folder).name}" for folder, count in reused.items()]
-    parts += [f"{new} new" + (f": {why}" if why else "")] if new else []
+    parts = [f"{count} reused from {Path(folder).name}" for folder, count in reused_counts.items()]
+    parts += [f"{new_count} new" + (f": {reasons}" if reasons else "")] if new_count else []
     if parts:
-        context.say(f"train: {', '.join(parts)}")
-    if any(has_copies(places[arm]) for arm in left):
-        context.say(
+        context.report_line(f"train: {', '.join(parts)}")
+    if any(has_copies(places[arm]) for arm in unfinished):
+        context.report_line(
             f"train: adapters are copied, not linked: hard links between {run.path} and the store "
             "are not possible"
         )
 
 
-def _label(names: Sequence[str]) -> str:
+def _format_label(names: Sequence[str]) -> str:
     return f"train {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
-def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
+def _divide_arms(context: Context, unsorted_arms: Sequence[Arm]) -> list[list[Arm]]:
     """Divide arms into one group for each worker, with about equal numbers of tokens.
 
     The arms of a group share a base that is loaded once. Fewer workers are used if memory is too
@@ -152,12 +152,12 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
     """
     run = context.run
     budgets = run.manifest()["budgets"]
-    tokens = {arm: budgets[arm.name]["tokens"] for arm in wanted}
-    arms = sorted(wanted, key=lambda arm: (-tokens[arm], arm.name))
+    tokens = {arm: budgets[arm.name]["tokens"] for arm in unsorted_arms}
+    arms = sorted(unsorted_arms, key=lambda arm: (-tokens[arm], arm.name))
     executor = run.recipe.executor
     entry = context.plugins.get("executor", executor.name)
-    by_workers = entry.declared(ExecutorTraits).by_workers
-    count = _workers_that_fit(context, arms) if by_workers else len(arms)
+    follows_workers = entry.require_traits(ExecutorTraits).by_workers
+    count = _count_workers(context, arms) if follows_workers else len(arms)
     groups: list[list[Arm]] = [[] for _ in range(count)]
     loads = [0] * len(groups)
     for arm in arms:
@@ -167,11 +167,11 @@ def _even_groups(context: Context, wanted: Sequence[Arm]) -> list[list[Arm]]:
     return [group for group in groups if group]
 
 
-def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
+def _count_workers(context: Context, arms: Sequence[Arm]) -> int:
     """Return how many workers can train in parallel; warn if memory allows fewer than requested."""
-    wanted = min(context.run.recipe.executor.workers, len(arms))
-    if wanted < 2:
-        return wanted
+    requested = min(context.run.recipe.executor.workers, len(arms))
+    if requested < 2:
+        return requested
     job = Job.of(
         "memory",
         count_trainings_at_once,
@@ -179,13 +179,13 @@ def _workers_that_fit(context: Context, arms: Sequence[Arm]) -> int:
         arms=[[arm.condition, arm.seed, arm.variant] for arm in arms],
         plugin_files=list(context.plugin_files),
     )
-    (found,) = context.executor.run([job], context.progress)
-    if found["count"] is None or found["count"] >= wanted:
-        return wanted
-    count = max(1, int(found["count"]))  # a training that does not fit fails at its start
-    context.say(
-        f"warning: training with {count} of {wanted} workers, since memory is too small for all: "
-        f"each worker needs {found['why']}"
+    (memory,) = context.executor.run([job], context.progress)
+    if memory["count"] is None or memory["count"] >= requested:
+        return requested
+    count = max(1, int(memory["count"]))  # a training that does not fit fails at its start
+    context.report_line(
+        f"warning: training with {count} of {requested} workers, since memory is too small for all: "
+        f"each worker needs {memory['why']}"
     )
     return count
 
@@ -219,52 +219,52 @@ def find_end_tokens(recipe: Recipe, plugins: Plugins) -> dict[str, EndToken | No
     """
     from gapft_harness.training.model import check_trainable
 
-    arguments, chat = model_args(recipe), sampler_settings(recipe).chat_template
-    found: dict[str, EndToken | None] = {}
-    known: dict[Training, EndToken | None] = {}
+    arguments, chat = resolve_model_args(recipe), build_sampler_settings(recipe).chat_template
+    tokens: dict[str, EndToken | None] = {}
+    token_by_settings: dict[Training, EndToken | None] = {}
     for condition in recipe.conditions:
-        settings = recipe.training_of(condition)
+        settings = recipe.resolve_training(condition)
         trainer = plugins.get("trainer", settings.trainer)
-        if trainer.declared(TrainerTraits).as_documented:
-            if settings not in known:
-                known[settings] = check_trainable(arguments, settings, chat)
-            found[condition] = known[settings]
-    return found
+        if trainer.require_traits(TrainerTraits).as_documented:
+            if settings not in token_by_settings:
+                token_by_settings[settings] = check_trainable(arguments, settings, chat)
+            tokens[condition] = token_by_settings[settings]
+    return tokens
 
 
-def refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
+def explain_refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
     """Explain why this machine cannot train with the recipe's kernels; empty if it can.
 
     Nothing is checked for an executor that chooses the machines itself.
     """
     entry = plugins.get("executor", recipe.executor.name)
-    asked = [of for of in map(recipe.training_of, recipe.conditions) if of.kernels != "plain"]
-    if not asked or not entry.declared(ExecutorTraits).by_workers:
+    kernel_settings = [condition_settings for condition_settings in map(recipe.resolve_training, recipe.conditions) if condition_settings.kernels != "plain"]
+    if not kernel_settings or not entry.require_traits(ExecutorTraits).by_workers:
         return ""
-    from gapft_harness.training.devices import asked_device
+    from gapft_harness.training.devices import resolve_device
     from gapft_harness.training.kernels import check_kernels
 
     try:
-        device = asked_device(model_args(recipe).get("device"))
-        for settings in asked:
+        device = resolve_device(resolve_model_args(recipe).get("device"))
+        for settings in kernel_settings:
             check_kernels(settings, None, device, recipe.executor.fsdp)
     except UserError as error:
         return str(error)
     return ""
 
 
-def require_trainable(context: Context) -> None:
+def require_trainable_run(context: Context) -> None:
     """Refuse a run with untrained adapters if this machine cannot train them.
 
     Raises:
         UserError: it cannot.
     """
     run = context.run
-    if all(run.is_sealed(layout.adapter(arm)) for arm in arms(run.recipe)):
+    if all(run.is_sealed(layout.adapter_path(arm)) for arm in list_arms(run.recipe)):
         return
-    if why := refused_kernels(run.recipe, context.plugins):
-        raise UserError(why)
-    if run.is_sealed(layout.responses("pool")):
+    if reason := explain_refused_kernels(run.recipe, context.plugins):
+        raise UserError(reason)
+    if run.is_sealed(layout.responses_path("pool")):
         return  # training follows soon and checks this itself
     job = Job.of(
         "check",
@@ -272,4 +272,4 @@ def require_trainable(context: Context) -> None:
         run_path=str(run.path),
         plugin_files=list(context.plugin_files),
     )
-    context.executor.run([replace(job, own_process=context.own_process)], context.progress)
+    context.executor.run([replace(job, own_process=context.has_own_process)], context.progress)

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.files import json_text, sha256, sha256_once, write_json
+from gapft_harness.core.files import format_json, sha256, sha256_cached, write_json
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.numerics import describe_environment
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SearchedPool, TaskVerifier
-from gapft_harness.hooks.registered import SamplerTraits, SelectorTraits, TrainerTraits
-from gapft_harness.recipe.recipe import Recipe, binding, model_args, sampler_settings
+from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits, TrainerTraits
+from gapft_harness.recipe.recipe import Recipe, select_bound_args, resolve_model_args, build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, condition_of
+from gapft_harness.run_directory.manifest import Manifest, find_condition
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.generation.made_from import (
     describe_accelerators,
@@ -37,9 +37,9 @@ from gapft_harness.stages.generation.made_from import (
 )
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.explain import find_other_versions
-from gapft_harness.store.store import INDEX, Group, Store, damaged, read_json
-from gapft_harness.training.ledger import sequences_hash
-from gapft_harness.training.plan import sequences
+from gapft_harness.store.store import INDEX, StoreGroup, Store, damaged_file_error, read_json
+from gapft_harness.training.ledger import hash_sequences
+from gapft_harness.training.plan import build_sequences
 
 #: In an adapter's facts: its group in the store, ``train/KEY``.
 STORED: Final = "stored"
@@ -48,7 +48,7 @@ STORED: Final = "stored"
 TRAINED_AS: Final = "trained_as"
 
 #: Keys of an adapter's facts that are only in the manifest, not in its folder.
-OF_THE_MANIFEST: Final = ("seconds", TRAINED_AS, "reused", "made_with")
+MANIFEST_ONLY_KEYS: Final = ("seconds", TRAINED_AS, "reused", "made_with")
 
 #: In an adapter's folder: the content that its key was computed from.
 MADE_FROM: Final = "made_from.json"
@@ -63,15 +63,15 @@ _LIBRARIES = (
 )  # fmt: skip
 
 #: Files of at least this many bytes are hard-linked to and from the store, if possible.
-_LINKED = 1 << 16
+_LINK_MIN_BYTES = 1 << 16
 
 
-def groups_of(
+def compute_groups(
     run: RunDirectory,
     arms: Iterable[Arm],
     plugins: Plugins,
-    searched: Callable[[], SearchedPool],
-) -> dict[Arm, Group]:
+    read_pool: Callable[[], SearchedPool],
+) -> dict[Arm, StoreGroup]:
     """Compute the store's groups for the adapters of some arms, stored or not.
 
     Args:
@@ -81,18 +81,18 @@ def groups_of(
         searched: returns the searched pool; called for trainers that need problems.
     """
     recipe, store = run.recipe, Store.beside(run.path)
-    digests, arguments = Digests(), model_args(recipe)
+    digests, arguments = Digests(), resolve_model_args(recipe)
     base, is_known = describe_model(arguments, digests)
     if not is_known:
         base["weights_sha256"] = run.manifest()["source"].get("weights_sha256")
-    bound = binding(recipe.model.backend, arguments, plugins)
-    found: dict[Arm, Group] = {}
+    bound_arguments = select_bound_args(recipe.model.backend, arguments, plugins)
+    groups: dict[Arm, StoreGroup] = {}
     pool: str | None = None
     for arm in arms:
-        trainer = plugins.get("trainer", recipe.training_of(arm.condition).trainer)
-        traits = trainer.declared(TrainerTraits)
-        examples = read_examples(run.sealed(layout.selection(arm)))
-        replicate = condition_of(run.manifest(), arm).replicate
+        trainer = plugins.get("trainer", recipe.resolve_training(arm.condition).trainer)
+        traits = trainer.require_traits(TrainerTraits)
+        examples = read_examples(run.sealed(layout.selection_path(arm)))
+        replicate = find_condition(run.manifest(), arm).replicate
         made_from: dict[str, Any] = {
             "trainer": {"name": trainer.name, "code": describe_code(trainer, digests)},
             **describe_training(recipe, arm, examples, replicate, traits.as_documented),
@@ -106,17 +106,17 @@ def groups_of(
         if not traits.as_documented:
             made_from["arguments"] = {
                 key: describe_argument(value, digests)
-                for key, value in bound.items()
+                for key, value in bound_arguments.items()
                 if key != "pretrained"
             }
         if traits.needs_problems:
-            pool = pool or _hash_pool(searched(), plugins, digests)
+            pool = pool or _hash_pool(read_pool(), plugins, digests)
             made_from["searched"] = pool
-        found[arm] = store.group(_STEP, VERSION, made_from)
-        if run.manifest().get("reuse_versions") and not is_stored(found[arm]):
-            others = filter(is_stored, find_other_versions(found[arm]))
-            found[arm] = next(others, found[arm])
-    return found
+        groups[arm] = store.group(_STEP, VERSION, made_from)
+        if run.manifest().get("reuse_versions") and not is_stored(groups[arm]):
+            other_groups = filter(is_stored, find_other_versions(groups[arm]))
+            groups[arm] = next(other_groups, groups[arm])
+    return groups
 
 
 def describe_training(
@@ -131,19 +131,19 @@ def describe_training(
         replicate: the number of its condition among those that repeat one training.
         as_documented: whether its trainer declares this; another one may depend on the arm's name.
     """
-    settings = recipe.training_of(arm.condition)
-    found: dict[str, Any] = {
+    settings = recipe.resolve_training(arm.condition)
+    parts: dict[str, Any] = {
         "settings": settings.model_dump(mode="json"),
-        "sequences": sequences_hash(sequences(examples, settings)),
+        "sequences": hash_sequences(build_sequences(examples, settings)),
         "seed": arm.seed,
         "replicate": replicate,
-        "device": str(model_args(recipe).get("device", "")).partition(":")[0],
-        "chat_template": sampler_settings(recipe).chat_template,
+        "device": str(resolve_model_args(recipe).get("device", "")).partition(":")[0],
+        "chat_template": build_sampler_settings(recipe).chat_template,
     }
     if not as_documented:
-        found["arm"] = arm.name
-        found["examples"] = content_hash([asdict(example) for example in examples])
-    return found
+        parts["arm"] = arm.name
+        parts["examples"] = content_hash([asdict(example) for example in examples])
+    return parts
 
 
 def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> str:
@@ -155,49 +155,49 @@ def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> st
         verifiers.append([rule.name, describe_argument(dict(rule.params), digests), code])
         rule = rule.permissive
     problems = [
-        [of.id, of.prompt, of.gold, list(map(dict, of.turns)), list(searched.prompt_ids[of.id])]
-        for of in searched.problems
+        [problem.id, problem.prompt, problem.gold, list(map(dict, problem.turns)), list(searched.prompt_ids[problem.id])]
+        for problem in searched.problems
     ]
     return content_hash([problems, asdict(searched.decoding), verifiers, dict(searched.states)])
 
 
-def as_trained(group: Group, facts: Mapping[str, Any]) -> Group:
+def find_trained_group(group: StoreGroup, facts: Mapping[str, Any]) -> StoreGroup:
     """Return the group of an adapter trained on other processes than the recipe sets.
 
     Args:
         group: a group of ``compute_groups``.
         facts: ``processes`` and ``fsdp``, if known.
     """
-    made_from = {key: of for key, of in group.made_from.items() if key not in ("step", "version")}
-    by = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
+    made_from = {key: value for key, value in group.made_from.items() if key not in ("step", "version")}
+    process_facts = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
     if facts.get("processes") and "fsdp" not in facts:
-        by["fsdp"] = False  # facts contain it only if it is true
-    return group.store.group(_STEP, VERSION, {**made_from, **by})
+        process_facts["fsdp"] = False  # facts contain it only if it is true
+    return group.store.find_group(_STEP, VERSION, {**made_from, **process_facts})
 
 
-def record_made_from(folder: Path, group: Group) -> None:
+def record_made_from(folder: Path, group: StoreGroup) -> None:
     """Write the content of an adapter's key into its folder, unless the file exists."""
     if not (folder / MADE_FROM).exists():
         write_json(folder / MADE_FROM, group.made_from)
 
 
-def is_stored(group: Group) -> bool:
+def is_stored(group: StoreGroup) -> bool:
     """Return whether the store has the complete adapter."""
-    return group.store.holds(group.name)
+    return group.store.has_group(group.name)
 
 
-def has_copies(group: Group) -> bool:
+def has_copies(group: StoreGroup) -> bool:
     """Return whether the store has copies of large files, since hard links were not possible."""
     files = (file.stat() for file in group.folder.iterdir() if file.is_file())
-    return any(file.st_size >= _LINKED and file.st_nlink == 1 for file in files)
+    return any(file.st_size >= _LINK_MIN_BYTES and file.st_nlink == 1 for file in files)
 
 
-def claim(group: Group, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
+def claim_adapter(group: StoreGroup, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
     """Hold the claim to train an adapter; see ``StoreGroup.claim_file``."""
-    return group.claim(INDEX, wait=wait)
+    return group.claim_file(INDEX, wait=wait)
 
 
-def put_into_store(group: Group, folder: Path, run: RunDirectory, arm: Arm) -> None:
+def store_adapter(group: StoreGroup, folder: Path, run: RunDirectory, arm: Arm) -> None:
     """Store an adapter's folder, unless the store has it.
 
     Args:
@@ -213,19 +213,19 @@ def put_into_store(group: Group, folder: Path, run: RunDirectory, arm: Arm) -> N
     if is_stored(group):
         return
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MADE_FROM)
-    of = {"condition": arm.condition, "task": run.recipe.data.task}
-    group.open({"run": str(run.path.resolve()), **of})
+    arm_facts = {"condition": arm.condition, "task": run.recipe.data.task}
+    group.create({"run": str(run.path.resolve()), **arm_facts})
     index = {}
     for file in files:
         name = str(file.relative_to(folder))
         index[name] = sha256(file)
         stored = group.folder / index[name]
-        if file.stat().st_size < _LINKED or not group.link(index[name], file):
-            group.commit(stored.name, file.read_bytes())
-    group.commit(INDEX, json_text({"files": index, "sha256": content_hash(index)}).encode())
+        if file.stat().st_size < _LINK_MIN_BYTES or not group.link_file(index[name], file):
+            group.store_file(stored.name, file.read_bytes())
+    group.store_file(INDEX, format_json({"files": index, "sha256": content_hash(index)}).encode())
 
 
-def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]:
+def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str, Any]:
     """Copy a stored adapter into a run, atomically.
 
     Args:
@@ -241,100 +241,100 @@ def take_from_store(run: RunDirectory, arm: Arm, group: Group) -> dict[str, Any]
     Raises:
         UserError: a stored file was changed.
     """
-    from gapft_harness.training.adapter import model_card, whole_folder
+    from gapft_harness.training.adapter import format_model_card, write_folder
 
-    base, trained_for = str(model_args(run.recipe)["pretrained"]), group.facts().get("run")
+    base, trained_for = str(resolve_model_args(run.recipe)["pretrained"]), group.read_facts().get("run")
     index = read_json(group.folder / INDEX)
     if content_hash(index.get("files")) != index.get("sha256"):
-        raise damaged(group.folder / INDEX, "its hash is different")
-    with whole_folder(run.path / layout.adapter(arm)) as partial:
+        raise damaged_file_error(group.folder / INDEX, "its hash is different")
+    with write_folder(run.path / layout.adapter_path(arm)) as partial:
         for name, recorded in index["files"].items():
             stored, file = group.folder / str(recorded), partial / name
-            if sha256_once(stored) != recorded:
-                raise damaged(stored, "its hash is different")
+            if sha256_cached(stored) != recorded:
+                raise damaged_file_error(stored, "its hash is different")
             file.parent.mkdir(parents=True, exist_ok=True)
-            if stored.stat().st_size >= _LINKED:
+            if stored.stat().st_size >= _LINK_MIN_BYTES:
                 with contextlib.suppress(OSError):  # another file system: copy instead
                     os.link(stored, file)
             if not file.exists():
                 shutil.copyfile(stored, file)
         facts = read_json(partial / "training.json")
         if facts.get(STORED) != group.name:
-            raise damaged(group.folder / INDEX, f"copied from {facts.get(STORED)}")
+            raise damaged_file_error(group.folder / INDEX, f"copied from {facts.get(STORED)}")
         if "arm" not in group.made_from:
             facts |= {"condition": arm.condition, "base_model": base}
-            _write_anew(partial / "README.md", model_card(facts))
+            _replace_text(partial / "README.md", format_model_card(facts))
             config = read_json(partial / "adapter_config.json")
             config["base_model_name_or_path"] = base
             text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-            _write_anew(partial / "adapter_config.json", text)
+            _replace_text(partial / "adapter_config.json", text)
         (partial / "training.json").unlink()
         write_json(partial / "training.json", facts)
     reused = {} if trained_for == str(run.path.resolve()) else {"reused": trained_for}
     return {**facts, **reused}
 
 
-def _write_anew(path: Path, text: str) -> None:
+def _replace_text(path: Path, text: str) -> None:
     """Replace a file that may be hard-linked with another."""
     path.unlink(missing_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
-def list_stale(run: RunDirectory, groups: Mapping[Arm, Group]) -> dict[Arm, str]:
+def find_stale(run: RunDirectory, groups: Mapping[Arm, StoreGroup]) -> dict[Arm, str]:
     """List unsealed adapters whose inputs differ from those of a training now.
 
     Returns:
         A description of the difference by arm. Incomplete adapters are not listed:
         ``adapter_facts`` reports them.
     """
-    files, found = run.manifest()["files"], {}
+    files, reasons = run.manifest()["files"], {}
     for arm, group in groups.items():
-        where = layout.adapter(arm)
-        if where in files:
+        relative = layout.adapter_path(arm)
+        if relative in files:
             continue
         try:
-            facts = json.loads((run.path / where / "training.json").read_text("utf-8"))
+            facts = json.loads((run.path / relative / "training.json").read_text("utf-8"))
         except (OSError, ValueError):
             continue
         key = facts.get(STORED) if isinstance(facts, dict) else None
-        if not isinstance(facts, dict) or key != as_trained(group, facts).name:
-            differing = _differing(run, key, group)
-            found[arm] = f"{where}: was trained from different inputs{differing}"
-    return found
+        if not isinstance(facts, dict) or key != find_trained_group(group, facts).name:
+            difference = _list_differing_parts(run, key, group)
+            reasons[arm] = f"{relative}: was trained from different inputs{difference}"
+    return reasons
 
 
-def _differing(run: RunDirectory, key: str | None, group: Group) -> str:
+def _list_differing_parts(run: RunDirectory, key: str | None, group: StoreGroup) -> str:
     """List the parts of a key that differ, if the store has the content of the other key."""
     path = Store.beside(run.path).root / str(key) / "made_from.json"
     if not path.is_file():
         return ""
-    other, mine = read_json(path).get("key", {}), group.made_from
-    keys = [name for name in mine if other.get(name) != mine[name]]
+    other_key, own_key = read_json(path).get("key", {}), group.made_from
+    keys = [name for name in own_key if other_key.get(name) != own_key[name]]
     return f" ({', '.join(keys)})" if keys else ""
 
 
-def remove(run: RunDirectory, stale: Mapping[Arm, str], say: Callable[[str], None]) -> None:
+def remove_stale(run: RunDirectory, stale: Mapping[Arm, str], say: Callable[[str], None]) -> None:
     """Remove the adapters of ``list_stale`` and report the reasons; the run's lock must be held."""
-    for arm, why in stale.items():
-        run.unseal([layout.adapter(arm)])
-        say(f"{why}; an earlier command left it unsealed, so it is removed and trained again")
+    for arm, reason in stale.items():
+        run.unseal([layout.adapter_path(arm)])
+        say(f"{reason}; an earlier command left it unsealed, so it is removed and trained again")
 
 
-def originals(manifest: Manifest) -> dict[Arm, Arm]:
+def map_originals(manifest: Manifest) -> dict[Arm, Arm]:
     """Map each arm that reuses an adapter to the arm that was trained.
 
     Raises:
         GapftError: the manifest does not name an arm there.
     """
-    found = {}
+    original_by_arm = {}
     for name, facts in manifest["training"].items():
-        if (said := facts.get(TRAINED_AS)) is None:
+        if (original_name := facts.get(TRAINED_AS)) is None:
             continue
-        arm, other = layout.arm_of(name), layout.arm_of(str(said))
-        if arm is None or other is None:
-            raise GapftError(f"manifest.json: {name} was trained as {said!r}, which is not an arm")
-        found[arm] = other
-    return found
+        arm, original = layout.parse_arm(name), layout.parse_arm(str(original_name))
+        if arm is None or original is None:
+            raise GapftError(f"manifest.json: {name} was trained as {original_name!r}, which is not an arm")
+        original_by_arm[arm] = original
+    return original_by_arm
 
 
 def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plugins) -> str | None:
@@ -344,7 +344,7 @@ def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plu
         Its name; None if there is none, or if the run's responses may depend on an arm's name.
     """
     sampler = plugins.get("sampler", manifest["recipe"]["model"]["backend"])
-    if not sampler.declared(SamplerTraits).generates:
+    if not sampler.require_traits(SamplerTraits).generates:
         return None
     for name, facts in manifest["training"].items():
         if name != arm.name and stored and facts.get(STORED) == stored:
@@ -352,29 +352,29 @@ def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plu
     return None
 
 
-def foresee_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
+def predict_shared(recipe: Recipe, plugins: Plugins) -> dict[str, str]:
     """Map each condition that will share an earlier condition's adapters to that condition.
 
     This is known before selection from the recipe and the selectors' ``same_as``. Conditions whose
     training sets turn out the same share adapters too, but are not listed.
     """
-    if not plugins.get("sampler", recipe.model.backend).declared(SamplerTraits).generates:
+    if not plugins.get("sampler", recipe.model.backend).require_traits(SamplerTraits).generates:
         return {}
-    first: dict[str, str] = {}
-    found = {}
+    first_by_key: dict[str, str] = {}
+    shared = {}
     for name, condition in recipe.conditions.items():
-        training = recipe.training_of(name)
+        training = recipe.resolve_training(name)
         parts = ("selector", condition.selector), ("trainer", training.trainer)
         if not all(plugins.has(*part) for part in parts):
             continue
-        if not plugins.get("trainer", training.trainer).declared(TrainerTraits).as_documented:
+        if not plugins.get("trainer", training.trainer).require_traits(TrainerTraits).as_documented:
             continue
         choice: tuple[str, Mapping[str, Any]] = condition.selector, condition.params
-        same_as = plugins.get("selector", condition.selector).declared(SelectorTraits).same_as
+        same_as = plugins.get("selector", condition.selector).require_traits(SelectorTraits).same_as
         if same_as is not None:
-            choice = same_as(condition.params, recipe.k(name)) or choice
-        others = recipe.slots(name), recipe.k(name), condition.replicate
-        key = json.dumps([*choice, *others, training.model_dump(mode="json")], sort_keys=True)
-        if (other := first.setdefault(key, name)) != name:
-            found[name] = other
-    return found
+            choice = same_as(condition.params, recipe.find_k(name)) or choice
+        settings = recipe.find_slots(name), recipe.find_k(name), condition.replicate
+        key = json.dumps([*choice, *settings, training.model_dump(mode="json")], sort_keys=True)
+        if (first_name := first_by_key.setdefault(key, name)) != name:
+            shared[name] = first_name
+    return shared

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.extras import has
+from gapft_harness.core.extras import is_installed
 from gapft_harness.core.records import SOURCE, Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
@@ -20,26 +20,26 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.stages.audit import open_adapter
-from gapft_harness.stages.integrity.differences import Differences, unequal, unequal_ids
+from gapft_harness.stages.integrity.differences import Differences, compare_values, compare_ids
 from gapft_harness.stages.train.online import check_groups
-from gapft_harness.stages.train.stored import OF_THE_MANIFEST
-from gapft_harness.stages.verify.judging import Rejudge
-from gapft_harness.stages.verify.keys import Keys
-from gapft_harness.stages.verify.versions import is_recorded
-from gapft_harness.training.ledger import OPTIMIZER, Step, ledger, ledger_facts, sequences_hash
-from gapft_harness.training.plan import budget, plan, sequences
+from gapft_harness.stages.train.stored import MANIFEST_ONLY_KEYS
+from gapft_harness.stages.verify.judging import TableJudge
+from gapft_harness.stages.verify.keys import KeyChecker
+from gapft_harness.stages.verify.versions import has_recorded_versions
+from gapft_harness.training.ledger import OPTIMIZER, PlannedStep, build_ledger, compute_ledger_facts, hash_sequences
+from gapft_harness.training.plan import budget, plan_steps, build_sequences
 
 #: Facts that must be equal for all arms of a run, of one trainer, and of the same settings.
-_OF_RUN = ("base_sha256",)
-_OF_TRAINER = ("processes", "versions")
-_OF_SETTINGS = ("settings", "optimizer", "adapter_config.json")
+_RUN_KEYS = ("base_sha256",)
+_TRAINER_KEYS = ("processes", "versions")
+_SETTINGS_KEYS = ("settings", "optimizer", "adapter_config.json")
 
 #: Keys of ``adapter_config.json`` that may differ: the base's location, the version of PEFT, and a
 #: value that PEFT sets by the base's kind of layer, whatever the file contains.
-_FREE = ("base_model_name_or_path", "peft_version", "fan_in_fan_out")
+_FREE_KEYS = ("base_model_name_or_path", "peft_version", "fan_in_fan_out")
 
 #: Keys that PEFT rewrites for a base with fused experts, instead of modules' names.
-_REWRITTEN = ("target_modules", "target_parameters", "rank_pattern", "alpha_pattern")
+_REWRITTEN_KEYS = ("target_modules", "target_parameters", "rank_pattern", "alpha_pattern")
 
 
 def check_adapter(
@@ -60,60 +60,60 @@ def check_adapter(
         manifest: the run's manifest.
         documented: whether its trainer declares ``as_documented``.
     """
-    settings = run.recipe.training_of(arm.condition)
-    where = layout.adapter(arm)
+    settings = run.recipe.resolve_training(arm.condition)
+    where = layout.adapter_path(arm)
     folder = run.path / where
     facts = json.loads((folder / "training.json").read_text("utf-8"))
-    fitted = {s.slot: s for s in sequences(examples, settings)}
-    steps = ledger(plan(fitted, settings, arm.seed), fitted, settings)
+    sequences_by_slot = {s.slot: s for s in build_sequences(examples, settings)}
+    steps = build_ledger(plan_steps(sequences_by_slot, settings, arm.seed), sequences_by_slot, settings)
     expected = {
         "condition": arm.condition,
         "seed": arm.seed,
-        **ledger_facts(steps),
-        "sequences_sha256": sequences_hash(fitted.values()),
+        **compute_ledger_facts(steps),
+        "sequences_sha256": hash_sequences(sequences_by_slot.values()),
         "budget": asdict(budget(examples, settings)),
-        "truncated": sum(s.truncated for s in fitted.values()),
+        "truncated": sum(s.truncated for s in sequences_by_slot.values()),
         "settings": settings.model_dump(mode="json"),
         "adapter_sha256": weights_hash(folder),
     }
-    searched = manifest["source"].get("weights_sha256")
-    if searched is not None:
-        expected["base_sha256"] = searched
+    source_hash = manifest["source"].get("weights_sha256")
+    if source_hash is not None:
+        expected["base_sha256"] = source_hash
     if documented:
         expected["optimizer"] = OPTIMIZER
     else:  # another trainer may leave out facts; those it gives must be right
         expected = {key: value for key, value in expected.items() if key in facts}
-    yield from unequal(f"{where}/training.json", facts, expected)
-    said = manifest["training"].get(arm.name, {})
-    recorded = {key: value for key, value in said.items() if key not in OF_THE_MANIFEST}
-    yield from unequal(f"{where}/training.json", facts, recorded, "the manifest has")
+    yield from compare_values(f"{where}/training.json", facts, expected)
+    manifest_facts = manifest["training"].get(arm.name, {})
+    recorded = {key: value for key, value in manifest_facts.items() if key not in MANIFEST_ONLY_KEYS}
+    yield from compare_values(f"{where}/training.json", facts, recorded, "the manifest has")
     if not recorded:
         yield f"manifest.json: has no facts on the training of {arm.name}"
     if documented:  # another trainer's manifest may have fewer facts than its folder
         for key in sorted(facts.keys() - recorded.keys()) if recorded else ():
             yield f"manifest.json, training of {arm.name}: {key} is missing"
-        needs_end = any(sequence.eos for sequence in fitted.values())
+        needs_end = any(sequence.eos for sequence in sequences_by_slot.values())
         if (facts.get("end_id") is not None) != needs_end:
             yield (
                 f"{where}/training.json: end_id is {facts.get('end_id')}, but "
                 f"{'an' if needs_end else 'no'} end of a sequence is supervised"
             )
-        ends = manifest["source"].get("end_ids")
-        if needs_end and ends is not None and facts.get("end_id") not in ends:
+        end_ids = manifest["source"].get("end_ids")
+        if needs_end and end_ids is not None and facts.get("end_id") not in end_ids:
             yield (
                 f"{where}/training.json: end_id is {facts.get('end_id')}, but the search's "
-                f"responses ended with one of {ends}"
+                f"responses ended with one of {end_ids}"
             )
         config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-        if has("peft"):
-            yield from _config(f"{where}/adapter_config.json", config, settings)
+        if is_installed("peft"):
+            yield from _check_config(f"{where}/adapter_config.json", config, settings)
     yield from check_groups(run, arm, examples, facts)
     log = folder / "training_log.jsonl"
     if documented or log.exists():
-        yield from _log(f"{where}/training_log.jsonl", log, steps, facts)
+        yield from _check_log(f"{where}/training_log.jsonl", log, steps, facts)
 
 
-def check_alike(
+def check_common_facts(
     run: RunDirectory, arms: Sequence[Arm], documented: Mapping[str, bool]
 ) -> Iterable[str]:
     """Compare the facts that arms must have in common.
@@ -123,80 +123,80 @@ def check_alike(
         arms: the arms.
         documented: whether each trainer declares ``as_documented``.
     """
-    first: dict[tuple[str, str], tuple[Arm, Any]] = {}
+    first_values: dict[tuple[str, str], tuple[Arm, Any]] = {}
     for arm in arms:
-        settings = run.recipe.training_of(arm.condition)
-        path = run.path / layout.adapter(arm) / "training.json"
+        settings = run.recipe.resolve_training(arm.condition)
+        path = run.path / layout.adapter_path(arm) / "training.json"
         facts = json.loads(path.read_text("utf-8"))
-        facts["adapter_config.json"] = _own(path.with_name("adapter_config.json"))
-        alike = {
-            "": (_OF_RUN, ("end_id",)),
-            f"trainer {settings.trainer}": (_OF_TRAINER, ()),
-            settings.model_dump_json(): (_OF_SETTINGS, ("attention",)),
+        facts["adapter_config.json"] = _read_own_config(path.with_name("adapter_config.json"))
+        keys_by_scope = {
+            "": (_RUN_KEYS, ("end_id",)),
+            f"trainer {settings.trainer}": (_TRAINER_KEYS, ()),
+            settings.model_dump_json(): (_SETTINGS_KEYS, ("attention",)),
         }
-        for whose, (keys, sometimes) in alike.items():
-            for key in (*keys, *sometimes):  # the latter may be missing
+        for scope, (keys, optional_keys) in keys_by_scope.items():
+            for key in (*keys, *optional_keys):  # the latter may be missing
                 b = facts.get(key)
-                must = key in keys and (
-                    documented[settings.trainer] or (whose and (whose, key) in first)
+                is_required = key in keys and (
+                    documented[settings.trainer] or (scope and (scope, key) in first_values)
                 )
-                if b is None and must:
-                    yield f"{layout.adapter(arm)}/training.json: {key} is missing"
+                if b is None and is_required:
+                    yield f"{layout.adapter_path(arm)}/training.json: {key} is missing"
                 if b is None:
                     continue
-                other, a = first.setdefault((whose, key), (arm, b))
-                if key == "versions" and is_recorded(run.manifest(), other, arm):
+                other, a = first_values.setdefault((scope, key), (arm, b))
+                if key == "versions" and has_recorded_versions(run.manifest(), other, arm):
                     continue  # ``check_versions`` reports it
                 if a != b:
                     yield f"arms {other.name} and {arm.name} differ in {key}: {a} and {b}"
-        other, a = first.setdefault((settings.trainer, "fsdp"), (arm, facts.get("fsdp")))
+        other, a = first_values.setdefault((settings.trainer, "fsdp"), (arm, facts.get("fsdp")))
         if a != facts.get("fsdp"):
             yield f"arms {other.name} and {arm.name} differ in fsdp: one sharded the base"
 
 
-def _config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:
+def _check_config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:
     """Compare an adapter's configuration with the one that the trainer builds from the settings.
 
     A missing key has PEFT's default, as when the adapter is loaded.
     """
-    from gapft_harness.training.adapter import default_config, saved_config
+    from gapft_harness.training.adapter import build_default_config, build_saved_config
 
-    free = {*_FREE, *(_REWRITTEN if config.get("target_parameters") else ())}
-    right = {k: _or_none(v) for k, v in saved_config(settings).items() if k not in free}
-    said = {k: _or_none(v) for k, v in (default_config() | config).items()}
-    yield from unequal(where, said, right)
-    for key in sorted(config.keys() - right.keys() - free):
-        if said[key]:  # a newer PEFT's key that is off changes nothing
+    free_keys = {*_FREE_KEYS, *(_REWRITTEN_KEYS if config.get("target_parameters") else ())}
+    expected = {k: _empty_to_none(v) for k, v in build_saved_config(settings).items() if k not in free_keys}
+    recorded = {k: _empty_to_none(v) for k, v in (build_default_config() | config).items()}
+    yield from compare_values(where, recorded, expected)
+    for key in sorted(config.keys() - expected.keys() - free_keys):
+        if recorded[key]:  # a newer PEFT's key that is off changes nothing
             yield (
                 f"{where}: has the key {key}, which the installed PEFT does not know; the file was "
                 f"written by PEFT {config.get('peft_version')}"
             )
 
 
-def _or_none(value: Any) -> Any:
+def _empty_to_none(value: Any) -> Any:
     """Return None for an empty list or mapping: PEFT writes either, by the base's kind."""
     return None if value in ([], {}) else value
 
 
-def _own(path: Path) -> dict[str, Any]:
+def _read_own_config(path: Path) -> dict[str, Any]:
     """Return an adapter's configuration without the keys that may differ."""
     config = json.loads(path.read_text("utf-8"))
-    return {key: value for key, value in config.items() if key not in _FREE}
+    return {key: value for key, value in config.items() if key not in _FREE_KEYS}
 
 
-def _log(where: str, path: Path, steps: Sequence[Step], facts: dict[str, Any]) -> Iterable[str]:
+def _check_log(where: str, path: Path, steps: Sequence[PlannedStep], facts: dict[str, Any]) -> Iterable[str]:
     """Compare the log with the planned steps: order, members, tokens and weights."""
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     if len(lines) != len(steps):
         yield f"{where}: has {len(lines)} steps, but the plan has {len(steps)}"
     for number, (line, step) in enumerate(zip(lines, steps, strict=False), start=1):
-        yield from unequal(f"{where}, line {number}", line, step.line(), "the plan gives")
+        yield from compare_values(f"{where}, line {number}", line, step.to_log_line(), "the plan gives")
         for key in ("loss", "grad_norm"):
             if not math.isfinite(line[key]):
                 yield f"{where}, line {number}: {key} is {line[key]}"
     if lines:
-        ends = {"first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
-        yield from unequal(where.replace("_log.jsonl", ".json"), facts, ends, "the log has")
+        losses = {"first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
+        yield from compare_values(where.replace("_log.jsonl", ".json"), facts, losses, "the log has")
 
 
 def check_decisions(
@@ -204,8 +204,8 @@ def check_decisions(
     manifest: Manifest,
     selected: Sequence[Arm],
     trained: Sequence[Arm],
-    judge_of: Mapping[str, Rejudge],
-    keys: Keys,
+    judge_of: Mapping[str, TableJudge],
+    keys: KeyChecker,
     findings: Differences,
 ) -> None:
     """Check every table of decisions on an audit: problems, verdicts, adapters.
@@ -222,25 +222,25 @@ def check_decisions(
     audits = ["", *manifest.get("audits", {})]
     for arm in selected:
         for audit in audits:
-            table = layout.decisions_on(arm, audit)
+            table = layout.audit_decisions_path(arm, audit)
             if table in manifest["files"]:
-                check_table(run, manifest, table, layout.audit(audit), judge_of, keys, findings)
-                if not (run.path / layout.adapter(arm)).is_dir():
+                check_table(run, manifest, table, layout.audit_split(audit), judge_of, keys, findings)
+                if not (run.path / layout.adapter_path(arm)).is_dir():
                     findings.differences.append(
-                        f"{table}: exists, but {layout.adapter(arm)} does not"
+                        f"{table}: exists, but {layout.adapter_path(arm)} does not"
                     )
     for audit in audits:
-        files = {layout.decisions_on(arm, audit): arm for arm in trained}
-        audited = {file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]}
-        findings.gather(layout.DECISIONS, partial(decoded_with, run, audited))
-        on = f" on {audit}" if audit else ""
+        files = {layout.audit_decisions_path(arm, audit): arm for arm in trained}
+        decided_tables = {file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]}
+        findings.collect(layout.DECISIONS, partial(check_decoding_adapters, run, decided_tables))
+        audit_text = f" on {audit}" if audit else ""
         findings.missing += [
-            f"{arm.name} is not audited{on}" for file, arm in files.items() if file not in audited
+            f"{arm.name} is not audited{audit_text}" for file, arm in files.items() if file not in decided_tables
         ]
-        if audited:
-            whose = f"the audit {audit}'s" if audit else "the audit's"
+        if decided_tables:
+            audit_owner = f"the audit {audit}'s" if audit else "the audit's"
             findings.checked.append(
-                f"{len(audited)} arms' decisions are of {whose} problems, each once, and were "
+                f"{len(decided_tables)} arms' decisions are of {audit_owner} problems, each once, and were "
                 "decoded with their adapters"
             )
 
@@ -250,8 +250,8 @@ def check_table(
     manifest: Manifest,
     table: str,
     split: str,
-    judge_of: Mapping[str, Rejudge],
-    keys: Keys,
+    judge_of: Mapping[str, TableJudge],
+    keys: KeyChecker,
     findings: Differences,
     ids: Iterable[str] | None = None,
     sampled: bool = False,
@@ -269,19 +269,19 @@ def check_table(
         ids: the problems that it must answer; None for all problems of the split.
         sampled: whether it contains samples, equally many of each problem.
     """
-    problems, judge = layout.problems(split), judge_of.get(layout.further(split), judge_of[""])
+    problems, judge = layout.problems_path(split), judge_of.get(layout.find_audit_name(split), judge_of[""])
 
     def compare() -> Iterable[str]:
         expected = read_ids(run.path / problems) if ids is None else ids
-        whose = problems if ids is None else "its step"
-        return unequal_ids(table, read_ids(run.path / table), whose, expected)
+        reference = problems if ids is None else "its step"
+        return compare_ids(table, read_ids(run.path / table), reference, expected)
 
-    findings.gather(table, compare)
-    findings.gather(table, partial(judge.check, run, manifest, table, split, sampled))
-    findings.gather(table, partial(keys.check_table, table, split))
+    findings.collect(table, compare)
+    findings.collect(table, partial(judge.check_table, run, manifest, table, split, sampled))
+    findings.collect(table, partial(keys.check_table, table, split))
 
 
-def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> Iterable[str]:
+def check_decoding_adapters(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> Iterable[str]:
     """Yield a sentence for each table of decisions that names another adapter than its own.
 
     If no table records its adapter, nothing is compared.
@@ -290,30 +290,30 @@ def decoded_with(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> 
         run: the run directory.
         tables: the arm and the scale of its adapter's update for each table.
     """
-    there = [table for table in tables if (run.path / table).exists()]
-    said = {table: read_facts(run.path / table).get("adapter") for table in there}
+    existing_tables = [table for table in tables if (run.path / table).exists()]
+    adapters = {table: read_facts(run.path / table).get("adapter") for table in existing_tables}
     hashes: dict[tuple[Arm, float], str] = {}
-    for table, adapter in said.items():
+    for table, adapter in adapters.items():
         arm, scale = tables[table]
-        at = f" at scale {scale:g}" if scale != 1 else ""
+        scale_text = f" at scale {scale:g}" if scale != 1 else ""
         if arm.condition == SOURCE:
             if adapter is not None:
                 yield f"{table}: was decoded with an adapter, but is of the source model"
             continue
         if adapter is None:
-            if any(said.values()):
+            if any(adapters.values()):
                 yield f"{table}: does not record its adapter, but other tables do"
             continue
         if (arm, scale) not in hashes:
             with (
                 tempfile.TemporaryDirectory() as folder,
-                open_adapter(run, arm, scale, Path(folder) / arm.name) as own,
+                open_adapter(run, arm, scale, Path(folder) / arm.name) as own_adapter,
             ):
-                hashes[arm, scale] = weights_hash(Path(own.path)) if own else ""
+                hashes[arm, scale] = weights_hash(Path(own_adapter.path)) if own_adapter else ""
         if adapter["arm"] != arm.name:
             yield f"{table}: was decoded with the adapter of {adapter['arm']}"
         elif adapter["weights_sha256"] != hashes[arm, scale]:
             yield (
-                f"{table}: was decoded with a different adapter than {arm.name}{at} "
+                f"{table}: was decoded with a different adapter than {arm.name}{scale_text} "
                 f"({adapter['weights_sha256']})"
             )

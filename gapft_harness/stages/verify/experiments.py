@@ -17,18 +17,18 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, StepFacts
 from gapft_harness.run_directory.parquet import read_ids
-from gapft_harness.stages.experiment import Decode, Experiment, Step, View, asked
+from gapft_harness.stages.experiment import Decode, Experiment, Step, View, load_experiments
 from gapft_harness.stages.experiment.steps import (
     RUN_FOLDERS,
     compute_key,
-    describe,
+    build_step_facts,
     list_inputs,
     make_file,
 )
-from gapft_harness.stages.integrity.differences import Differences, unequal
-from gapft_harness.stages.verify.arms import check_table, decoded_with
-from gapft_harness.stages.verify.judging import Rejudge
-from gapft_harness.stages.verify.keys import Keys
+from gapft_harness.stages.integrity.differences import Differences, compare_values
+from gapft_harness.stages.verify.arms import check_table, check_decoding_adapters
+from gapft_harness.stages.verify.judging import TableJudge
+from gapft_harness.stages.verify.keys import KeyChecker
 
 
 def check_experiments(
@@ -36,8 +36,8 @@ def check_experiments(
     manifest: Manifest,
     plugins: Plugins,
     trained: Sequence[Arm],
-    judge_of: Mapping[str, Rejudge],
-    keys: Keys,
+    judge_of: Mapping[str, TableJudge],
+    keys: KeyChecker,
     findings: Differences,
 ) -> None:
     """Check all output of experiments, including output that the recipe no longer requests.
@@ -53,11 +53,11 @@ def check_experiments(
     """
     checker = _Checker(run, manifest, plugins, judge_of, keys, findings)
     view = View(run, plugins, trained)
-    experiments = findings.attempt("recipe.yaml, experiments", lambda: asked(run.recipe, plugins))
+    experiments = findings.try_reading("recipe.yaml, experiments", lambda: load_experiments(run.recipe, plugins))
     for experiment in experiments or ():
-        checker.check(experiment, view)
-    checker.check_others()
-    findings.gather(layout.DECISIONS, partial(decoded_with, run, checker.decoded))
+        checker.check_experiment(experiment, view)
+    checker.check_unrequested()
+    findings.collect(layout.DECISIONS, partial(check_decoding_adapters, run, checker.decoded))
 
 
 @dataclass(slots=True)
@@ -65,41 +65,41 @@ class _Checker:
     run: RunDirectory
     manifest: Manifest
     plugins: Plugins
-    judge_of: Mapping[str, Rejudge]
-    keys: Keys
+    judge_of: Mapping[str, TableJudge]
+    keys: KeyChecker
     findings: Differences
-    seen: set[str] = field(default_factory=set)
+    requested: set[str] = field(default_factory=set)
     decoded: dict[str, tuple[Arm, float]] = field(default_factory=dict)
 
-    def check(self, experiment: Experiment, view: View) -> None:
+    def check_experiment(self, experiment: Experiment, view: View) -> None:
         """Check an experiment's faults again, and every step that it requests."""
-        name, before = experiment.name, len(self.findings.differences)
+        name, difference_count = experiment.name, len(self.findings.differences)
         if view.arms():
-            self.findings.gather(f"experiments.{name}", lambda: experiment.faults(view))
-            if experiment.has_faults and len(self.findings.differences) == before:
+            self.findings.collect(f"experiments.{name}", lambda: experiment.faults(view))
+            if experiment.has_faults and len(self.findings.differences) == difference_count:
                 self.findings.checked.append(f"{name}: its requirements before training")
-        computed = sampled = made = 0
+        recomputed_count = decode_count = made_count = 0
 
-        def walk() -> None:
+        def check_steps() -> None:
             nonlocal computed, sampled, made
-            for given in experiment.steps(view):
-                missing = [file for file in given if file not in self.manifest["files"]]
+            for next_steps in experiment.steps(view):
+                missing = [file for file in next_steps if file not in self.manifest["files"]]
                 self.findings.missing += [f"{file} is not made" for file in missing]
-                self.seen |= given.keys()
-                for file in given.keys() - {*missing}:
-                    step = given[file]
+                self.requested |= next_steps.keys()
+                for file in next_steps.keys() - {*missing}:
+                    step = next_steps[file]
                     self._check_step(file, step, name)
-                    made += 1
-                    computed += step.cheap and step.repeats
-                    sampled += isinstance(step, Decode)
+                    made_count += 1
+                    recomputed_count += step.cheap and step.repeats
+                    decode_count += isinstance(step, Decode)
                 if missing:
                     return
 
-        self.findings.attempt(name, walk)
-        if made:
+        self.findings.try_reading(name, check_steps)
+        if made_count:
             self.findings.checked.append(
-                f"{name}: {made} of its files have the settings and inputs that their keys "
-                f"record, {computed} were recomputed, and {sampled} contain decodes, each problem "
+                f"{name}: {made_count} of its files have the settings and inputs that their keys "
+                f"record, {recomputed_count} were recomputed, and {decode_count} contain decodes, each problem "
                 "once"
             )
 
@@ -107,26 +107,26 @@ class _Checker:
         """Compare a sealed file's record and content with those of its step."""
         files, where = self.manifest["files"], f"manifest.json, steps, {file}"
         record = self.manifest.get("steps", {}).get(file)
-        lacking = [
-            input for of in step.inputs.values() for input in ([of] if isinstance(of, str) else of)
+        missing_inputs = [
+            input for argument_files in step.inputs.values() for input in ([argument_files] if isinstance(argument_files, str) else argument_files)
             if input not in files
         ]  # fmt: skip
-        if lacking:
-            self.findings.differences.append(f"{file}: exists, but {lacking[0]} does not")
+        if missing_inputs:
+            self.findings.differences.append(f"{file}: exists, but {missing_inputs[0]} does not")
             return
-        now = describe(step, name, self.plugins, files)
+        facts = build_step_facts(step, name, self.plugins, files)
         if record is None:
             self.findings.differences.append(f"{where}: does not record its inputs")
         else:
-            expected = {key: value for key, value in now.items() if key != "operational"}
-            self.findings.gather(where, partial(unequal, where, record, expected))
+            expected = {key: value for key, value in facts.items() if key != "operational"}
+            self.findings.collect(where, partial(compare_values, where, record, expected))
             recorded = record.get("operational", {})
-            said = {key: recorded.get(key, value) for key, value in step.operational.items()}
-            step = replace(step, operational=said)
+            operational = {key: recorded.get(key, value) for key, value in step.operational.items()}
+            step = replace(step, operational=operational)
         if isinstance(step, Decode):
-            self._check_decode(file, step.arm, now, step.ids)
+            self._check_decode(file, step.arm, facts, step.ids)
         elif step.cheap and step.repeats:
-            self.findings.gather(file, partial(_compute_again, self.run, file, step))
+            self.findings.collect(file, partial(_recompute, self.run, file, step))
 
     def _check_decode(
         self, file: str, arm: Arm, facts: StepFacts, ids: Sequence[str] | None
@@ -145,13 +145,13 @@ class _Checker:
         )
         self.decoded[file] = arm, float(settings["scale"])
 
-    def check_others(self) -> None:
+    def check_unrequested(self) -> None:
         """Check sealed files that no experiment of the recipe requests, from their records."""
-        for file in self.manifest["files"].keys() - self.seen:
-            place, folder = layout.read(file), layout.folder_of(file)
-            is_decoded = place is not None and place.kind == layout.DECISIONS and place.of != ""
+        for file in self.manifest["files"].keys() - self.requested:
+            place, folder = layout.parse_path(file), layout.find_top_folder(file)
+            is_decoded = place is not None and place.kind == layout.DECISIONS and place.experiment != ""
             if is_decoded or folder not in (*RUN_FOLDERS, layout.RECIPE):
-                self.findings.gather(file, partial(self._check_recorded, file))
+                self.findings.collect(file, partial(self._check_recorded, file))
 
     def _check_recorded(self, file: str) -> Iterator[str]:
         where, files = f"manifest.json, steps, {file}", self.manifest["files"]
@@ -159,53 +159,53 @@ class _Checker:
         if record is None:
             yield f"{where}: does not record its inputs"
             return
-        if lacking := [input for input in list_inputs(record) if input not in files]:
-            yield f"{file}: exists, but {lacking[0]} does not"
+        if missing_inputs := [input for input in list_inputs(record) if input not in files]:
+            yield f"{file}: exists, but {missing_inputs[0]} does not"
             return
         key = compute_key(record, files)
-        yield from unequal(where, record, {"key": key})
-        place = layout.read(file)
+        yield from compare_values(where, record, {"key": key})
+        place = layout.parse_path(file)
         if place is None or place.kind != layout.DECISIONS or place.arm is None:
             return
-        wanted, ids = record["settings"]["ids"], None
-        if wanted is not None:
+        ids_hash, ids = record["settings"]["ids"], None
+        if ids_hash is not None:
             ids = list(dict.fromkeys(read_ids(self.run.path / file)))
-            if content_hash(ids) != wanted:
+            if content_hash(ids) != ids_hash:
                 yield f"{file}: has other problems than {where} records"
         if place.arm.condition != SOURCE and "adapter" not in record["inputs"]:
             yield f"{where}: does not record the adapter that it was decoded with"
         self._check_decode(file, place.arm, record, ids)
 
 
-def _compute_again(run: RunDirectory, file: str, step: Step) -> Iterator[str]:
+def _recompute(run: RunDirectory, file: str, step: Step) -> Iterator[str]:
     """Run a step again, and compare its output."""
     function: Any = step.function
     with tempfile.TemporaryDirectory() as folder:
-        again = Path(folder) / Path(file).name
+        recomputed = Path(folder) / Path(file).name
         make_file(
             f"{function.__module__}:{function.__qualname__}",
-            str(again),
+            str(recomputed),
             step.paths(run.path),
             {**step.settings, **step.operational},
         )
-        yield from _compare(file, run.path / file, again)
+        yield from _compare_output(file, run.path / file, recomputed)
 
 
-def _compare(where: str, sealed: Path, again: Path) -> Iterable[str]:
+def _compare_output(where: str, sealed: Path, recomputed: Path) -> Iterable[str]:
     """Yield the differences between two files or folders."""
-    if sealed.is_dir() and again.is_dir():
-        names = {path.name for folder in (sealed, again) for path in folder.iterdir()}
+    if sealed.is_dir() and recomputed.is_dir():
+        names = {path.name for folder in (sealed, recomputed) for path in folder.iterdir()}
         for name in sorted(names):
-            yield from _compare(f"{where}/{name}", sealed / name, again / name)
-    elif not sealed.is_file() or not again.is_file():
+            yield from _compare_output(f"{where}/{name}", sealed / name, recomputed / name)
+    elif not sealed.is_file() or not recomputed.is_file():
         yield f"{where}: is {'missing' if not sealed.exists() else 'not made by its step'}"
     elif where.endswith(".json"):
-        contents = [json.loads(path.read_text("utf-8")) for path in (sealed, again)]
+        contents = [json.loads(path.read_text("utf-8")) for path in (sealed, recomputed)]
         if all(isinstance(content, dict) for content in contents):
-            yield from unequal(where, *contents)
+            yield from compare_values(where, *contents)
             for key in sorted(contents[0].keys() - contents[1].keys()):
                 yield f"{where}: has the key {key}, which its step does not compute"
         elif contents[0] != contents[1]:
             yield f"{where}: differs from what its step computes"
-    elif sealed.read_bytes() != again.read_bytes():
+    elif sealed.read_bytes() != recomputed.read_bytes():
         yield f"{where}: differs from what its step computes"

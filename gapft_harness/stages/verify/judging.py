@@ -12,24 +12,24 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Gold, Response, Verdict
-from gapft_harness.hooks.checked import CheckedAnswers, answers_of
+from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.manifest import TAKEN, ImportFacts, Manifest
+from gapft_harness.run_directory.manifest import IMPORTED_PREFIX, ImportFacts, Manifest
 from gapft_harness.run_directory.parquet import read_facts
-from gapft_harness.run_directory.tables import Judged, read_judged, read_problems
-from gapft_harness.stages.generation.sealing import closing_verifier, tokens_of
-from gapft_harness.stages.integrity.differences import Differences, unequal
+from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
+from gapft_harness.stages.generation.sealing import closing_verifier, count_tokens
+from gapft_harness.stages.integrity.differences import Differences, compare_values
 from gapft_harness.verification.judging import judge_and_answer
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
-_AT_ONCE, _NAMED = 1024, 20
+_RESPONSE_BATCH, _MAX_NAMED = 1024, 20
 
 
 @dataclass(slots=True)
-class Rejudge:
+class TableJudge:
     """Judges sealed responses again.
 
     Attributes:
@@ -40,13 +40,13 @@ class Rejudge:
     """
 
     verifier: Verifier | None
-    verdicts: int = 0
-    answers: int = 0
+    verdict_count: int = 0
+    answer_count: int = 0
     timed_out: list[str] = field(default_factory=list)
-    taken: dict[str, list[str]] = field(default_factory=dict)
-    count: Callable[[int], None] = lambda _: None
+    imported_differences: dict[str, list[str]] = field(default_factory=dict)
+    report_count: Callable[[int], None] = lambda _: None
 
-    def check(
+    def check_table(
         self,
         run: RunDirectory,
         manifest: Manifest,
@@ -65,15 +65,15 @@ class Rejudge:
         """
         counts: dict[str, Counter[str]] = {"verdicts": Counter(), "finish_reasons": Counter()}
         drawn = {"samples": 0, "tokens": 0}
-        place = layout.read(relative)
+        place = layout.parse_path(relative)
         assert place is not None
         greedy_only = split == CALIBRATION or place.arm is not None
-        right = [GREEDY]
-        differing = 0
+        expected_indices = [GREEDY]
+        difference_count = 0
         table = read_judged(run.path / relative)
-        problems = run.path / layout.problems(split)
-        pairs = _with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
-        answers = answers_of(self.verifier) if self.verifier else None
+        problems = run.path / layout.problems_path(split)
+        pairs = _pair_with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        answers = find_answer_reader(self.verifier) if self.verifier else None
         facts = read_facts(run.path / relative)
         imported = manifest.get("imported", {}).get(place.name)
         if facts.get("imported") != imported:
@@ -81,90 +81,90 @@ class Rejudge:
         for warning in facts.get("warnings", ()) if place.arm is None else ():
             if f"{place.name}: {warning}" not in manifest.get("warnings", ()):
                 yield f"manifest.json, warnings: a warning of {relative} is missing: {warning}"
-        taken = imported is not None and imported["verdicts"] == "file"
-        if taken and self.verifier:
-            self.taken[relative] = []
-        for batch in _batches(pairs):
-            for _, of_problem in batch:
-                if sampled and right == [GREEDY]:
-                    right = [*range(len(of_problem))]
-                if greedy_only and [j.response.index for j in of_problem] != right:
-                    problem_id = of_problem[0].response.problem_id
-                    wanted = f"other responses than samples 1 to {len(right)}"
-                    other = wanted if sampled else "more than its greedy decode"
-                    yield f"{relative}: problem {problem_id} has {other}"
-                for each in of_problem:
-                    if each.verdict.reason.startswith(TAKEN) != taken:
+        has_file_verdicts = imported is not None and imported["verdicts"] == "file"
+        if has_file_verdicts and self.verifier:
+            self.imported_differences[relative] = []
+        for batch in _build_batches(pairs):
+            for _, problem_responses in batch:
+                if sampled and expected_indices == [GREEDY]:
+                    expected_indices = [*range(len(problem_responses))]
+                if greedy_only and [j.response.index for j in problem_responses] != expected_indices:
+                    problem_id = problem_responses[0].response.problem_id
+                    sample_fault = f"other responses than samples 1 to {len(expected_indices)}"
+                    fault = sample_fault if sampled else "more than its greedy decode"
+                    yield f"{relative}: problem {problem_id} has {fault}"
+                for judged_response in problem_responses:
+                    if judged_response.verdict.reason.startswith(IMPORTED_PREFIX) != has_file_verdicts:
                         yield (
-                            f"{_who(relative, each)}: the recorded source of this verdict does not "
+                            f"{_format_response(relative, judged_response)}: the recorded source of this verdict does not "
                             "match the manifest"
                         )
-                    counts["verdicts"][each.verdict.status] += 1
-                    counts["finish_reasons"][each.response.finish_reason] += 1
-                    if each.response.index != GREEDY:
+                    counts["verdicts"][judged_response.verdict.status] += 1
+                    counts["finish_reasons"][judged_response.response.finish_reason] += 1
+                    if judged_response.response.index != GREEDY:
                         drawn["samples"] += 1
-                        drawn["tokens"] += tokens_of(each.response)
-            for line in self._again(relative, batch, answers):
-                differing += 1
-                if differing <= _NAMED:
+                        drawn["tokens"] += count_tokens(judged_response.response)
+            for line in self._judge_again(relative, batch, answers):
+                difference_count += 1
+                if difference_count <= _MAX_NAMED:
                     yield line
-        if differing > _NAMED:
-            more = differing - _NAMED
+        if difference_count > _MAX_NAMED:
+            more = difference_count - _MAX_NAMED
             yield f"{relative}: {more} further verdicts or answers differ when judged again"
-        counted: dict[str, Any] = {key: dict(sorted(of.items())) for key, of in counts.items()}
+        counted: dict[str, Any] = {key: dict(sorted(counter.items())) for key, counter in counts.items()}
         counted["drawn"] = drawn
-        yield from unequal(f"{relative}, its facts", facts, counted)
-        said: Mapping[str, Any] = manifest
+        yield from compare_values(f"{relative}, its facts", facts, counted)
+        sections: Mapping[str, Any] = manifest
         recorded = {
-            key: said.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
+            key: sections.get("verdict_counts" if key == "verdicts" else key, {}).get(place.name)
             for key in counted
         }
-        yield from unequal(f"manifest.json, {place.name}", recorded, counted)
+        yield from compare_values(f"manifest.json, {place.name}", recorded, counted)
 
-    def passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
+    def check_passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
         """Check that responses which another run records as passed pass again."""
-        judged = ((gold, [Judged(response, Verdict("pass"))]) for gold, response in pairs)
-        for batch in _batches(judged):
-            yield from self._again(str(table), batch, None)
+        judged = ((gold, [JudgedResponse(response, Verdict("pass"))]) for gold, response in pairs)
+        for batch in _build_batches(judged):
+            yield from self._judge_again(str(table), batch, None)
 
-    def _again(
+    def _judge_again(
         self,
         relative: str,
-        batch: Sequence[tuple[Gold, list[Judged]]],
-        answers: CheckedAnswers | None,
+        batch: Sequence[tuple[Gold, list[JudgedResponse]]],
+        answers: AnswerReader | None,
     ) -> Iterable[str]:
         if self.verifier is None:
             return
-        pairs = [(each, gold) for gold, of_problem in batch for each in of_problem]
-        responses, golds = [each.response for each, _ in pairs], [gold for _, gold in pairs]
-        found = judge_and_answer(self.verifier, answers, responses, golds)
-        self.count(len(pairs))
-        self.verdicts += 0 if relative in self.taken else len(pairs)
-        self.answers += len(pairs) if answers else 0
-        for (each, _), (again, answer) in zip(pairs, found, strict=True):
-            who = _who(relative, each)
-            if answers and answer != each.answer:
-                yield f"{who} has the answer {each.answer!r}, read again it is {answer!r}"
-            if again.status == each.verdict.status:
+        pairs = [(judged_response, gold) for gold, of_problem in batch for judged_response in of_problem]
+        responses, golds = [judged_response.response for judged_response, _ in pairs], [gold for _, gold in pairs]
+        results = judge_and_answer(self.verifier, answers, responses, golds)
+        self.report_count(len(pairs))
+        self.verdict_count += 0 if relative in self.imported_differences else len(pairs)
+        self.answer_count += len(pairs) if answers else 0
+        for (judged_response, _), (new_verdict, answer) in zip(pairs, results, strict=True):
+            place = _format_response(relative, judged_response)
+            if answers and answer != judged_response.answer:
+                yield f"{place} has the answer {judged_response.answer!r}, read again it is {answer!r}"
+            if new_verdict.status == judged_response.verdict.status:
                 continue
             line = (
-                f"{who} has the verdict {each.verdict.status}, judged again it is {again.status}"
-                f"{f' ({again.reason})' if again.reason else ''}"
+                f"{place} has the verdict {judged_response.verdict.status}, judged again it is {new_verdict.status}"
+                f"{f' ({new_verdict.reason})' if new_verdict.reason else ''}"
             )
-            if relative in self.taken:
-                self.taken[relative].append(line)
-            elif "timeout" in (again.status, each.verdict.status):
+            if relative in self.imported_differences:
+                self.imported_differences[relative].append(line)
+            elif "timeout" in (new_verdict.status, judged_response.verdict.status):
                 self.timed_out.append(line)
             else:
                 yield line
 
 
-def _who(relative: str, judged: Judged) -> str:
+def _format_response(relative: str, judged: JudgedResponse) -> str:
     return f"{relative}: problem {judged.response.problem_id}, index {judged.response.index}"
 
 
 @contextlib.contextmanager
-def judging(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iterator[Rejudge]:
+def open_judge(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iterator[TableJudge]:
     """Yield the run's judge; at the end report what was and was not judged again.
 
     Raises:
@@ -173,50 +173,50 @@ def judging(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iter
     task = manifest["task"]
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
-        yield Rejudge(None)
-    elif not plugins.rejudges(name):
-        yield Rejudge(None)
+        yield TableJudge(None)
+    elif not plugins.can_rejudge(name):
+        yield TableJudge(None)
         findings.checked.append(f"the verdicts of {name} were not judged again (rejudge=False)")
-        findings.checked += _rules_told(manifest)
+        findings.checked += _describe_rules(manifest)
     else:
         try:
-            verifier = plugins.verifier(name, task["verifier_params"])
+            verifier = plugins.create_verifier(name, task["verifier_params"])
         except UserError as error:
             if not findings.differences:  # for example, its data are not on this machine
                 raise
             findings.differences.append(str(error))
-            yield Rejudge(None)
+            yield TableJudge(None)
             return
-        judge = Rejudge(verifier, count=findings.count)
+        judge = TableJudge(verifier, report_count=findings.count_verdicts)
         with closing_verifier(verifier):
             yield judge
-        findings.checked.append(f"{judge.verdicts} verdicts of {name} were judged again")
-        if judge.answers:
-            findings.checked.append(f"{judge.answers} answers of {name} were read again")
+        findings.checked.append(f"{judge.verdict_count} verdicts of {name} were judged again")
+        if judge.answer_count:
+            findings.checked.append(f"{judge.answer_count} answers of {name} were read again")
         if judge.timed_out:
             findings.checked.append(
                 f"of these, {len(judge.timed_out)} differ by a timeout, which is not a difference "
-                f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_NAMED])}"
+                f"(verify again on a quiet machine): {'; '.join(judge.timed_out[:_MAX_NAMED])}"
             )
 
 
-def _rules_told(manifest: Manifest) -> Iterator[str]:
+def _describe_rules(manifest: Manifest) -> Iterator[str]:
     """Describe the verifier's rules for each table; several lines if they differ."""
     parts: dict[str, list[str]] = {}
-    for part, said in manifest.get("judged_by", {}).items():
-        parts.setdefault(json.dumps(said.get("rules"), sort_keys=True), []).append(part)
+    for part, description in manifest.get("judged_by", {}).items():
+        parts.setdefault(json.dumps(description.get("rules"), sort_keys=True), []).append(part)
     for rules, judged in parts.items():
-        told = "none recorded" if rules == "null" else rules
-        yield f"rules of these verdicts ({', '.join(judged)}): {told}"
+        rules_text = "none recorded" if rules == "null" else rules
+        yield f"rules of these verdicts ({', '.join(judged)}): {rules_text}"
 
 
-def _with_golds(
-    problems: Path, judged: Iterable[tuple[str, list[Judged]]]
-) -> Iterator[tuple[Gold, list[Judged]]]:
+def _pair_with_golds(
+    problems: Path, judged: Iterable[tuple[str, list[JudgedResponse]]]
+) -> Iterator[tuple[Gold, list[JudgedResponse]]]:
     """Yield each problem's gold answer with its responses; both tables are ordered by id."""
-    known = read_problems(problems)
+    stored_problems = read_problems(problems)
     for problem_id, of_problem in judged:
-        problem = next((p for p, _ in known if p.id == problem_id), None)
+        problem = next((p for p, _ in stored_problems if p.id == problem_id), None)
         if problem is None:
             raise GapftError(
                 f"answers problem {problem_id}, which is not at its place in {problems}"
@@ -224,16 +224,16 @@ def _with_golds(
         yield problem.gold, of_problem
 
 
-def _batches(
-    pairs: Iterable[tuple[Gold, list[Judged]]],
-) -> Iterator[list[tuple[Gold, list[Judged]]]]:
+def _build_batches(
+    pairs: Iterable[tuple[Gold, list[JudgedResponse]]],
+) -> Iterator[list[tuple[Gold, list[JudgedResponse]]]]:
     """Yield batches of complete problems with at least ``_AT_ONCE`` responses."""
-    batch: list[tuple[Gold, list[Judged]]] = []
+    batch: list[tuple[Gold, list[JudgedResponse]]] = []
     size = 0
     for gold, of_problem in pairs:
         batch.append((gold, of_problem))
         size += len(of_problem)
-        if size >= _AT_ONCE:
+        if size >= _RESPONSE_BATCH:
             yield batch
             batch, size = [], 0
     if batch:
@@ -241,9 +241,9 @@ def _batches(
 
 
 @contextlib.contextmanager
-def judges(
+def open_judges(
     manifest: Manifest, plugins: Plugins, findings: Differences
-) -> Iterator[Mapping[str, Rejudge]]:
+) -> Iterator[Mapping[str, TableJudge]]:
     """Yield the judges by the names of further audits; the own task's has the empty name.
 
     At the end each reports what it did and did not judge again.
@@ -252,28 +252,28 @@ def judges(
         UserError: as ``open_judge``.
     """
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(judging(manifest, plugins, findings))
-        found = {"": own}
+        own_judge = stack.enter_context(open_judge(manifest, plugins, findings))
+        judges_by_audit = {"": own_judge}
         for name, audit in manifest.get("audits", {}).items():
-            found[name] = own
+            judges_by_audit[name] = own_judge
             keys = ("verifier", "verifier_params")
             if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
-                asked: Manifest = {**manifest, "task": audit["task"]}
-                found[name] = stack.enter_context(judging(asked, plugins, findings))
-        yield found
-    taken = {table: lines for of in found.values() for table, lines in of.taken.items()}
+                audit_manifest: Manifest = {**manifest, "task": audit["task"]}
+                judges_by_audit[name] = stack.enter_context(open_judge(audit_manifest, plugins, findings))
+        yield judges_by_audit
+    differences_by_table = {table: lines for judge in judges_by_audit.values() for table, lines in judge.imported_differences.items()}
     for split, facts in manifest.get("imported", {}).items():
-        findings.checked.append(_imported(split, facts, taken.get(layout.responses(split))))
+        findings.checked.append(_describe_import(split, facts, differences_by_table.get(layout.responses_path(split))))
 
 
-def _imported(split: str, facts: ImportFacts, differing: list[str] | None) -> str:
+def _describe_import(split: str, facts: ImportFacts, differences: list[str] | None) -> str:
     """Describe the source of a split's responses and verdicts."""
-    files = ", ".join(f"{of['path']} (sha256 {of['sha256'][:12]})" for of in facts["files"])
+    files = ", ".join(f"{file['path']} (sha256 {file['sha256'][:12]})" for file in facts["files"])
     line = f"{split}: its {facts['responses']} responses were imported from {files}"
     if facts["verdicts"] != "file":
         return f"{line}; their verdicts were computed by the task's verifier at the import"
     line += f"; their verdicts come from the files ({facts['told_by']}), not from this verifier"
-    if differing is None:
+    if differences is None:
         return line
-    again = f"{line}: judged again, {len(differing)} of them differ"
-    return f"{again}, the first: {differing[0]}" if differing else again
+    result = f"{line}: judged again, {len(differences)} of them differ"
+    return f"{result}, the first: {differences[0]}" if differences else result

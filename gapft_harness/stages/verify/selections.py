@@ -13,29 +13,29 @@ from typing import Any
 
 from gapft_harness.core.records import Arm, Budget, Evidence, Example
 from gapft_harness.hooks.manager import Plugins
-from gapft_harness.hooks.registered import SelectorTraits
+from gapft_harness.hooks.registration import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, taken_sets
+from gapft_harness.run_directory.manifest import Manifest, list_shared_sets
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.integrity.differences import Differences, unequal
-from gapft_harness.stages.selection.budgets import enforce_tokens, in_groups, unmatched
+from gapft_harness.stages.integrity.differences import Differences, compare_values
+from gapft_harness.stages.selection.budgets import require_similar_tokens, group_by_budget, find_unmatched
 from gapft_harness.stages.selection.choosing import (
     NotEvidence,
-    Pools,
-    Selected,
+    ConditionPools,
+    TrainingSet,
     SourceSet,
-    as_evidence,
-    choose_set,
-    differing_keys,
-    make_pool,
-    slots_by_condition,
-    slots_of,
+    find_evidence,
+    build_training_set,
+    list_differing_columns,
+    group_by_state,
+    count_condition_slots,
+    count_slots,
 )
-from gapft_harness.stages.selection.other_runs import OtherRuns, set_named
-from gapft_harness.stages.selection.stage import arms, chosen_by
-from gapft_harness.stages.verify.judging import Rejudge
+from gapft_harness.stages.selection.other_runs import OtherRunSets, parse_set_name
+from gapft_harness.stages.selection.stage import list_arms, build_condition_facts
+from gapft_harness.stages.verify.judging import TableJudge
 from gapft_harness.training.plan import budget
 
 
@@ -43,7 +43,7 @@ def check_selections(
     run: RunDirectory,
     manifest: Manifest,
     plugins: Plugins,
-    judge: Rejudge,
+    judge: TableJudge,
     findings: Differences,
 ) -> dict[Arm, list[Example]]:
     """Recompute every arm's examples and budget; then compare what arms must have in common.
@@ -59,50 +59,50 @@ def check_selections(
         The examples of the arms whose selection can be read.
     """
     folder = layout.SELECTIONS
-    there = sorted((run.path / folder).glob("*.parquet"))
-    if "n" not in manifest and not there:
+    files = sorted((run.path / folder).glob("*.parquet"))
+    if "n" not in manifest and not files:
         findings.missing.append("nothing is selected")
         return {}
-    pools = Pools(run, sealed=False)
-    if findings.attempt("pool", pools.evidence) is None:
+    pools = ConditionPools(run, sealed=False)
+    if findings.try_reading("pool", pools.read_evidence) is None:
         return {}
-    n = slots_of(run.recipe.budget.n, pools.of())
-    findings.gather(
-        "n", lambda: unequal("manifest.json", manifest, {"n": n}, "the recipe and the pool give")
+    n = count_slots(run.recipe.budget.n, pools.read_pool())
+    findings.collect(
+        "n", lambda: compare_values("manifest.json", manifest, {"n": n}, "the recipe and the pool give")
     )
     if not n:
-        findings.differences += [f"{folder}/{f.name}: there is nothing to select" for f in there]
+        findings.differences += [f"{folder}/{f.name}: there is nothing to select" for f in files]
         findings.checked.append("search recovered nothing, so there is nothing to train on")
         return {}
-    slots = findings.attempt("n", lambda: slots_by_condition(run.recipe, pools.of))
+    slots = findings.try_reading("n", lambda: count_condition_slots(run.recipe, pools.read_pool))
     if slots is None:
         return {}
     examples: dict[Arm, list[Example]] = {}
     recorded: dict[Arm, dict[str, Any]] = {}
-    other_runs, foreign = OtherRuns(run, plugins), 0
-    for arm in arms(run.recipe):
-        relative, n = layout.selection(arm), slots[arm.condition]
-        read = findings.attempt(relative, partial(read_examples, run.path / relative))
-        if read is None:
+    other_runs, foreign_count = OtherRunSets(run, plugins), 0
+    for arm in list_arms(run.recipe):
+        relative, n = layout.selection_path(arm), slots[arm.condition]
+        stored_examples = findings.try_reading(relative, partial(read_examples, run.path / relative))
+        if stored_examples is None:
             continue
-        examples[arm] = read
-        again = _Again(run, arm, plugins, read, pools.evidence(arm.condition))
-        if again.traits.foreign:
-            foreign += 1
-            recorded[arm] = again.check_foreign(manifest, other_runs, judge, n, findings)
+        examples[arm] = stored_examples
+        check = _SelectionCheck(run, arm, plugins, stored_examples, pools.read_evidence(arm.condition))
+        if check.traits.is_foreign:
+            foreign_count += 1
+            recorded[arm] = check.check_foreign(manifest, other_runs, judge, n, findings)
         else:
-            recorded[arm] = again.check_own(n, findings)
+            recorded[arm] = check.check_own(n, findings)
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, examples, recorded, slots, findings)
     findings.checked.append(
-        f"{len(examples) - foreign} selections contain the evidence that their conditions choose, "
+        f"{len(examples) - foreign_count} selections contain the evidence that their conditions choose, "
         "each a response that passed"
     )
-    named = {run.path / layout.selection(arm) for arm in arms(run.recipe)}
-    if others := [file.stem for file in there if file not in named]:
+    recipe_files = {run.path / layout.selection_path(arm) for arm in list_arms(run.recipe)}
+    if other_names := [file.stem for file in files if file not in recipe_files]:
         findings.checked.append(
             f"arms that are no longer in the recipe; only their files' hashes were compared: "
-            f"{', '.join(others)}"
+            f"{', '.join(other_names)}"
         )
     return examples
 
@@ -111,21 +111,21 @@ def _check_replicates(
     run: RunDirectory, examples: Mapping[Arm, Sequence[Example]], findings: Differences
 ) -> None:
     """Compare the training sets of replicates with those of the arms that they repeat."""
-    originals, same = run.recipe.replicates(), 0
+    originals, same_count = run.recipe.map_replicates(), 0
     for arm in (arm for arm in examples if arm.condition in originals):
         original = replace(arm, condition=originals[arm.condition])
         if original not in examples:
             continue
         if examples[arm] == examples[original]:
-            same += 1
+            same_count += 1
             continue
         findings.differences.append(
-            f"{layout.selection(arm)}: {arm.name} repeats the training of {original.name}, but its "
-            f"training set differs from {layout.selection(original)}"
+            f"{layout.selection_path(arm)}: {arm.name} repeats the training of {original.name}, but its "
+            f"training set differs from {layout.selection_path(original)}"
         )
-    if same:
+    if same_count:
         findings.checked.append(
-            f"{same} replicates have the training sets of the arms that they repeat"
+            f"{same_count} replicates have the training sets of the arms that they repeat"
         )
 
 
@@ -148,22 +148,22 @@ def _check_budgets(
         findings: receives the results.
     """
     matched: dict[Arm, Budget] = {}
-    for arm, chosen in examples.items():
-        what = f"budget of {arm.name}"
-        counted = findings.attempt(
-            what, partial(budget, chosen, run.recipe.training_of(arm.condition))
+    for arm, arm_examples in examples.items():
+        subject = f"budget of {arm.name}"
+        computed = findings.try_reading(
+            subject, partial(budget, arm_examples, run.recipe.resolve_training(arm.condition))
         )
-        if counted is None:
+        if computed is None:
             continue
         recorded = manifest["budgets"].get(arm.name, {})
-        right = {"condition": None, **chosen_by(run.recipe, arm), **expected[arm]}
-        findings.gather(what, partial(_budget, arm, {**asdict(counted), **right}, recorded))
-        if right.get("matched", recorded.get("matched", True)):
-            matched[arm] = counted
-    for group in in_groups(matched, slots, run.recipe, taken_sets(manifest)):
-        findings.gather("budgets", partial(unmatched, group))
+        expected_facts = {"condition": None, **build_condition_facts(run.recipe, arm), **expected[arm]}
+        findings.collect(subject, partial(_compare_budget, arm, {**asdict(computed), **expected_facts}, recorded))
+        if expected_facts.get("matched", recorded.get("matched", True)):
+            matched[arm] = computed
+    for group in group_by_budget(matched, slots, run.recipe, list_shared_sets(manifest)):
+        findings.collect("budgets", partial(find_unmatched, group))
         tolerance = run.recipe.budget.token_tolerance
-        findings.attempt("supervised tokens", partial(enforce_tokens, group, tolerance))
+        findings.try_reading("supervised tokens", partial(require_similar_tokens, group, tolerance))
         first = next(iter(group.values()))
         findings.checked.append(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
@@ -171,7 +171,7 @@ def _check_budgets(
         )
 
 
-def _budget(arm: Arm, expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterable[str]:
+def _compare_budget(arm: Arm, expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterable[str]:
     for key, value in expected.items():
         if recorded.get(key) != value:
             yield (
@@ -181,7 +181,7 @@ def _budget(arm: Arm, expected: Mapping[str, Any], recorded: Mapping[str, Any]) 
 
 
 @dataclass(frozen=True)
-class _Again:
+class _SelectionCheck:
     """One arm's training set, compared with its selector's choice.
 
     Attributes:
@@ -197,7 +197,7 @@ class _Again:
 
     @property
     def traits(self) -> SelectorTraits:
-        return self.plugins.selector_traits(self.run.recipe.conditions[self.arm.condition].selector)
+        return self.plugins.find_selector_traits(self.run.recipe.conditions[self.arm.condition].selector)
 
     def check_own(self, n: int, findings: Differences) -> dict[str, Any]:
         """Compare a set with the pool's evidence, and with its selector's choice.
@@ -205,51 +205,51 @@ class _Again:
         Returns:
             The expected entries of the manifest besides the budget.
         """
-        where = layout.selection(self.arm)
-        findings.gather(where, self._compare_evidence)
-        if chosen := findings.attempt(where, partial(self._choose, n)):
-            findings.gather(where, partial(self._compare, chosen))
-        return {"matched": not self.traits.own_budget, "taken": None}
+        where = layout.selection_path(self.arm)
+        findings.collect(where, self._compare_evidence)
+        if chosen := findings.try_reading(where, partial(self._run_selector, n)):
+            findings.collect(where, partial(self._compare_choice, chosen))
+        return {"matched": not self.traits.has_own_budget, "taken": None}
 
     def _compare_evidence(self) -> Iterable[str]:
         """Compare every example with the states table's evidence for its problem or origin."""
-        known = {e.problem_id: e for e in self.evidence}
+        pool_evidence = {e.problem_id: e for e in self.evidence}
         for slot, example in enumerate(self.examples):
             try:
-                as_evidence(example, known, self.traits.responses)
+                find_evidence(example, pool_evidence, self.traits.responses)
             except NotEvidence as error:
-                yield f"{self._who(slot, example)}: {error}"
+                yield f"{self._format_slot(slot, example)}: {error}"
 
-    def _compare(self, chosen: Selected) -> Iterable[str]:
+    def _compare_choice(self, chosen: TrainingSet) -> Iterable[str]:
         """Compare examples and order with the choice of the selector, run again."""
-        where, right = layout.selection(self.arm), chosen.examples
-        if len(right) != len(self.examples):
-            yield f"{where}: has {len(self.examples)} examples, its selector chooses {len(right)}"
+        where, chosen_examples = layout.selection_path(self.arm), chosen.examples
+        if len(chosen_examples) != len(self.examples):
+            yield f"{where}: has {len(self.examples)} examples, its selector chooses {len(chosen_examples)}"
             return
-        for slot, (one, other) in enumerate(zip(self.examples, right, strict=True)):
-            if one.problem_id != other.problem_id:
+        for slot, (example, chosen_example) in enumerate(zip(self.examples, chosen_examples, strict=True)):
+            if example.problem_id != chosen_example.problem_id:
                 yield (
-                    f"{where}: slot {slot} has problem {one.problem_id}, its selector chooses "
-                    f"{other.problem_id}"
+                    f"{where}: slot {slot} has problem {example.problem_id}, its selector chooses "
+                    f"{chosen_example.problem_id}"
                 )
-            elif self.traits.takes_others and one != other:  # else ``_compare_evidence`` reports it
+            elif self.traits.can_use_other_responses and example != chosen_example:  # else ``_compare_evidence`` reports it
                 yield (
-                    f"{self._who(slot, one)}: is not the example that its selector chooses; "
-                    f"differing: {differing_keys(one, other)}"
+                    f"{self._format_slot(slot, example)}: is not the example that its selector chooses; "
+                    f"differing: {list_differing_columns(example, chosen_example)}"
                 )
 
-    def _choose(self, n: int, source: SourceSet | None = None) -> Selected:
+    def _run_selector(self, n: int, source: SourceSet | None = None) -> TrainingSet:
         """Run the selector again."""
         recipe = self.run.recipe
         selector, entry = find_selector(recipe, self.arm.condition, self.plugins)
-        pool, replay = make_pool(self.evidence), recipe.budget.replay
-        return choose_set(selector, entry, pool, n, replay, self.arm, source)
+        pool, replay = group_by_state(self.evidence), recipe.budget.replay
+        return build_training_set(selector, entry, pool, n, replay, self.arm, source)
 
     def check_foreign(
         self,
         manifest: Manifest,
-        other_runs: OtherRuns,
-        judge: Rejudge,
+        other_runs: OtherRunSets,
+        judge: TableJudge,
         n: int,
         findings: Differences,
     ) -> dict[str, Any]:
@@ -258,51 +258,51 @@ class _Again:
         Returns:
             The expected entries of the manifest besides the budget.
         """
-        where, before = layout.selection(self.arm), len(findings.differences)
+        where, difference_count = layout.selection_path(self.arm), len(findings.differences)
         task = manifest["task"].get("episode")
-        converses = task is not None and task["attempts"] > 1  # prompts follow earlier attempts
-        findings.gather(where, partial(self._compare_pool, converses))
-        place, of = set_named(self.run.recipe, self.arm)
+        has_conversations = task is not None and task["attempts"] > 1  # prompts follow earlier attempts
+        findings.collect(where, partial(self._compare_pool, has_conversations))
+        source_path, source_arm = parse_set_name(self.run.recipe, self.arm)
         recorded = manifest["budgets"].get(self.arm.name, {})
-        file = place / layout.selection(of)
+        file = source_path / layout.selection_path(source_arm)
         if not file.exists():
-            prompts = " (except prompts after earlier attempts)" if converses else ""
-            if len(findings.differences) == before:
+            prompts = " (except prompts after earlier attempts)" if has_conversations else ""
+            if len(findings.differences) == difference_count:
                 findings.checked.append(
                     f"{self.arm.name}: each example is a problem of this run's pool with its "
                     f"prompt{prompts}; its verdicts and its budget were not verified, because the "
-                    f"run that it comes from is not on this machine: {place}"
+                    f"run that it comes from is not on this machine: {source_path}"
                 )
-            return {"taken": {**recorded.get("taken", {}), "run": str(place), "arm": of.name}}
-        source = findings.attempt(where, partial(other_runs.read, self.arm))
+            return {"taken": {**recorded.get("taken", {}), "run": str(source_path), "arm": source_arm.name}}
+        source = findings.try_reading(where, partial(other_runs.read_set, self.arm))
         if source is None:
             return {}
-        chosen = findings.attempt(where, partial(self._choose, n, source))
+        chosen = findings.try_reading(where, partial(self._run_selector, n, source))
         if chosen is None:
             return {}
-        findings.gather(where, partial(self._compare, chosen))
+        findings.collect(where, partial(self._compare_choice, chosen))
         golds = {evidence.problem_id: evidence.gold for evidence in self.evidence}
         responses = [evidence.response for evidence in source.evidence if evidence.response]
-        table = place / layout.responses("pool")
+        table = source_path / layout.responses_path("pool")
         pairs = [(golds[response.problem_id], response) for response in responses]
-        findings.gather(where, partial(judge.passed, table, pairs))
-        if len(findings.differences) == before:
+        findings.collect(where, partial(judge.check_passed, table, pairs))
+        if len(findings.differences) == difference_count:
             judged = "and passed again" if judge.verifier else "as recorded, not judged again"
             findings.checked.append(
                 f"{self.arm.name} was compared with its source {file}: each example is a response "
                 f"that passed there, {judged}, to a problem of this run's pool"
             )
-        return chosen.said()
+        return chosen.build_facts()
 
-    def _compare_pool(self, converses: bool) -> Iterable[str]:
+    def _compare_pool(self, has_conversations: bool) -> Iterable[str]:
         """Check that every example is a problem of this run's pool, with its prompt."""
         prompts = {evidence.problem_id: evidence.prompt_ids for evidence in self.evidence}
         for slot, example in enumerate(self.examples):
-            if lacking := sorted({example.problem_id, example.origin} - prompts.keys()):
-                names = ", ".join(lacking)
-                yield f"{self._who(slot, example)}: {names} is not a problem of this run's pool"
-            elif not converses and example.prompt_ids != prompts[example.problem_id]:
-                yield f"{self._who(slot, example)}: has other prompt tokens than this run's pool"
+            if missing_ids := sorted({example.problem_id, example.origin} - prompts.keys()):
+                names = ", ".join(missing_ids)
+                yield f"{self._format_slot(slot, example)}: {names} is not a problem of this run's pool"
+            elif not has_conversations and example.prompt_ids != prompts[example.problem_id]:
+                yield f"{self._format_slot(slot, example)}: has other prompt tokens than this run's pool"
 
-    def _who(self, slot: int, example: Example) -> str:
-        return f"{layout.selection(self.arm)}: slot {slot}, problem {example.problem_id}"
+    def _format_slot(self, slot: int, example: Example) -> str:
+        return f"{layout.selection_path(self.arm)}: slot {slot}, problem {example.problem_id}"

@@ -9,7 +9,7 @@ from typing import Any
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, toolchains_of
+from gapft_harness.run_directory.manifest import Manifest, list_toolchains
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.stages.integrity.differences import Differences
 
@@ -25,27 +25,27 @@ def check_versions(
         arms: the trained arms.
         findings: receives a sentence if arms were made by several versions.
     """
-    for name, said in manifest.get("made_with", {}).items():
-        table = layout.judged(name)
+    for name, recorded in manifest.get("made_with", {}).items():
+        table = layout.judged_table_path(name)
         if table in manifest["files"]:
             sealed = read_facts(run.path / table).get("made_with")
-            if sealed != said:
-                yield f"manifest.json, made_with of {name}: is {said}, but {table} has {sealed}"
+            if sealed != recorded:
+                yield f"manifest.json, made_with of {name}: is {recorded}, but {table} has {sealed}"
     mixed: dict[str, set[str]] = {}
-    for of in (None, *arms):
-        for step, toolchains in toolchains_of(manifest, of).items():
+    for item in (None, *arms):
+        for step, toolchains in list_toolchains(manifest, item).items():
             mixed.setdefault(step, set()).update(toolchains)
-    for step, several in mixed.items():
-        if len(several) > 1:
-            counts = Counter(word for of in several for word in of.split(", "))
-            differing = sorted(word for word, count in counts.items() if count < len(several))
+    for step, toolchains_of_step in mixed.items():
+        if len(toolchains_of_step) > 1:
+            counts = Counter(word for item in toolchains_of_step for word in item.split(", "))
+            differing = sorted(word for word, count in counts.items() if count < len(toolchains_of_step))
             findings.checked.append(
                 f"made by several versions or on several devices ({step}): {', '.join(differing)}; "
                 "the report marks the contrasts"
             )
 
 
-def is_recorded(manifest: Manifest, *arms: Arm) -> bool:
+def has_recorded_versions(manifest: Manifest, *arms: Arm) -> bool:
     """Return whether the manifest records different versions for the training of arms."""
-    said: list[Any] = [manifest["training"].get(of.name, {}).get("made_with") for of in arms]
-    return None not in said and len({*said}) > 1
+    toolchains: list[Any] = [manifest["training"].get(arm.name, {}).get("made_with") for arm in arms]
+    return None not in toolchains and len({*toolchains}) > 1

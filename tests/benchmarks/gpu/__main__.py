@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from gapft_harness.training.speed import matrix_peak, synchronize
+from gapft_harness.training.speed import measure_matrix_peak, synchronize
 from tests.benchmarks.gpu.shapes import LLAMA_8B, SHAPES
 from tests.benchmarks.gpu.tries import TRIES
 from tests.benchmarks.gpu.ways import LITERAL, OURS, Bench, Measured
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         torch.set_num_threads(1)
-    peak = matrix_peak(device, getattr(torch, shape.dtype))
+    peak = measure_matrix_peak(device, getattr(torch, shape.dtype))
     bench = Bench(shape, device, peak, chosen.steps, chosen.dropout, chosen.profile)
     machine = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",

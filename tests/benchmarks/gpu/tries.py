@@ -14,7 +14,7 @@ from unittest.mock import patch
 import torch
 
 from gapft_harness.training import attention
-from gapft_harness.training.model import fuse
+from gapft_harness.training.model import fuse_lora_layers
 from tests.benchmarks.gpu.ways import Way
 
 
@@ -22,14 +22,14 @@ from tests.benchmarks.gpu.ways import Way
 def one_by_one(cudnn: bool) -> Iterator[None]:
     """A kernel for each sequence of a pass, of cuDNN's choice or of torch's own."""
     torch.backends.cuda.enable_cudnn_sdp(cudnn)
-    with patch.object(attention, "packed_kernel", lambda query: None):
+    with patch.object(attention, "find_packed_kernel", lambda query: None):
         yield
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def compiled(model: Any) -> None:
     """Norms and MLP, adapters included, through torch.compile."""
-    fuse(model)
+    fuse_lora_layers(model)
     for layer in model.get_base_model().model.layers:
         for part in (layer.mlp, layer.input_layernorm, layer.post_attention_layernorm):
             part.compile(dynamic=True)
@@ -43,6 +43,6 @@ TRIES = {
     "a kernel a sequence, torch's": _without_padding(inside=partial(one_by_one, False)),
     "fused kernels, a kernel a sequence": _fused(inside=partial(one_by_one, False)),
     "fused kernels, padded 2 x 8": Way({"kernels": "fused"}),
-    "fused LoRA without Liger, padding-free": _without_padding(on_adapted=fuse),
+    "fused LoRA without Liger, padding-free": _without_padding(on_adapted=fuse_lora_layers),
     "fused LoRA, compiled, padding-free": _without_padding(on_adapted=compiled),
 }

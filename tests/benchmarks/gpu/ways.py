@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.records import Arm
+from gapft_harness.core.read_records import Arm
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
 from gapft_harness.training.devices import Devices
-from gapft_harness.training.kernels import kernels
-from gapft_harness.training.ledger import Step, ledger
+from gapft_harness.training.kernels import use_kernels
+from gapft_harness.training.ledger import PlannedStep, build_ledger
 from gapft_harness.training.loop import Checkpoint, run_steps
-from gapft_harness.training.memory import estimate
+from gapft_harness.training.memory import estimate_memory
 from gapft_harness.training.model import add_lora
-from gapft_harness.training.passes import cut
-from gapft_harness.training.plan import Fitted, plan, sequences
-from gapft_harness.training.speed import FLOPS, base_parameters, synchronize
+from gapft_harness.training.passes import cut_step
+from gapft_harness.training.plan import TrainingSequence, plan_steps, build_sequences
+from gapft_harness.training.speed import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
 
 #: Steps before the clock starts: kernels are chosen and memory is reserved in them.
@@ -126,18 +126,18 @@ class Bench:
             register_segments()
         attention = SEGMENTS if settings.padding_free else None
         base = self.shape.model(self.device, attention)
-        with kernels(settings, base), way.inside():
+        with use_kernels(settings, base), way.inside():
             model = add_lora(base, settings, 13)
             way.on_adapted(model)
             return self._measured(name, model, settings, self._steps(job, settings, model))
 
     def _steps(self, job: TrainingJob, settings: Training, model: Any) -> Any:
-        def go(end_of_step: Callable[[], None], steps: list[Step], fitted: Any) -> list[float]:
+        def go(end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any) -> list[float]:
             told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
             devices = Devices.of(job)
-            checkpoint = Checkpoint.beside(job.output, {}, devices, None)
+            checkpoint = Checkpoint.for_output(job.output, {}, devices, None)
             log = run_steps(
-                told, settings, model, steps, fitted, None, devices, checkpoint, head_is_last=True
+                told, settings, model, steps, fitted, None, devices, checkpoint, is_head_last=True
             )
             return [line["loss"] for line in log]
 
@@ -148,7 +148,7 @@ class Bench:
         settings = self.settings({})
         model = add_lora(self.shape.model(self.device, None), settings, 13)
 
-        def go(end_of_step: Callable[[], None], steps: list[Step], fitted: Any) -> list[float]:
+        def go(end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any) -> list[float]:
             trainable = [p for p in model.parameters() if p.requires_grad]
             optimizer = torch.optim.AdamW(
                 trainable, lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -174,9 +174,9 @@ class Bench:
 
     def _measured(self, way: str, model: Any, settings: Training, go: Any) -> Measured:
         fitted = {
-            s.slot: s for s in sequences(self.shape.examples(16 * (WARM + self.steps)), settings)
+            s.slot: s for s in build_sequences(self.shape.examples(16 * (WARM + self.steps)), settings)
         }
-        steps = ledger(plan(fitted, settings, 13), fitted, settings)
+        steps = build_ledger(plan_steps(fitted, settings, 13), fitted, settings)
         stamps: list[float] = []
 
         def end_of_step() -> None:
@@ -186,17 +186,17 @@ class Bench:
         passes = [
             one
             for step in steps
-            for one in cut(
+            for one in cut_step(
                 [fitted[slot] for slot in step.slots],
                 step.weights,
                 settings,
                 device=self.device.type,
             )
         ]
-        needed = estimate(
+        needed = estimate_memory(
             self.shape.model(torch.device("meta"), None), settings, passes, device=self.device
         )
-        parameters = base_parameters(model)
+        parameters = count_base_parameters(model)
         torch.manual_seed(0)
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -218,7 +218,7 @@ class Bench:
             supervised,
             seconds,
             parameters,
-            FLOPS * parameters * tokens / seconds / self.peak,
+            FLOPS_PER_PARAMETER * parameters * tokens / seconds / self.peak,
             peak_gb,
             needed.total / 1e9,
             losses,
@@ -226,12 +226,12 @@ class Bench:
         )
 
 
-def _tokens(steps: Sequence[Step], fitted: dict[str, Fitted]) -> tuple[int, int]:
+def _tokens(steps: Sequence[PlannedStep], fitted: dict[str, TrainingSequence]) -> tuple[int, int]:
     members = [fitted[slot] for step in steps for slot in step.slots]
     return sum(m.tokens for m in members), sum(m.supervised for m in members)
 
 
-def _padded(rows: Sequence[Fitted]) -> dict[str, torch.Tensor]:
+def _padded(rows: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
     """Ids, mask and labels as a padding collator makes them."""
     length = max(row.tokens for row in rows)
     made: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.report.explorer import packing
-from gapft_harness.report.explorer.explored import Entry, Explored, Model, outcome
+from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, ExplorerModel, classify_outcome
 from gapft_harness.report.explorer.packing import PROBLEMS, TEXTS
 
 CONDITIONS = {"gapft": "GapFT", "uniform": "uniform", "replay": "replay", "all_verified": "all"}
@@ -30,7 +30,7 @@ HOSTILE = (
 )
 
 
-def explored(problems: int = 120, k: int = 8, seed: int = 3, **changes: Any) -> Explored:
+def explored(problems: int = 120, k: int = 8, seed: int = 3, **changes: Any) -> ExplorerContent:
     """Verdicts drawn at random; a response says whose it is, and is long for every tenth."""
     rng = np.random.default_rng(seed)
     before = rng.random(problems) < 0.45
@@ -41,15 +41,15 @@ def explored(problems: int = 120, k: int = 8, seed: int = 3, **changes: Any) -> 
     for condition, label in CONDITIONS.items():
         for name in SEEDS:
             after = before ^ (rng.random(problems) < 0.25)
-            outcomes = "".join(map(outcome, before.tolist(), after.tolist()))
-            models.append(Model(condition, label, name, said(after), outcomes))
+            outcomes = "".join(map(classify_outcome, before.tolist(), after.tolist()))
+            models.append(ExplorerModel(condition, label, name, said(after), outcomes))
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[ProblemTexts]:
         for place in range(problems):
             words = f"First add {place} and one.\nThen take it twice. " * (
                 40 if place % 10 == 0 else 1
             )
-            yield Entry(
+            yield ProblemTexts(
                 prompt=f"Be brief. Question {place}: how many are {place} (times two)?\nAnswer:",
                 gold=f"gold {2 * place}",
                 responses=[
@@ -63,7 +63,7 @@ def explored(problems: int = 120, k: int = 8, seed: int = 3, **changes: Any) -> 
                 document={"subject": str(subjects[place]), "level": place % 5, "text": f"q{place}"},
             )
 
-    made = Explored(
+    made = ExplorerContent(
         title="made on a task",
         noun="problem",
         before="source, greedy",
@@ -84,22 +84,22 @@ def said(right: Any) -> list[str]:
     return [WORDS[0 if one else 1] for one in right.tolist()]
 
 
-def with_texts(of: Explored, text: Callable[[str], str]) -> Explored:
+def with_texts(of: ExplorerContent, text: Callable[[str], str]) -> ExplorerContent:
     """The same with every text changed."""
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[ProblemTexts]:
         for entry in of.entries():
-            yield Entry(
+            yield ProblemTexts(
                 text(entry.prompt), text(entry.gold), [*map(text, entry.responses)], entry.document
             )
 
     return replace(of, entries=entries)
 
 
-def write(of: Explored, folder: Path) -> str:
+def write(of: ExplorerContent, folder: Path) -> str:
     """Writes the page; its address."""
     path = folder / "explorer.html"
-    path.write_text(packing.render(of), "utf-8")
+    path.write_text(packing.render_explorer(of), "utf-8")
     return path.as_uri()
 
 

@@ -9,18 +9,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.report.rendering.differences import differences, steps
-from gapft_harness.report.rendering.visible import visible
+from gapft_harness.report.rendering.differences import find_differences, estimate_steps
+from gapft_harness.report.rendering.visible import make_visible
 
 SCRIPT = (
     files("gapft_harness.report.rendering")
     .joinpath("templates", "explorer", "differences.js")
     .read_text("utf-8")
 )
-TEXTS = st.lists(
+TEXTS = st.list_methods(
     st.sampled_from(["a", "b", "c ", "\n", " ", "dd\t", "é", "\xa0", "\u2003", "\ufeff", "𝛼 "]),
     max_size=30,
-).map(lambda parts: visible("".join(parts)))
+).map(lambda parts: make_visible("".join(parts)))
 
 
 def in_page(browser: Any, pairs: list[tuple[str, str]], most: float = 5e6) -> Any:
@@ -34,13 +34,13 @@ def in_page(browser: Any, pairs: list[tuple[str, str]], most: float = 5e6) -> An
 
 
 @settings(max_examples=20)
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=30))
+@given(st.list_methods(st.tuples(TEXTS, TEXTS), min_size=1, max_size=30))
 def test_the_page_marks_the_words_that_the_report_marks(
     browser: Any, pairs: list[tuple[str, str]]
 ) -> None:
     found = json.loads(in_page(browser, pairs))
     wanted = [
-        [[[piece.text, piece.changed] for piece in side] for side in differences(*pair)]
+        [[[piece.text, piece.changed] for piece in side] for side in find_differences(*pair)]
         for pair in pairs
     ]
     assert found == wanted
@@ -49,8 +49,8 @@ def test_the_page_marks_the_words_that_the_report_marks(
 def test_long_texts_are_compared_by_lines_and_then_by_their_ends(browser: Any) -> None:
     a, b = (" ".join(f"{name}{i} x" for i in range(40)) for name in "ab")
     pair = (f"same\n{a}\nkept {a}", f"same\n{b}\nkept {a}")
-    most = steps(["x"] * 39, ["x"] * 39)
-    assert steps(pair[0].split(), pair[1].split()) > most
+    most = estimate_steps(["x"] * 39, ["x"] * 39)
+    assert estimate_steps(pair[0].split(), pair[1].split()) > most
     (sides,) = json.loads(in_page(browser, [pair], most))
     kept = "".join(text for text, changed in sides[0] if not changed)
     assert kept.split() == ["same", "kept", *a.split()]

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gapft_harness.report.explorer.explored import Entry, Explored, Model
+from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, ExplorerModel
 from tests.report.explorer.driving import press, rows, searched, text, turn_to, until
 from tests.report.explorer.made import CONDITIONS, SEEDS, explored, write
 
@@ -23,12 +23,12 @@ LETTERS = {
 
 
 @pytest.fixture(scope="module")
-def made() -> Explored:
+def made() -> ExplorerContent:
     return explored()
 
 
 @pytest.fixture(scope="module")
-def page(made: Explored, tmp_path_factory: pytest.TempPathFactory) -> str:
+def page(made: ExplorerContent, tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(made, tmp_path_factory.mktemp("explorer"))
 
 
@@ -38,7 +38,7 @@ def opened(opens: Callable[..., Any], page: str) -> Callable[..., Any]:
     return functools.partial(opens, page)
 
 
-def fitting(of: Explored, states: str, seed: str, outcomes: dict[str, str]) -> list[int]:
+def fitting(of: ExplorerContent, states: str, seed: str, outcomes: dict[str, str]) -> list[int]:
     """What a view should list, problem by problem."""
     wanted = []
     for place in range(len(of.ids)):
@@ -65,7 +65,7 @@ CHOSEN: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-def test_filters_list_the_problems_that_fit(made: Explored, opened: Callable[..., Any]) -> None:
+def test_filters_list_the_problems_that_fit(made: ExplorerContent, opened: Callable[..., Any]) -> None:
     browser = opened()
     for (states, outcomes), seed in itertools.product(CHOSEN, ["any", "every", "21"]):
         chosen = [f"state={states}", f"seed={seed}", *(f"in.{k}={v}" for k, v in outcomes.items())]
@@ -79,7 +79,7 @@ def test_filters_list_the_problems_that_fit(made: Explored, opened: Callable[...
 
 
 def test_choosing_changes_list_address_and_what_is_marked(
-    made: Explored, opened: Callable[..., Any]
+    made: ExplorerContent, opened: Callable[..., Any]
 ) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import Select
@@ -145,7 +145,7 @@ def test_letters_typed_one_by_one_find_what_the_whole_finds(opened: Callable[...
     assert rows(browser) == [1, *range(10, 20), *range(100, 120)]
 
 
-SORTS: dict[str, Callable[[Explored, int], Any]] = {
+SORTS: dict[str, Callable[[ExplorerContent, int], Any]] = {
     "state": lambda of, place: "GSU".index(of.states[place]),
     "samples": lambda of, place: of.passing[place],
     "source": lambda of, place: of.verdicts[place],
@@ -162,7 +162,7 @@ SORTS: dict[str, Callable[[Explored, int], Any]] = {
 
 
 def test_columns_are_sorted_both_ways_and_then_not(
-    made: Explored, opened: Callable[..., Any]
+    made: ExplorerContent, opened: Callable[..., Any]
 ) -> None:
     from selenium.webdriver.common.by import By
 
@@ -217,7 +217,7 @@ def test_keys_walk_open_and_close(opened: Callable[..., Any]) -> None:
 
 
 def test_an_address_is_the_whole_view_and_going_back_closes_a_problem(
-    made: Explored, opened: Callable[..., Any]
+    made: ExplorerContent, opened: Callable[..., Any]
 ) -> None:
     from selenium.webdriver.common.by import By
 
@@ -251,7 +251,7 @@ def test_what_an_address_says_wrongly_is_left_out(opened: Callable[..., Any]) ->
 
 
 def test_a_problem_shows_all_its_texts_with_differences_marked(
-    made: Explored, opened: Callable[..., Any]
+    made: ExplorerContent, opened: Callable[..., Any]
 ) -> None:
     from selenium.webdriver.common.by import By
 
@@ -299,7 +299,7 @@ def test_what_was_searched_for_is_marked_in_the_texts(opened: Callable[..., Any]
     assert found == ["take it"] * (1 + 4 + 8)
 
 
-def test_a_screen_reader_is_told_what_a_row_is(made: Explored, opened: Callable[..., Any]) -> None:
+def test_a_screen_reader_is_told_what_a_row_is(made: ExplorerContent, opened: Callable[..., Any]) -> None:
     browser = opened("#state=S", height=900)
     tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     roles = [node["role"]["value"] for node in tree if not node["ignored"]]
@@ -347,13 +347,13 @@ def test_models_of_other_seeds_numbers_and_no_states_are_shown_too(
     opens: Callable[..., Any], tmp_path: Path
 ) -> None:
     models = [
-        Model("a", "a", "1", ["0.5", "1", "0"], "hel"),
-        Model("a", "a", "2", ["0.25", "1", "1"], "eee"),
-        Model("b", "b", "1", ["0", "0", "0"], "lll"),
+        ExplorerModel("a", "a", "1", ["0.5", "1", "0"], "hel"),
+        ExplorerModel("a", "a", "2", ["0.25", "1", "1"], "eee"),
+        ExplorerModel("b", "b", "1", ["0", "0", "0"], "lll"),
     ]
-    entries = [Entry(f"ask {i}", "gold", ["was", "one", "two", "three"], {}) for i in range(3)]
+    entries = [ProblemTexts(f"ask {i}", "gold", ["was", "one", "two", "three"], {}) for i in range(3)]
     page = write(
-        Explored(
+        ExplorerContent(
             title="numbers", noun="document", before="before", verdicts=["0.25", "1", "1"],
             ids=["x", "y", "z"], models=models, entries=lambda: iter(entries),
         ),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.report.explorer.explored import Entry, Explored, Judging
+from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, Judging
 from tests.report.explorer.driving import press, rows, searched, text, turn_to, until
 from tests.report.explorer.made import HOSTILE, explored, write
 
@@ -18,14 +18,14 @@ VERDICTS = ("timeout", "error", "wrong")
 REASONS = ("time limit exceeded on hidden test 2 of 4", "it broke", "wrong answer on public test 1")
 
 
-def made() -> Explored:
+def made() -> ExplorerContent:
     """The source's decodes with reasons; one model's with an answer; earlier attempts of both."""
     of = explored(60, k=2)
     verdicts = [VERDICTS[place % 3] if place % 2 else "right" for place in range(60)]
     model = replace(of.models[1], verdicts=["error" if i == 8 else "wrong" for i in range(60)])
     samples = [["timeout" if place == 9 else "wrong", "wrong"] for place in range(60)]
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[ProblemTexts]:
         for place, entry in enumerate(of.entries()):
             tried = [(f"first try of {place}", f"it was <b>told</b> {place}{HOSTILE}")]
             source = Judging(REASONS[place % 3] if place % 2 else "", "", tried)

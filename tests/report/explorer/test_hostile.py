@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.text import whole_text
+from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.report.explorer import packing as explorer
-from gapft_harness.report.explorer.explored import Model
-from gapft_harness.report.rendering.visible import visible
+from gapft_harness.report.explorer.content import ExplorerModel
+from gapft_harness.report.rendering.visible import make_visible
 from tests.report.explorer.driving import press, rows, searched, until
 from tests.report.explorer.made import HOSTILE, explored, with_texts, write
 
-SHOWN = visible(whole_text(HOSTILE))
+SHOWN = make_visible(replace_text_surrogates(HOSTILE))
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     of = with_texts(explored(30), lambda text: f"{text}{HOSTILE}")
     models = [
-        Model(HOSTILE, HOSTILE, f"{model.seed}{HOSTILE}", model.verdicts, model.outcomes)
+        ExplorerModel(HOSTILE, HOSTILE, f"{model.seed}{HOSTILE}", model.verdicts, model.outcomes)
         for model in of.models[:2]
     ]
     entries = of.entries
@@ -79,7 +79,7 @@ def test_hostile_texts_are_found_as_they_are_shown(page: str, opens: Callable[..
 def test_the_policy_admits_the_pages_own_script_and_style_alone(
     opens: Callable[..., Any], tmp_path: Path
 ) -> None:
-    html = explorer.render(explored(10))
+    html = explorer.render_explorer(explored(10))
     (policy,) = re.findall(r'Content-Security-Policy" content="(.*?)"', html)
     (script,) = re.findall(r'<script type="module">(.*?)</script>', html, re.S)
     (style,) = re.findall(r"<style>(.*?)</style>", html, re.S)

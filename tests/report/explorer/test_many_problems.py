@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gapft_harness.report.explorer.explored import Entry, Explored
+from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent
 from tests.report.chromium import show
 from tests.report.explorer.driving import press, searched, until
 from tests.report.explorer.made import explored, write
@@ -19,7 +19,7 @@ from tests.report.explorer.made import explored, write
 PROBLEMS = 15_000
 
 
-def long_entries(of: Explored) -> Iterator[Entry]:
+def long_entries(of: ExplorerContent) -> Iterator[ProblemTexts]:
     """Texts of some hundred characters in words that differ from problem to problem."""
     rng = np.random.default_rng(1)
     words = [f"{a}{b}" for a in ("add", "take", "times", "so", "half") for b in range(200)]
@@ -27,7 +27,7 @@ def long_entries(of: Explored) -> Iterator[Entry]:
     starts = rng.integers(0, len(text) - 600, (PROBLEMS, 22)).tolist()
     for place, of_place in enumerate(starts):
         shared = text[of_place[0] : of_place[0] + 250]
-        yield Entry(
+        yield ProblemTexts(
             prompt=f"Question {place}: {shared}",
             gold=str(place),
             responses=[shared + text[start : start + 60] for start in of_place[1:]],

@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import Attempt, Problem, Response, Verdict
+from gapft_harness.core.read_records import Attempt, Problem, Response, Verdict
 from gapft_harness.report import write_report
 from gapft_harness.report.explorer import packing
-from gapft_harness.report.explorer.explored import Entry, Judging
-from gapft_harness.report.explorer.of_run import of_run
-from gapft_harness.report.explorer.packing import pack
-from gapft_harness.report.reading.unread import Unread
-from gapft_harness.report.rendering.visible import visible
+from gapft_harness.report.explorer.content import ProblemTexts, Judging
+from gapft_harness.report.explorer.run_content import collect_audit
+from gapft_harness.report.explorer.packing import pack_content
+from gapft_harness.report.reading.texts import Unread
+from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.parquet import write_batches
-from gapft_harness.run_directory.tables import response_row, response_schema, write_problems
+from gapft_harness.run_directory.tables import build_response_row, response_schema, write_problems
 from tests.report import planted
 from tests.report.explorer.made import explored, unpacked
 
 
 def test_the_page_holds_every_text_whole() -> None:
     of = explored()
-    index, texts = unpacked(packing.render(of))
+    index, texts = unpacked(packing.render_explorer(of))
     wanted = [[e.prompt, e.gold, *e.responses] for e in of.entries()]
     assert texts == wanted
     assert index["ids"] == of.ids
@@ -41,11 +41,11 @@ def test_the_page_holds_every_text_whole() -> None:
         assert [words[code] for code in found["verdicts"]] == model.verdicts
         assert found["outcomes"] == model.outcomes
     assert [[words[code] for code in row] for row in index["samples"]] == of.samples
-    assert pack(of) == pack(explored()), "the same bytes again"
+    assert pack_content(of) == pack_content(explored()), "the same bytes again"
 
 
 def test_fields_of_few_values_are_filters_and_a_prompt_begins_where_it_is_its_own() -> None:
-    index, _ = unpacked(packing.render(explored()))
+    index, _ = unpacked(packing.render_explorer(explored()))
     assert list(index["fields"]) == ["subject", "level"]
     level = index["fields"]["level"]
     assert [level["values"][code] for code in level["codes"]] == [str(i % 5) for i in range(120)]
@@ -71,37 +71,37 @@ def test_which_fields_are_filters(values: list[Any], kept: bool) -> None:
     pairs = list(zip(of.entries(), values, strict=True))
     made = replace(
         of,
-        entries=lambda: (Entry(e.prompt, e.gold, e.responses, {"f": v}) for e, v in pairs),
+        entries=lambda: (ProblemTexts(e.prompt, e.gold, e.responses, {"f": v}) for e, v in pairs),
     )
-    assert list(unpacked(packing.render(made))[0]["fields"]) == (["f"] if kept else [])
+    assert list(unpacked(packing.render_explorer(made))[0]["fields"]) == (["f"] if kept else [])
 
 
 def test_a_field_that_some_documents_lack_has_an_empty_value_there() -> None:
     of = explored(60)
     entries = [
-        Entry(e.prompt, e.gold, e.responses, {"f": "a"} if i % 3 else {})
+        ProblemTexts(e.prompt, e.gold, e.responses, {"f": "a"} if i % 3 else {})
         for i, e in enumerate(of.entries())
     ]
-    field = unpacked(packing.render(replace(of, entries=lambda: iter(entries))))[0]["fields"]["f"]
+    field = unpacked(packing.render_explorer(replace(of, entries=lambda: iter(entries))))[0]["fields"]["f"]
     assert field["values"] == ["", "a"]
     assert field["codes"] == [1 if i % 3 else 0 for i in range(60)]
 
 
 def test_texts_lose_their_middle_only_where_the_page_would_grow_too_large() -> None:
     of = explored(60)
-    whole = sum(map(len, pack(of).chunks))
-    assert unpacked(packing.render(of))[0]["cut"] is None
-    assert pack(of, most=whole).chunks == pack(of).chunks
+    whole = sum(map(len, pack_content(of).chunks))
+    assert unpacked(packing.render_explorer(of))[0]["cut"] is None
+    assert pack_content(of, max_chars=whole).chunks == pack_content(of).chunks
     most = whole * 5 // 6
-    assert sum(map(len, pack(of, most).chunks)) <= most
-    smallest = pack(of, most=1).chunks
+    assert sum(map(len, pack_content(of, most).chunks)) <= most
+    smallest = pack_content(of, max_chars=1).chunks
     assert sum(map(len, smallest)) < most
     texts = zlib.decompress(base64.b64decode(smallest[0])).decode()
     assert re.search(r"First add 0 .*\n… [12],\d{3} characters left out …\n", texts)
     assert "So the source says 0." in texts, "what an answer ends with is there"
     text = "a" * 700 + "b" * 700
-    assert packing._cut(text, 1000) == f"{'a' * 500}\n… 400 characters left out …\n{'b' * 500}"
-    assert packing._cut(text, 1400) == text
+    assert packing._cut_middle(text, 1000) == f"{'a' * 500}\n… 400 characters left out …\n{'b' * 500}"
+    assert packing._cut_middle(text, 1400) == text
 
 
 def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
@@ -111,12 +111,12 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         Problem(name, "no prompt", "no gold", {"kind": "abc"[place % 3]})
         for place, name in enumerate(ids)
     ]
-    place = tmp_path / layout.problems("audit")
+    place = tmp_path / layout.problems_path("audit")
     place.parent.mkdir()
     write_problems(place, problems, lambda names: iter([(1,)] * len(names)))
     tried = (Attempt("first", (1,), "stop", "it failed"), Attempt("second", (), "stop", "again"))
     rows = [
-        response_row(
+        build_response_row(
             Response(name, index, f"{name} sample {index}", (), "stop", 0, attempts=tried),
             Verdict("fail", f"wrong on test {index}"),
             f"read {index}",
@@ -124,19 +124,19 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         for name in ids
         for index in range(-1, 3)
     ]
-    write_batches(tmp_path / layout.responses("audit"), response_schema(), [rows])
+    write_batches(tmp_path / layout.responses_path("audit"), response_schema(), [rows])
     for trained in inputs.arms:
         rows = [
-            response_row(
+            build_response_row(
                 Response(name, -1, "", (), "stop", 0), Verdict("fail", trained.arm.name), "C"
             )
             for name in ids
         ]
-        table = tmp_path / layout.decisions(trained.arm)
+        table = tmp_path / layout.decisions_path(trained.arm)
         table.parent.mkdir(exist_ok=True)
         write_batches(table, response_schema(), [rows])
-    of_tables = of_run(replace(inputs, unread=Unread(tmp_path)), "a run")
-    index, texts = unpacked(packing.render(of_tables))
+    of_tables = collect_audit(replace(inputs, unread=Unread(tmp_path)), "a run")
+    index, texts = unpacked(packing.render_explorer(of_tables))
     earlier = [("first", "it failed"), ("second", "again")]
     for entry in of_tables.entries():
         assert [*entry.judged] == [
@@ -147,7 +147,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
     audit = inputs.audit
     for place, (name, of) in enumerate(zip(ids, texts, strict=True)):
         assert of == [
-            visible(text)
+            make_visible(text)
             for text in (
                 audit.prompts[place],
                 json.loads(audit.golds[place]),
@@ -165,7 +165,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         was = ["kr".count(letter) == 1 for letter in found["outcomes"]]
         assert was == audit.verdicts.greedy.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
-        packing.render(of_run(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
+        packing.render_explorer(collect_audit(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
 
 
 def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> None:
@@ -206,6 +206,6 @@ def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> 
 def test_a_problem_is_listed_without_its_few_shot_examples(
     prompts: list[str], heads: list[str]
 ) -> None:
-    entries = [Entry(prompt, "", ["x"], {}) for prompt in prompts]
+    entries = [ProblemTexts(prompt, "", ["x"], {}) for prompt in prompts]
     made = replace(explored(2), models=[], k=0, samples=(), entries=lambda: iter(entries))
-    assert unpacked(packing.render(made))[0]["heads"] == heads
+    assert unpacked(packing.render_explorer(made))[0]["heads"] == heads

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.report.explorer.explored import Entry
+from gapft_harness.report.explorer.content import ProblemTexts
 from tests.report.explorer.driving import rows, text, turn_to, until
 from tests.report.explorer.made import explored, write
 
@@ -21,7 +21,7 @@ def test_a_value_that_is_missing_can_be_chosen(opens: Callable[..., Any], tmp_pa
 
     of = explored(20)
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[ProblemTexts]:
         for place, entry in enumerate(of.entries()):
             lacks = place % 4 == 0
             yield replace(entry, document={} if lacks else {"level": place % 2})
@@ -68,8 +68,8 @@ def test_verdicts_are_sorted_by_letters_and_numbers_by_size(
     assert rows(browser) == sorted(range(12), key=lambda place: key(verdicts[place]))
 
 
-def _sources_alone() -> Iterator[Entry]:
-    return (Entry(f"ask {place}", "gold", ["said"], {}) for place in range(12))
+def _sources_alone() -> Iterator[ProblemTexts]:
+    return (ProblemTexts(f"ask {place}", "gold", ["said"], {}) for place in range(12))
 
 
 #: Reads problems one after another, with room for all chunks of texts but one.

@@ -12,13 +12,13 @@ from gapft_harness.core.errors import UserError, did_you_mean
 
 #: lm-eval's own defaults are 1 concurrent request and 3 attempts.
 DEFAULT_CONCURRENT = 32
-DEFAULT_TRIES = 10
+DEFAULT_ATTEMPTS = 10
 DEFAULT_TIMEOUT = 300
 
 #: The end of the URL path for each kind of server.
 PATHS = {"local-completions": "/completions", "local-chat-completions": "/chat/completions"}
 
-_KNOWN = (
+_KNOWN_ARGUMENTS = (
     *("pretrained", "model", "base_url", "tokenizer", "tokenizer_backend", "tokenized_requests"),
     *("add_bos_token", "num_concurrent", "timeout", "max_retries", "max_length"),
     *("revision", "trust_remote_code", "verify_certificate", "ca_cert_path", "header"),
@@ -26,7 +26,7 @@ _KNOWN = (
 )
 #: Arguments of a locally loaded model, which have no effect for a server. They are not an error:
 #: training also uses ``device``, and a recipe may switch to a server by changing only its backend.
-_OF_LOCAL_MODELS = ("dtype", "device", "batch_size")
+_LOCAL_MODEL_ARGUMENTS = ("dtype", "device", "batch_size")
 _UNSUPPORTED = {
     "seed": "every sample has its own seed, derived from search.seed",
     "max_gen_toks": "set it in the task or by search.max_gen_toks",
@@ -58,19 +58,19 @@ class ServerArguments:
     base_url: str
     model: str
     concurrent: int
-    tries: int
+    attempts: int
     timeout: int
-    tokenized: bool
-    tokenizer: bool
+    sends_ids: bool
+    has_tokenizer: bool
     max_length: int | None
     chat_template_args: Mapping[str, Any]
 
     @property
-    def chat(self) -> bool:
+    def is_chat(self) -> bool:
         """Whether the server renders chats itself."""
         return self.backend == "local-chat-completions"
 
-    def url(self, path: str) -> str:
+    def build_url(self, path: str) -> str:
         """Build the URL of another endpoint: ``models`` gives ``…/v1/models``."""
         parts = urlsplit(self.base_url)
         root = parts.path.removesuffix(PATHS[self.backend])
@@ -84,7 +84,7 @@ class ServerArguments:
         return urlunsplit((parts.scheme, parts.netloc, f"{root}/version", parts.query, ""))
 
 
-def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
+def check_arguments(backend: str, model_args: Mapping[str, Any]) -> ServerArguments:
     """Check arguments; lm-eval ignores unknown ones.
 
     Raises:
@@ -92,8 +92,8 @@ def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
     """
     args = {
         key: value
-        for key, value in given.items()
-        if value is not None and key not in _OF_LOCAL_MODELS
+        for key, value in model_args.items()
+        if value is not None and key not in _LOCAL_MODEL_ARGUMENTS
     }
     refuse_credentials(args, f"backend {backend!r}")
     for key in args:
@@ -102,31 +102,31 @@ def check_arguments(backend: str, given: Mapping[str, Any]) -> ServerArguments:
                 f"model.args: {key!r} is not supported by the backend {backend!r}: "
                 f"{_UNSUPPORTED[key]}"
             )
-        if key not in _KNOWN:
-            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _KNOWN)}")
+        if key not in _KNOWN_ARGUMENTS:
+            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _KNOWN_ARGUMENTS)}")
     model = args.get("model") or args.get("pretrained")
     if not isinstance(model, str):
         raise UserError(
             f"model.args: model: found {model!r}; expected the model's name on the server"
         )
-    tokenizer = _tokenizer(args.get("tokenizer_backend", "auto"))
+    tokenizer = _has_tokenizer(args.get("tokenizer_backend", "auto"))
     chat = backend == "local-chat-completions"
     tokenized = bool(args.get("tokenized_requests", True)) and tokenizer and not chat
     return ServerArguments(
         backend,
-        _base_url(backend, args.get("base_url")),
+        _check_base_url(backend, args.get("base_url")),
         model,
-        _count(args, "num_concurrent", DEFAULT_CONCURRENT),
-        _count(args, "max_retries", DEFAULT_TRIES),
-        _count(args, "timeout", DEFAULT_TIMEOUT),
+        _parse_count(args, "num_concurrent", DEFAULT_CONCURRENT),
+        _parse_count(args, "max_retries", DEFAULT_ATTEMPTS),
+        _parse_count(args, "timeout", DEFAULT_TIMEOUT),
         tokenized,
         tokenizer,
-        _count(args, "max_length", 0) or None,
+        _parse_count(args, "max_length", 0) or None,
         dict(args.get("chat_template_args") or {}),
     )
 
 
-def _tokenizer(backend: Any) -> bool:
+def _has_tokenizer(backend: Any) -> bool:
     if backend in ("None", "none"):
         return False
     if backend in ("auto", "huggingface"):
@@ -137,7 +137,7 @@ def _tokenizer(backend: Any) -> bool:
     )
 
 
-def _base_url(backend: str, url: Any) -> str:
+def _check_base_url(backend: str, url: Any) -> str:
     end = PATHS[backend]
     expected = f"expected the complete URL of the server's {end}, as http://HOST:8000/v1{end}"
     if not isinstance(url, str):
@@ -151,7 +151,7 @@ def _base_url(backend: str, url: Any) -> str:
     return url
 
 
-def _count(args: Mapping[str, Any], key: str, default: int) -> int:
+def _parse_count(args: Mapping[str, Any], key: str, default: int) -> int:
     value = args.get(key, default)
     if key in args and (isinstance(value, bool) or not str(value).isdigit() or int(value) < 1):
         raise UserError(f"model.args: {key}: found {value!r}; expected a whole number from 1")

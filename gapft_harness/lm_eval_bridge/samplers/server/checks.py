@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness.core.credentials import KEY_VARIABLE, without_credentials
+from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import PATHS, ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.client import ServerClient, find_proxy
 from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     ServerError,
     ServerReply,
-    from_json,
+    parse_json,
     read_reply,
 )
 
@@ -41,15 +41,15 @@ class ServerFacts:
 
     models: tuple[Mapping[str, Any], ...] | None
     version: str | None
-    extended: bool
-    token_ids: bool
+    has_extensions: bool
+    has_token_ids: bool
 
-    def model(self, name: str) -> Mapping[str, Any]:
+    def find_entry(self, name: str) -> Mapping[str, Any]:
         """Find the entry of a model; empty without one."""
         return next((entry for entry in self.models or () if entry["id"] == name), {})
 
 
-def examine(
+def probe_server(
     client: ServerClient,
     arguments: ServerArguments,
     probe: Mapping[str, Any],
@@ -69,18 +69,18 @@ def examine(
     """
     models = check_model(client, arguments)
     try:
-        reply = client.once("POST", arguments.base_url, read_reply, {**probe, **EXTENSIONS})
-        extended = True
+        reply = client.send("POST", arguments.base_url, read_reply, {**probe, **EXTENSIONS})
+        has_extensions = True
     except ServerError as error:
         if error.status not in (400, 422):
-            raise _explained(arguments, error) from error
+            raise _failed_check_error(arguments, error) from error
         try:
-            reply = client.once("POST", arguments.base_url, read_reply, dict(probe))
+            reply = client.send("POST", arguments.base_url, read_reply, dict(probe))
         except ServerError as plain:
-            raise _explained(arguments, plain) from plain
-        extended = False
+            raise _failed_check_error(arguments, plain) from plain
+        has_extensions = False
     _check_tokenizer(arguments, reply, decode)
-    return ServerFacts(models, _version(client, arguments), extended, reply.token_ids is not None)
+    return ServerFacts(models, _ask_version(client, arguments), has_extensions, reply.token_ids is not None)
 
 
 def check_model(
@@ -95,7 +95,7 @@ def check_model(
     if models is not None and arguments.model not in [entry["id"] for entry in models]:
         names = [str(entry["id"]) for entry in models]
         raise UserError(
-            f"{_shown(arguments)}: unknown model {arguments.model!r}; "
+            f"{_format_server(arguments)}: unknown model {arguments.model!r}; "
             f"{did_you_mean(arguments.model, names)}; set model.args.model"
         )
     return models
@@ -105,45 +105,45 @@ def _list_models(
     client: ServerClient, arguments: ServerArguments
 ) -> tuple[Mapping[str, Any], ...] | None:
     try:
-        found = client.once("GET", arguments.url("models"), from_json)
+        reply = client.send("GET", arguments.build_url("models"), parse_json)
     except ServerError as error:
         if error.status is None or error.status in (401, 403):
-            raise _explained(arguments, error) from error
+            raise _failed_check_error(arguments, error) from error
         return None
-    entries = found.get("data") if isinstance(found, dict) else None
+    entries = reply.get("data") if isinstance(reply, dict) else None
     if not isinstance(entries, list):
         return None
     return tuple(entry for entry in entries if isinstance(entry, dict) and "id" in entry)
 
 
-def _explained(arguments: ServerArguments, error: ServerError) -> UserError:
+def _failed_check_error(arguments: ServerArguments, error: ServerError) -> UserError:
     """Build the error for a failed check, with a remedy."""
-    where, end = _shown(arguments), PATHS[arguments.backend]
-    said = f" ({error.detail})" if error.detail else ""
+    server, end = _format_server(arguments), PATHS[arguments.backend]
+    detail = f" ({error.detail})" if error.detail else ""
     if error.status in (401, 403):
-        remedy = f"refuses the key{said}; set the environment variable {KEY_VARIABLE}"
+        remedy = f"refuses the key{detail}; set the environment variable {KEY_VARIABLE}"
     elif error.status == 404:
         remedy = (
-            f"path or model not found{said}; expected the complete URL of the "
+            f"path or model not found{detail}; expected the complete URL of the "
             f"server's {end}, as http://HOST:8000/v1{end}"
         )
     elif error.status == 405:
-        remedy = f"no requests accepted at this path{said}; expected a path that ends in {end}"
-    elif error.what in ("no JSON", "no OpenAI reply"):
+        remedy = f"no requests accepted at this path{detail}; expected a path that ends in {end}"
+    elif error.summary in ("no JSON", "no OpenAI reply"):
         remedy = (
-            f"the reply has not OpenAI's form{said}; check that this is an OpenAI-compatible "
+            f"the reply has not OpenAI's form{detail}; check that this is an OpenAI-compatible "
             "server and that the path is right"
         )
-    elif error.what == "no connection" and (proxy := find_proxy(arguments.base_url)) is not None:
+    elif error.summary == "no connection" and (proxy := find_proxy(arguments.base_url)) is not None:
         remedy = (
-            f"cannot be reached through the proxy {without_credentials(proxy)}{said}, which "
+            f"cannot be reached through the proxy {strip_credentials(proxy)}{detail}, which "
             "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY sets; correct it, or add the server to NO_PROXY"
         )
-    elif error.what == "no connection":
-        remedy = f"cannot be reached{said}; start the server, or correct model.args.base_url"
+    elif error.summary == "no connection":
+        remedy = f"cannot be reached{detail}; start the server, or correct model.args.base_url"
     else:
-        remedy = f"the first short request failed: {error.what}{said}; see the server's log"
-    return UserError(f"{where}: {remedy}")
+        remedy = f"the first short request failed: {error.summary}{detail}; see the server's log"
+    return UserError(f"{server}: {remedy}")
 
 
 def _check_tokenizer(
@@ -152,26 +152,26 @@ def _check_tokenizer(
     decode: Callable[[Sequence[int]], str] | None,
 ) -> None:
     """Compare the server's text with the local decoding of its ids, to find a wrong tokenizer."""
-    ids = reply.ids_of_text(decode)
+    ids = reply.find_text_ids(decode)
     if decode is None or ids is None:
         return
     # At the borders, decoding token by token may differ by a space or half a character.
     ours, theirs = (text.strip("\ufffd").strip() for text in (decode(ids), reply.text))
     if ours != theirs:
         raise UserError(
-            f"{_shown(arguments)}: wrong tokenizer: it decodes the server's ids to {ours!r}, the "
+            f"{_format_server(arguments)}: wrong tokenizer: it decodes the server's ids to {ours!r}, the "
             f"server to {theirs!r}; set model.args.tokenizer to that of the served model"
         )
 
 
-def _version(client: ServerClient, arguments: ServerArguments) -> str | None:
+def _ask_version(client: ServerClient, arguments: ServerArguments) -> str | None:
     try:
-        found = client.once("GET", arguments.version_url, from_json)
+        reply = client.send("GET", arguments.version_url, parse_json)
     except ServerError:
         return None
-    version = found.get("version") if isinstance(found, dict) else None
+    version = reply.get("version") if isinstance(reply, dict) else None
     return version if isinstance(version, str) else None
 
 
-def _shown(arguments: ServerArguments) -> str:
-    return f"server {without_credentials(arguments.base_url)}"
+def _format_server(arguments: ServerArguments) -> str:
+    return f"server {strip_credentials(arguments.base_url)}"

@@ -29,16 +29,16 @@ from tenacity import (
     wait_random,
 )
 
-from gapft_harness.core.credentials import KEY_VARIABLE, without_credentials
+from gapft_harness.core.credentials import KEY_VARIABLE, strip_credentials
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.replies import (
-    PassingError,
+    TemporaryError,
     ServerError,
     TooLongError,
-    message_of,
-    refused,
+    read_error_message,
+    status_error,
 )
 
 Reply = TypeVar("Reply")
@@ -48,7 +48,7 @@ _BUSY = (429, 503)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How a failed request is retried.
 
     Attributes:
@@ -58,9 +58,9 @@ class Patience:
         longest_wait_s: maximum of the doubled time in seconds.
     """
 
-    tries: int
-    first: float = 1.0
-    longest: float = 60.0
+    attempts: int
+    first_wait_s: float = 1.0
+    longest_wait_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class Outcomes(Generic[Reply]):
     unsent: int
 
     @property
-    def counts(self) -> str:
+    def failure_counts(self) -> str:
         """Count of failures by kind: ``status 503 (2), timeout (1)``."""
-        kinds = Counter(error.what for error in self.errors.values())
+        kinds = Counter(error.summary for error in self.errors.values())
         return ", ".join(f"{what} ({count})" for what, count in kinds.most_common())
 
 
@@ -94,7 +94,7 @@ class ServerClient:
         headers: Mapping[str, str],
         timeout: float,
         concurrent: int,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         ssl: Any = True,
     ) -> None:
         """Store the settings; nothing is sent.
@@ -109,9 +109,9 @@ class ServerClient:
         self._headers = dict(headers)
         self._timeout = timeout
         self._concurrent = concurrent
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._ssl = ssl
-        self._closed_until = 0.0
+        self._paused_until = 0.0
 
     def post_all(
         self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
@@ -128,7 +128,7 @@ class ServerClient:
         """
         return asyncio.run(self._post_all(url, payloads, read))
 
-    def once(
+    def send(
         self, method: str, url: str, read: Callable[[bytes], Reply], payload: Any = None
     ) -> Reply:
         """Send one request; retry only if the server is busy.
@@ -137,68 +137,68 @@ class ServerClient:
             ServerError: it failed.
         """
 
-        async def alone() -> Reply:
-            async with self._session() as session:
-                request = partial(self._try, session, method, url, payload, read)
-                return await self._patiently(request, _BUSY)
+        async def send_request() -> Reply:
+            async with self._open_session() as session:
+                request = partial(self._send_once, session, method, url, payload, read)
+                return await self._send_with_retries(request, _BUSY)
 
-        return asyncio.run(alone())
+        return asyncio.run(send_request())
 
     async def _post_all(
         self, url: str, payloads: Sequence[Any], read: Callable[[bytes], Reply]
     ) -> Outcomes[Reply]:
         outcomes: Outcomes[Reply] = Outcomes([None] * len(payloads), {}, set(), 0)
         unsent = 0
-        places = asyncio.Semaphore(self._concurrent)
-        self._closed_until = 0.0
+        slots = asyncio.Semaphore(self._concurrent)
+        self._paused_until = 0.0
 
-        async def one(place: int, session: aiohttp.ClientSession) -> None:
+        async def post(number: int, session: aiohttp.ClientSession) -> None:
             nonlocal unsent
             # A request keeps its place while it waits for its next try: a server in trouble
             # gets fewer concurrent requests.
-            async with places:
+            async with slots:
                 if outcomes.errors:
                     unsent += 1
                     return
                 try:
-                    request = partial(self._try, session, "POST", url, payloads[place], read)
-                    outcomes.replies[place] = await self._patiently(request)
+                    request = partial(self._send_once, session, "POST", url, payloads[number], read)
+                    outcomes.replies[number] = await self._send_with_retries(request)
                 except TooLongError:
-                    outcomes.too_long.add(place)
+                    outcomes.too_long.add(number)
                 except ServerError as error:
-                    outcomes.errors[place] = error
+                    outcomes.errors[number] = error
 
-        async with self._session() as session:
-            await asyncio.gather(*(one(place, session) for place in range(len(payloads))))
+        async with self._open_session() as session:
+            await asyncio.gather(*(post(number, session) for number in range(len(payloads))))
         return Outcomes(outcomes.replies, outcomes.errors, outcomes.too_long, unsent)
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._concurrent, ssl=self._ssl),
             timeout=aiohttp.ClientTimeout(total=self._timeout),
             headers=self._headers,
         )
 
-    async def _patiently(
-        self, request: Callable[[], Awaitable[Reply]], only: Sequence[int] = ()
+    async def _send_with_retries(
+        self, request: Callable[[], Awaitable[Reply]], statuses: Sequence[int] = ()
     ) -> Reply:
         """Send a request with retries; ``statuses`` limits retries to these statuses."""
 
-        def again(error: BaseException) -> bool:
-            return isinstance(error, PassingError) and (not only or error.status in only)
+        def is_retryable(error: BaseException) -> bool:
+            return isinstance(error, TemporaryError) and (not statuses or error.status in statuses)
 
-        first, longest = self._patience.first, self._patience.longest
+        first, longest = self._retry_policy.first_wait_s, self._retry_policy.longest_wait_s
         backoff = wait_exponential(multiplier=first, max=longest) + wait_random(0, first)
 
         retrying = AsyncRetrying(
-            retry=retry_if_exception(again),
-            stop=stop_after_attempt(self._patience.tries),
+            retry=retry_if_exception(is_retryable),
+            stop=stop_after_attempt(self._retry_policy.attempts),
             wait=backoff,
             reraise=True,
         )
         return await retrying(request)
 
-    async def _try(
+    async def _send_once(
         self,
         session: aiohttp.ClientSession,
         method: str,
@@ -211,38 +211,38 @@ class ServerClient:
         Raises:
             ServerError: it failed; ``TemporaryError`` if another attempt may succeed.
         """
-        while (pause := self._closed_until - time.monotonic()) > 0:
+        while (pause := self._paused_until - time.monotonic()) > 0:
             # Spread the requests over time when the pause ends.
-            await asyncio.sleep(pause + random.uniform(0, self._patience.first))
+            await asyncio.sleep(pause + random.uniform(0, self._retry_policy.first_wait_s))
         proxy = find_proxy(url)
         try:
             async with session.request(method, url, json=payload, proxy=proxy) as response:
                 body = await response.read()
                 if response.status >= 400:
-                    raise self._refused(response.status, response.headers, body)
+                    raise self._refused_error(response.status, response.headers, body)
         except TimeoutError as error:
-            raise PassingError("timeout", f"no reply within {self._timeout:g} s") from error
+            raise TemporaryError("timeout", f"no reply within {self._timeout:g} s") from error
         except aiohttp.ClientConnectorError as error:
-            raise PassingError("no connection", self._clean(str(error))) from error
+            raise TemporaryError("no connection", self._redact(str(error))) from error
         except aiohttp.ClientHttpProxyError as error:
-            said = self._clean(f"the proxy refuses the connection: {error.status} {error.message}")
-            raise ServerError("refused by the proxy", said) from error
+            detail = self._redact(f"the proxy refuses the connection: {error.status} {error.message}")
+            raise ServerError("refused by the proxy", detail) from error
         except aiohttp.ClientError as error:
-            raise PassingError("dropped connection", self._clean(str(error))) from error
+            raise TemporaryError("dropped connection", self._redact(str(error))) from error
         try:
             return read(body)
         except ServerError as error:
-            error.detail = self._clean(error.detail)
+            error.detail = self._redact(error.detail)
             raise
 
-    def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
-        error = refused(status, headers, self._clean(message_of(body)))
-        if isinstance(error, PassingError):
+    def _refused_error(self, status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
+        error = status_error(status, headers, self._redact(read_error_message(body)))
+        if isinstance(error, TemporaryError):
             # The limit that this request reached holds for all requests.
-            self._closed_until = max(self._closed_until, time.monotonic() + error.retry_after)
+            self._paused_until = max(self._paused_until, time.monotonic() + error.retry_after)
         return error
 
-    def _clean(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         """Return a text as one short line, without the key."""
         secret = self._headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if secret:
@@ -260,7 +260,7 @@ def find_proxy(url: str) -> str | None:
         UserError: the proxy's scheme is not http or https.
     """
     host = urlsplit(url).hostname or ""
-    if is_on_this_machine(host):
+    if is_local_host(host):
         return None
     proxy = select_proxy(url, get_environ_proxies(url))
     if not proxy:
@@ -268,14 +268,14 @@ def find_proxy(url: str) -> str | None:
     proxy = prepend_scheme_if_needed(proxy, "http")
     if urlsplit(proxy).scheme not in ("http", "https"):
         raise UserError(
-            f"server {without_credentials(url)}: found the proxy {without_credentials(proxy)} in "
+            f"server {strip_credentials(url)}: found the proxy {strip_credentials(proxy)} in "
             "the environment; expected http://HOST:PORT in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; "
             "or add the server to NO_PROXY to connect directly"
         )
     return str(proxy)
 
 
-def is_on_this_machine(host: str) -> bool:
+def is_local_host(host: str) -> bool:
     """Return whether a host is localhost, by name or address."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -286,8 +286,8 @@ def is_on_this_machine(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def client_of(
-    settings: SamplerSettings, arguments: ServerArguments, patience: Patience
+def build_client(
+    settings: SamplerSettings, arguments: ServerArguments, retry_policy: RetryPolicy
 ) -> ServerClient:
     """Build a sampler's client, with the key from the environment, the rest from ``model_args``.
 
@@ -296,17 +296,17 @@ def client_of(
     """
     key = os.environ.get(KEY_VARIABLE, "")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    given = settings.model_args.get("header") or {}
+    extra_headers = settings.model_args.get("header") or {}
     return ServerClient(
-        headers | {str(name): str(value) for name, value in given.items()},
+        headers | {str(name): str(value) for name, value in extra_headers.items()},
         arguments.timeout,
         arguments.concurrent,
-        patience,
-        _ssl(settings.model_args),
+        retry_policy,
+        _choose_ssl(settings.model_args),
     )
 
 
-def _ssl(args: Mapping[str, Any]) -> Any:
+def _choose_ssl(args: Mapping[str, Any]) -> Any:
     """Return aiohttp's ``ssl`` for lm-eval's ``verify_certificate`` and ``ca_cert_path``."""
     if not args.get("verify_certificate", True):
         return False

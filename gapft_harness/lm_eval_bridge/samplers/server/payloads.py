@@ -11,20 +11,20 @@ from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     Retokenizer,
-    chat_turns,
+    build_chat_turns,
     check_chat_settings,
-    continues_answer,
+    is_answer_begun,
 )
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.checks import EXTENSIONS
-from gapft_harness.lm_eval_bridge.samplers.text import generation_kwargs
+from gapft_harness.lm_eval_bridge.samplers.text import build_generation_kwargs
 
 #: Upper limit of seeds: some servers store them as signed 32-bit integers. The seeds of one
 #: problem's samples still differ (``SampleStreams``).
-_SEEDS = 2**31
+_SEED_LIMIT = 2**31
 
 #: A short request, which fits any usable context.
-SHORT = Request("probe", "Hello.", (0,), (0,))
+SHORT_REQUEST = Request("probe", "Hello.", (0,), (0,))
 
 
 class Payloads:
@@ -54,24 +54,24 @@ class Payloads:
             }
         )
 
-    def prompt(self, request: Request) -> Any:
+    def build_prompt(self, request: Request) -> Any:
         """Return the prompt in the form that is sent: turns of a chat, token ids, or text."""
-        if self._arguments.chat:
-            return chat_turns(request, self._settings.system_instruction)
+        if self._arguments.is_chat:
+            return build_chat_turns(request, self._settings.system_instruction)
         if self._retokenizer is None:
             return request.text
         text = self._retokenizer.render(request)
-        return list(self._retokenizer.prompt_ids([text])[0]) if self._arguments.tokenized else text
+        return list(self._retokenizer.prompt_ids([text])[0]) if self._arguments.sends_ids else text
 
-    def probe(self) -> dict[str, Any]:
+    def build_probe(self) -> dict[str, Any]:
         """Build a short greedy request with OpenAI's own fields."""
-        prompt = self.prompt(SHORT)
-        return _without_empty(
+        prompt = self.build_prompt(SHORT_REQUEST)
+        return _drop_empty(
             self._lm._create_payload(prompt, generate=True, gen_kwargs={"max_gen_toks": 4}, seed=0)
         )
 
-    def generation(
-        self, model: str, prompt: Any, decoding: Decoding, seed: int, *, extended: bool
+    def build_generation(
+        self, model: str, prompt: Any, decoding: Decoding, seed: int, *, has_extensions: bool
     ) -> dict[str, Any]:
         """Build the request for one response.
 
@@ -85,46 +85,46 @@ class Payloads:
         Raises:
             UserError: the chat ends inside the assistant's turn, which the server would close.
         """
-        kwargs = generation_kwargs(decoding)
+        kwargs = build_generation_kwargs(decoding)
         kwargs.pop("top_k", None)
         payload: dict[str, Any] = self._lm._create_payload(
-            prompt, generate=True, gen_kwargs=kwargs, seed=seed % _SEEDS
+            prompt, generate=True, gen_kwargs=kwargs, seed=seed % _SEED_LIMIT
         )
         # lm-eval's chat model drops all stop strings after the fourth.
         payload |= {"model": model, "stop": list(decoding.until)}
-        if extended:
+        if has_extensions:
             payload |= EXTENSIONS
             if decoding.do_sample and decoding.top_k:
                 payload["top_k"] = decoding.top_k
             if self._retokenizer is not None:
                 # Servers search stop strings in text without special tokens.
                 payload["stop_token_ids"] = self._retokenizer.special_ids(decoding.until)
-            if self._arguments.chat:
+            if self._arguments.is_chat:
                 payload["chat_template_kwargs"] = dict(self._arguments.chat_template_args)
-        if self._arguments.chat and continues_answer(prompt):
-            if not extended:
+        if self._arguments.is_chat and is_answer_begun(prompt):
+            if not has_extensions:
                 raise UserError(
                     "gen_prefix: this server only accepts chats that end with the user's turn; "
                     "use the backend local-completions, or remove gen_prefix from the task"
                 )
             payload |= {"add_generation_prompt": False, "continue_final_message": True}
-        return _without_empty(payload)
+        return _drop_empty(payload)
 
 
 def _check_chat(arguments: ServerArguments, settings: SamplerSettings) -> None:
     check_chat_settings(settings)
-    if arguments.chat and not settings.chat_template:
+    if arguments.is_chat and not settings.chat_template:
         raise UserError(
             "model.chat_template: found false, but the backend 'local-chat-completions' always "
             "sends chats; set it to true, or use local-completions"
         )
-    if settings.chat_template and not arguments.chat and not arguments.tokenizer:
+    if settings.chat_template and not arguments.is_chat and not arguments.has_tokenizer:
         raise UserError(
             "model.chat_template: found true, but there is no local tokenizer to render chats; set "
             "model.args.tokenizer_backend to huggingface, or use local-chat-completions"
         )
 
 
-def _without_empty(payload: dict[str, Any]) -> dict[str, Any]:
+def _drop_empty(payload: dict[str, Any]) -> dict[str, Any]:
     """Remove empty values: some servers refuse an empty list of stop strings."""
     return {key: value for key, value in payload.items() if value not in ([], {}, None)}

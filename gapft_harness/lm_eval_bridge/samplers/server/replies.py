@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapft_harness.core.text import whole
+from gapft_harness.core.text import replace_surrogates
 from gapft_harness.lm_eval_bridge.samplers.endings import ids_of_text
 
 #: Statuses of temporary failures: the same request may succeed later.
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+_TEMPORARY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 #: Statuses of a prompt beyond the model's context, and the texts in these errors: OpenAI and vLLM
 #: "maximum context length", vLLM's engine "maximum model length", SGLang "context length",
 #: llama.cpp "context size".
-_REFUSING = frozenset({400, 413, 422})
-_CONTEXT = re.compile(r"context (length|size|window)|maximum model length", re.IGNORECASE)
+_REJECTED_STATUSES = frozenset({400, 413, 422})
+_CONTEXT_MESSAGE = re.compile(r"context (length|size|window)|maximum model length", re.IGNORECASE)
 #: If a server asks to wait longer than this (seconds), the request fails.
 LONGEST_RETRY_AFTER = 900.0
 
@@ -38,14 +38,14 @@ class ServerError(Exception):
         detail: the server's message, shortened; may be empty.
     """
 
-    def __init__(self, what: str, detail: str = "", status: int | None = None) -> None:
-        super().__init__(what, detail, status)
-        self.what = what
+    def __init__(self, summary: str, detail: str = "", status: int | None = None) -> None:
+        super().__init__(summary, detail, status)
+        self.summary = summary
         self.detail = detail
         self.status = status
 
 
-class PassingError(ServerError):
+class TemporaryError(ServerError):
     """A failure worth a retry; ``retry_after`` is the wait in seconds that the server asked for."""
 
     retry_after: float = 0.0
@@ -55,33 +55,33 @@ class TooLongError(ServerError):
     """The prompt with the new tokens does not fit the model's context."""
 
 
-def refused(status: int, headers: Mapping[str, str], detail: str) -> ServerError:
+def status_error(status: int, headers: Mapping[str, str], detail: str) -> ServerError:
     """Build the error for an HTTP status from 400; ``TemporaryError`` if a retry may succeed."""
-    if status in _REFUSING and _CONTEXT.search(detail):
+    if status in _REJECTED_STATUSES and _CONTEXT_MESSAGE.search(detail):
         return TooLongError(f"status {status}", detail, status)
-    if status not in _PASSING:
+    if status not in _TEMPORARY_STATUSES:
         return ServerError(f"status {status}", detail, status)
-    asked = retry_after(headers.get("Retry-After", ""))
-    if asked > LONGEST_RETRY_AFTER:
-        return ServerError(f"status {status}", f"it asks to wait {asked:.0f} s; {detail}", status)
-    error = PassingError(f"status {status}", detail, status)
-    error.retry_after = asked
+    wait_s = parse_retry_after(headers.get("Retry-After", ""))
+    if wait_s > LONGEST_RETRY_AFTER:
+        return ServerError(f"status {status}", f"it asks to wait {wait_s:.0f} s; {detail}", status)
+    error = TemporaryError(f"status {status}", detail, status)
+    error.retry_after = wait_s
     return error
 
 
-def from_json(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
     """Parse a reply as JSON; lone surrogates in its texts are replaced (``core.text.whole``).
 
     Raises:
         TemporaryError: it is not JSON, or it is truncated.
     """
     try:
-        return whole(json.loads(body))
+        return replace_surrogates(json.loads(body))
     except ValueError as error:
-        raise PassingError("no JSON", f"found {body[:80].decode('utf-8', 'replace')!r}") from error
+        raise TemporaryError("no JSON", f"found {body[:80].decode('utf-8', 'replace')!r}") from error
 
 
-def retry_after(value: str) -> float:
+def parse_retry_after(value: str) -> float:
     """Parse a ``Retry-After`` header (a number or a date) to seconds; 0 if it is neither.
 
     >>> retry_after("2")
@@ -99,22 +99,22 @@ def retry_after(value: str) -> float:
         return 0.0
 
 
-def message_of(body: bytes) -> str:
+def read_error_message(body: bytes) -> str:
     """Read the message of an error reply in OpenAI's form, in FastAPI's, or as plain text."""
     text = body.decode("utf-8", "replace")
     try:
-        found = whole(json.loads(text))
+        reply = replace_surrogates(json.loads(text))
     except ValueError:
         return text
-    if isinstance(found, dict):
-        inner = found.get("error", found.get("detail", found.get("message", found)))
+    if isinstance(reply, dict):
+        inner = reply.get("error", reply.get("detail", reply.get("message", reply)))
         if isinstance(inner, dict):
             inner = inner.get("message", inner)
         return str(inner)
     return text
 
 
-_REASONING = ("reasoning_content", "reasoning")
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class ServerReply:
     token_ids: tuple[int, ...] | None
     stop: str | None
 
-    def ids_of_text(self, decode: Callable[[Sequence[int]], str] | None) -> tuple[int, ...] | None:
+    def find_text_ids(self, decode: Callable[[Sequence[int]], str] | None) -> tuple[int, ...] | None:
         """Return the ids of ``text``, or None if they cannot be found exactly.
 
         Args:
@@ -155,36 +155,36 @@ def read_reply(reply: bytes) -> ServerReply:
         TemporaryError: it is truncated or malformed, or the server aborted the generation.
         ServerError: the server separates a part of the generated text.
     """
-    body = from_json(reply)
+    body = parse_json(reply)
     try:
         [choice] = body["choices"]
         message = choice.get("message")
         text = choice["text"] if message is None else message.get("content")
         finish = choice.get("finish_reason")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise PassingError("no OpenAI reply", f"found {str(body)[:80]!r}") from error
-    if message is not None and any(message.get(key) for key in _REASONING):
+        raise TemporaryError("no OpenAI reply", f"found {str(body)[:80]!r}") from error
+    if message is not None and any(message.get(key) for key in _REASONING_FIELDS):
         raise ServerError(
             "reasoning apart",
             "the server separates reasoning from the text; start it without a reasoning parser",
         )
     if finish in ("abort", "error"):
-        raise PassingError("aborted", f"finish_reason {finish!r}")
+        raise TemporaryError("aborted", f"finish_reason {finish!r}")
     if text is not None and not isinstance(text, str):
-        raise PassingError("no OpenAI reply", f"its text is {str(text)[:80]!r}")
+        raise TemporaryError("no OpenAI reply", f"its text is {str(text)[:80]!r}")
     # Ids are exact only if the server also returns the reason for the end.
-    exact = "stop_reason" in choice
+    has_exact_ids = "stop_reason" in choice
     stop = choice.get("stop_reason")
     return ServerReply(
         text or "",
         finish if finish in ("stop", "length") else "unknown",
-        _ids(choice.get("prompt_token_ids", body.get("prompt_token_ids"))),
-        _ids(choice.get("token_ids")) if exact else None,
+        _parse_ids(choice.get("prompt_token_ids", body.get("prompt_token_ids"))),
+        _parse_ids(choice.get("token_ids")) if has_exact_ids else None,
         stop if isinstance(stop, str) else None,
     )
 
 
-def _ids(ids: Any) -> tuple[int, ...] | None:
+def _parse_ids(ids: Any) -> tuple[int, ...] | None:
     if isinstance(ids, list) and all(type(number) is int for number in ids):
         return tuple(ids)
     return None

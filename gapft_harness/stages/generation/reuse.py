@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import GREEDY
-from gapft_harness.stages.generation.chunks import Chunk, Phase, list_groups
-from gapft_harness.stages.generation.parts import read_head
-from gapft_harness.store.explain import describe_toolchain, explain, find_other_versions
-from gapft_harness.store.store import Group
+from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, list_groups
+from gapft_harness.stages.generation.stored_files import read_head
+from gapft_harness.store.explain import describe_toolchain, explain_missing, find_other_versions
+from gapft_harness.store.store import StoreGroup
 
 #: The key of the counts in a job's result.
-FORESEEN = "foreseen"
+REUSE_KEY = "foreseen"
 
 
 @dataclass
-class Foreseen:
+class ReuseCounts:
     """Counts of reused work and of work to do.
 
     Attributes:
@@ -37,7 +37,7 @@ class Foreseen:
     judged_why: list[str] = field(default_factory=list)
 
     @classmethod
-    def sum(cls, parts: Iterable[Mapping[str, Any]]) -> Foreseen:
+    def sum(cls, parts: Iterable[Mapping[str, Any]]) -> ReuseCounts:
         """Add the counts of several jobs, from their ``to_facts``."""
         total, reused = cls(), Counter[str]()
         for part in parts:
@@ -49,7 +49,7 @@ class Foreseen:
         total.reused = dict(sorted(reused.items()))
         return total
 
-    def facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the counts as JSON values, for a job's result."""
         return asdict(self)
 
@@ -59,57 +59,57 @@ class Foreseen:
         Args:
             run: the run directory.
         """
-        this = str(run.resolve())
-        others = [Path(name).name for name in self.reused if name != this]
+        run_name = str(run.resolve())
+        others = [Path(name).name for name in self.reused if name != run_name]
         count = sum(self.reused.values())
         parts = []
         if count:
-            whence = f" from {', '.join(others)}" if others else ""
-            parts.append(f"{count:,} responses reused{whence}" if self.new else f"reused{whence}")
+            source_text = f" from {', '.join(others)}" if others else ""
+            parts.append(f"{count:,} responses reused{source_text}" if self.new else f"reused{source_text}")
         if self.new:
             parts.append(f"{self.new:,} new" + (f": {'; '.join(self.why)}" if self.why else ""))
         if self.judged:
-            why = f": {'; '.join(self.judged_why)}" if self.judged_why else ""
-            parts.append(f"{self.judged:,} verdicts new{why}")
+            reason_text = f": {'; '.join(self.judged_why)}" if self.judged_why else ""
+            parts.append(f"{self.judged:,} verdicts new{reason_text}")
         return ", ".join(parts)
 
 
-def foresee_responses(chunks: Sequence[Chunk], attempts: int) -> Foreseen:
+def count_reused_responses(chunks: Sequence[Chunk], attempts: int) -> ReuseCounts:
     """Count the responses of chunks that the store has.
 
     Args:
         chunks: the chunks of a split, or of a worker's share.
         attempts: maximum number of attempts of an episode.
     """
-    found, reused = Foreseen(), Counter[str]()
-    unexplained: dict[Phase, int] = {}
-    unknown = 0
+    counts, reused = ReuseCounts(), Counter[str]()
+    unexplained: dict[DecodePhase, int] = {}
+    unknown_problems = 0
     for chunk in chunks:
-        missing = chunk.missing()
+        missing = chunk.list_missing()
         for phase in chunk.places:
             if phase not in missing:
-                head = read_head(chunk.path(phase))
+                head = read_head(chunk.find_path(phase))
                 reused[head.run] += head.responses
                 continue
-            found.new += len(chunk.members) * len(phase.indices) * attempts
+            counts.new += len(chunk.members) * len(phase.indices) * attempts
             if not chunk.places[phase][0].exists():
                 unexplained[phase] = 1
-            elif before := _count_stored(chunk, phase):
-                change = f"search.k {before} → {_most(chunk.places)}"
-                found.why = [*dict.fromkeys([*found.why, change])]
+            elif stored_samples := _count_stored_samples(chunk, phase):
+                change = f"search.k {stored_samples} → {_count_samples(chunk.places)}"
+                counts.why = [*dict.fromkeys([*counts.why, change])]
             elif len(missing) == len(chunk.places):
-                unknown += phase == missing[0] and len(chunk.members)
+                unknown_problems += phase == missing[0] and len(chunk.members)
     for phase in unexplained:
         group = next(chunk.places[phase][0] for chunk in chunks)
-        found.why = [*dict.fromkeys([*found.why, *explain(group)])]
-    if unknown:
-        found.why.append(f"{unknown:,} problems or prompts that are not in the store")
-    found.reused = dict(sorted(reused.items()))
-    return found
+        counts.why = [*dict.fromkeys([*counts.why, *explain_missing(group)])]
+    if unknown_problems:
+        counts.why.append(f"{unknown_problems:,} problems or prompts that are not in the store")
+    counts.reused = dict(sorted(reused.items()))
+    return counts
 
 
-def foresee_verdicts(
-    found: Foreseen, verdicts: Sequence[Chunk], stored: Sequence[Mapping[Phase, int]]
+def count_missing_verdicts(
+    reuse: ReuseCounts, verdicts: Sequence[Chunk], stored: Sequence[Mapping[DecodePhase, int]]
 ) -> None:
     """Add the missing verdicts on stored responses to the counts.
 
@@ -119,53 +119,53 @@ def foresee_verdicts(
         stored: for each chunk, the responses by phase that were stored before.
     """
     for chunk, counts in zip(verdicts, stored, strict=True):
-        for phase in chunk.missing():
+        for phase in chunk.list_missing():
             if phase not in counts:
                 continue
-            found.judged += counts[phase]
+            reuse.judged += counts[phase]
             group = chunk.places[phase][0]
-            if not group.exists() and not found.judged_why:
-                found.judged_why = explain(group)
+            if not group.exists() and not reuse.judged_why:
+                reuse.judged_why = explain_missing(group)
 
 
-def describe_tables(found: Sequence[Foreseen], run: Path) -> str:
+def describe_tables(arm_counts: Sequence[ReuseCounts], run: Path) -> str:
     """Describe how many arms' decodes are new and how many are reused, with their source.
 
     Args:
         found: the counts of each arm.
         run: the run directory.
     """
-    new = [of for of in found if of.new]
-    why = [*dict.fromkeys(word for of in new for word in of.why)]
-    this = str(run.resolve())
-    others = dict.fromkeys(Path(name).name for of in found for name in of.reused if name != this)
-    whence = f", the others reused from {', '.join(others)}" if others else ""
-    if not new:
+    new_arms = [counts for counts in arm_counts if counts.new]
+    reasons_by_text = [*dict.fromkeys(word for counts in new_arms for word in counts.why)]
+    run_name = str(run.resolve())
+    others = dict.fromkeys(Path(name).name for counts in arm_counts for name in counts.reused if name != run_name)
+    source_text = f", the others reused from {', '.join(others)}" if others else ""
+    if not new_arms:
         return f"reused from {', '.join(others)}" if others else "reused"
-    reasons = f": {'; '.join(why)}" if why else ""
-    return f"{len(new)} of {len(found)} arms new{reasons}{whence}"
+    reasons = f": {'; '.join(reasons_by_text)}" if reasons_by_text else ""
+    return f"{len(new_arms)} of {len(arm_counts)} arms new{reasons}{source_text}"
 
 
-def count_stored(chunk: Chunk) -> dict[Phase, int]:
+def count_stored_responses(chunk: Chunk) -> dict[DecodePhase, int]:
     """Count the stored responses of a chunk by phase."""
-    missing = chunk.missing()
-    return {of: read_head(chunk.path(of)).responses for of in chunk.places if of not in missing}
+    missing = chunk.list_missing()
+    return {phase: read_head(chunk.find_path(phase)).responses for phase in chunk.places if phase not in missing}
 
 
-def accept_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
+def place_in_other_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Use the files of other library versions for those that are not stored."""
-    known: dict[str, list[Group]] = {}
+    other_versions: dict[str, list[StoreGroup]] = {}
 
-    def place(group: Group, name: str) -> tuple[Group, str]:
+    def find_place(group: StoreGroup, name: str) -> tuple[StoreGroup, str]:
         if (group.folder / name).exists():
             return group, name
-        if group.name not in known:
-            known[group.name] = find_other_versions(group)
-        there = (of for of in known[group.name] if (of.folder / name).exists())
-        return next(there, group), name
+        if group.name not in other_versions:
+            other_versions[group.name] = find_other_versions(group)
+        candidates = (candidate for candidate in other_versions[group.name] if (candidate.folder / name).exists())
+        return next(candidates, group), name
 
     return [
-        Chunk(chunk.members, {phase: place(*at) for phase, at in chunk.places.items()})
+        Chunk(chunk.members, {phase: find_place(*stored_place) for phase, stored_place in chunk.places.items()})
         for chunk in chunks
     ]
 
@@ -175,9 +175,9 @@ def list_toolchains(chunks: Sequence[Chunk]) -> list[str]:
     return sorted({describe_toolchain(group.made_from) for group in list_groups(chunks)})
 
 
-def _count_stored(chunk: Chunk, phase: Phase) -> int:
+def _count_stored_samples(chunk: Chunk, phase: DecodePhase) -> int:
     """Count a chunk's stored samples per problem, in blocks of any size."""
-    if GREEDY in phase.indices or phase.unsolved:
+    if GREEDY in phase.indices or phase.only_unsolved:
         return 0
     group, name = chunk.places[phase]
     ends = (
@@ -186,5 +186,5 @@ def _count_stored(chunk: Chunk, phase: Phase) -> int:
     return max((int(end.partition("-")[2]) + 1 for end in ends), default=0)
 
 
-def _most(phases: Iterable[Phase]) -> int:
+def _count_samples(phases: Iterable[DecodePhase]) -> int:
     return max(max(phase.indices) for phase in phases) + 1

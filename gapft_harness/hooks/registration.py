@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Self, TypeVar
 
-from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe, did_you_mean
+from gapft_harness.core.errors import FAULTS, GapftError, PluginError, describe_error, did_you_mean
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.protocols import OtherRule, PromptLengths, SameChoice, SamplerSettings
 
@@ -61,22 +61,22 @@ class SelectorTraits(Traits):
     files: tuple[str, ...] = ()
 
     @property
-    def own_budget(self) -> bool:
+    def has_own_budget(self) -> bool:
         """Whether it is a reference with its own budget, not a matched condition."""
         return self.budget == "own"
 
     @property
-    def borrows(self) -> bool:
+    def can_borrow(self) -> bool:
         """Whether it may pair a problem with a verified response to another problem."""
         return self.responses == "borrowed"
 
     @property
-    def foreign(self) -> bool:
+    def is_foreign(self) -> bool:
         """Whether it returns examples of another run's training set (``Pool.foreign``)."""
         return self.responses == "foreign"
 
     @property
-    def takes_others(self) -> bool:
+    def can_use_other_responses(self) -> bool:
         """Whether it may return verified responses other than the kept ones."""
         return self.responses != "kept"
 
@@ -133,7 +133,7 @@ class LogReaderTraits(Traits):
 
 
 #: The traits class of each kind. A kind that is missing declares nothing.
-TRAITS: Mapping[str, type[Traits]] = {
+TRAIT_CLASSES: Mapping[str, type[Traits]] = {
     "verifier": VerifierTraits,
     "selector": SelectorTraits,
     "response rule": ResponseRuleTraits,
@@ -148,7 +148,7 @@ T = TypeVar("T", bound=Traits)
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registration:
     """One component that a plugin registered.
 
     Attributes:
@@ -166,51 +166,51 @@ class Registered:
     plugin: str
     value: Callable[..., Any]
     traits: Traits = Traits()
-    home: str = ""
-    code: str = ""
+    source_root: str = ""
+    code_hash: str = ""
 
     @property
     def summary(self) -> str:
         """The first line of the object's docstring, for listings."""
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
 
-    def declared(self, traits: type[T]) -> T:
+    def require_traits(self, traits: type[T]) -> T:
         """Return its traits, typed as the class of its kind.
 
         Raises:
             TypeError: it has a different kind.
         """
         if not isinstance(self.traits, traits):
-            raise TypeError(f"{self.who} declares no {traits.__name__}")
+            raise TypeError(f"{self.label} declares no {traits.__name__}")
         return self.traits
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         """Its name in messages: kind, name, plugin and hook."""
-        hook = next(hook for hook, of in KINDS.items() if of == self.kind)
+        hook = next(hook for hook, registered_kind in KINDS.items() if registered_kind == self.kind)
         return f"{self.kind} {self.name!r} (plugin {self.plugin}, hook {hook})"
 
-    def raised(self, error: BaseException) -> PluginError:
+    def call_error(self, error: BaseException) -> PluginError:
         """Build the error for an exception of the plugin's code, with its own traceback line."""
-        place = own_line(error, self.home) or self._defined(self.value)
-        return PluginError(f"{self.who} failed: {describe(error)}{place}")
+        place = describe_plugin_line(error, self.source_root) or self._describe_definition(self.value)
+        return PluginError(f"{self.label} failed: {describe_error(error)}{place}")
 
-    def broke(self, fault: str, by: object = None) -> PluginError:
+    def contract_error(self, fault: str, function: object = None) -> PluginError:
         """Build the error for a result that breaks the contract.
 
         Args:
             fault: the fault and the expectation, as the rest of a sentence.
             function: the function that returned the result; default: the registered value.
         """
-        return PluginError(f"{self.who} {fault}{self._defined(self.value if by is None else by)}")
+        return PluginError(f"{self.label} {fault}{self._describe_definition(self.value if function is None else function)}")
 
     @staticmethod
-    def _defined(by: object) -> str:
-        place = _definition(by)
+    def _describe_definition(function: object) -> str:
+        place = _find_definition(function)
         return f"; it is defined at {place}" if place else ""
 
     @contextlib.contextmanager
-    def blamed(self) -> Iterator[Registered]:
+    def attribute_errors(self) -> Iterator[Registration]:
         """Turn exceptions of the plugin's code into errors that name the plugin.
 
         Errors of this package pass unchanged, and so do unexpected exceptions of bundled plugins.
@@ -225,35 +225,35 @@ class Registered:
         except FAULTS as error:
             if self.plugin.startswith(_BUNDLED) and isinstance(error, Exception):
                 raise
-            raise self.raised(error) from error
+            raise self.call_error(error) from error
 
 
-class Owned:
+class PluginObject:
     """Wraps an object made by a plugin with its registration, which messages name."""
 
-    def __init__(self, made: Any, owner: Registered) -> None:
-        self._made = made
+    def __init__(self, wrapped: Any, owner: Registration) -> None:
+        self._wrapped = wrapped
         self.owner = owner
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._made, name)
+        return getattr(self._wrapped, name)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        getattr(self._made, "close", lambda: None)()
+        getattr(self._wrapped, "close", lambda: None)()
 
 
-def owner_of(kind: str, made: object) -> Registered:
+def find_owner(kind: str, plugin_object: object) -> Registration:
     """Return the registration of an object; for an object without one, build it from its class."""
-    if isinstance(made, Owned):
-        return made.owner
-    kept = type(made)
-    return Registered(kind, kept.__qualname__, kept.__module__, kept)
+    if isinstance(plugin_object, PluginObject):
+        return plugin_object.owner
+    object_class = type(plugin_object)
+    return Registration(kind, object_class.__qualname__, object_class.__module__, object_class)
 
 
-def home_of(plugin: object) -> str:
+def find_source_root(plugin: object) -> str:
     """Find the folder (package) or file (single module) of a plugin's own code."""
     module = plugin if isinstance(plugin, ModuleType) else sys.modules.get(type(plugin).__module__)
     if module is None:
@@ -265,37 +265,37 @@ def home_of(plugin: object) -> str:
     return getattr(module, "__file__", None) or ""
 
 
-def own_line(error: BaseException, home: str) -> str:
+def describe_plugin_line(error: BaseException, source_root: str) -> str:
     """Describe the last traceback line in the plugin's own code, as the end of a sentence."""
-    if not home:
+    if not source_root:
         return ""
-    own = [
+    places = [
         f"; at {frame.f_code.co_filename}, line {line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if Path(home) in (path := Path(frame.f_code.co_filename), *path.parents)
+        if Path(source_root) in (path := Path(frame.f_code.co_filename), *path.parents)
     ]
-    return own[-1] if own else ""
+    return places[-1] if places else ""
 
 
-def _definition(thing: Any) -> str:
+def _find_definition(thing: Any) -> str:
     """Describe where a function or class is defined; empty if it is not Python code."""
     try:
         thing = inspect.unwrap(thing)
         code = getattr(getattr(thing, "__func__", thing), "__code__", None)
         if code is not None:
             return f"{code.co_filename}, line {code.co_firstlineno}"
-        kept = thing if inspect.isclass(thing) else type(thing)
-        return f"{inspect.getsourcefile(kept)}, line {inspect.getsourcelines(kept)[1]}"
+        object_class = thing if inspect.isclass(thing) else type(thing)
+        return f"{inspect.getsourcefile(object_class)}, line {inspect.getsourcelines(object_class)[1]}"
     except (OSError, TypeError, ValueError):
         return ""
 
 
 #: A function with ``**_`` ignores further keywords: they are not its settings.
-_DROPPED = "_"
+_IGNORED_KEYWORDS = "_"
 
 
-def setting_fault(
-    function: Callable[..., Any], given: Mapping[str, Any], by_position: int = 0
+def find_setting_fault(
+    function: Callable[..., Any], arguments: Mapping[str, Any], positional_count: int = 0
 ) -> str:
     """Describe a wrong keyword in a call ``function(**arguments)``; return ``""`` if there is none.
 
@@ -305,15 +305,15 @@ def setting_fault(
     """
     parameters = list(inspect.signature(function).parameters.values())
     ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [p for p in parameters if p.kind in ordered][:by_position]
-    parameters = [p for p in parameters if p not in taken]
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    known = [p.name for p in named]
-    takes_all = any(p.kind is p.VAR_KEYWORD and p.name != _DROPPED for p in parameters)
-    for key in given:
-        if key not in known and not takes_all:
-            return f"unknown key {key!r}; {did_you_mean(str(key), known)}"
-    for parameter in named:
-        if parameter.default is parameter.empty and parameter.name not in given:
+    positional = [p for p in parameters if p.kind in ordered][:positional_count]
+    parameters = [p for p in parameters if p not in positional]
+    keyword_parameters = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    known_names = [p.name for p in keyword_parameters]
+    accepts_any = any(p.kind is p.VAR_KEYWORD and p.name != _IGNORED_KEYWORDS for p in parameters)
+    for key in arguments:
+        if key not in known_names and not accepts_any:
+            return f"unknown key {key!r}; {did_you_mean(str(key), known_names)}"
+    for parameter in keyword_parameters:
+        if parameter.default is parameter.empty and parameter.name not in arguments:
             return f"the key {parameter.name!r} is missing"
     return ""

@@ -33,11 +33,11 @@ class Judging:
 
 
 #: A response: its text and its details.
-Read = tuple[str, Judging]
+JudgedText = tuple[str, Judging]
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class AuditTexts:
     """An audit's records and all responses to it, in the order of the sealed tables.
 
     Attributes:
@@ -49,35 +49,35 @@ class Unread:
     split: str = "audit"
 
     @property
-    def place(self) -> Path:
+    def folder(self) -> Path:
         """The folder of the tables, for messages."""
         return self.run_path / self.split
 
-    def documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def read_documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield problem ids with the benchmark's records."""
         columns = ["problem_id", "document"]
-        for name, document in self._rows(layout.problems(self.split), columns, _DOCUMENTS):
+        for name, document in self._read_rows(layout.problems_path(self.split), columns, _DOCUMENTS):
             yield name, json.loads(document)
 
-    def responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[Read]]]:
+    def read_responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[JudgedText]]]:
         """Yield problem ids with an arm's responses; without an arm the source's, greedy first."""
-        table = layout.responses(self.split)
+        table = layout.responses_path(self.split)
         if arm is not None:
-            table = layout.decisions_on(arm, layout.further(self.split))
+            table = layout.audit_decisions_path(arm, layout.find_audit_name(self.split))
         columns = ["problem_id", "text", "reason", "answer", "attempts"]
-        for name, of in groupby(self._rows(table, columns, _RESPONSES), key=itemgetter(0)):
+        for name, rows in groupby(self._read_rows(table, columns, _RESPONSES), key=itemgetter(0)):
             yield (
                 name,
                 [
                     (
                         text,
-                        Judging(why, answer or "", [(a["text"], a["feedback"]) for a in tried]),
+                        Judging(reason, answer or "", [(a["text"], a["feedback"]) for a in attempts]),
                     )
-                    for _, text, why, answer, tried in of
+                    for _, text, reason, answer, attempts in rows
                 ],
             )
 
-    def _rows(self, table: str, columns: list[str], at_once: int) -> Iterator[tuple[Any, ...]]:
+    def _read_rows(self, table: str, columns: list[str], at_once: int) -> Iterator[tuple[Any, ...]]:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.run_path / table) as file:

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.bootstrap import Difference, Interval, Replicates, replicate
+from gapft_harness.analysis.bootstrap import Difference, Interval, Replicates, draw_replicates
 from gapft_harness.analysis.decomposition import (
     Decomposition,
     Terms,
     decompose,
-    pool,
-    unstable_states,
+    pool_counts,
+    find_unstable_states,
 )
 from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
-from gapft_harness.recipe.conditions import own_settings
+from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
 from gapft_harness.report.findings.versions import VERSIONS, find_own_versions
 from gapft_harness.report.reading.columns import count_codes
@@ -29,7 +29,7 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 
 #: Marks a contrast of conditions that differ in a declared setting.
-DIFFERS = "‡"
+UNMATCHED_MARK = "‡"
 
 #: The message in results.json and on the page of a run without trained conditions.
 NOTHING_TO_TRAIN_ON = (
@@ -57,9 +57,9 @@ class SourceFindings:
     verdicts: Mapping[str, int]
 
     @property
-    def unstable(self) -> tuple[State, ...]:
+    def unstable_states(self) -> tuple[State, ...]:
         """The states with too few problems for a stable rate."""
-        return unstable_states(self.states["G"], self.states["S"], self.states["U"])
+        return find_unstable_states(self.states["G"], self.states["S"], self.states["U"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class SeedFindings:
     problems: int
     verdicts: Mapping[str, int]
     trained_as: str = ""
-    taken: Mapping[str, Any] | None = None
+    reused_set: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,37 +111,37 @@ class ConditionFindings:
     @property
     def budgets(self) -> list[Budget]:
         """The budgets of its seeds."""
-        return [of.budget for of in self.seeds.values()]
+        return [seed_findings.budget for seed_findings in self.seeds.values()]
 
     @property
-    def unstable(self) -> tuple[State, ...]:
+    def unstable_states(self) -> tuple[State, ...]:
         """The states with too few problems for a stable rate, by the problems of one seed."""
-        one = next(iter(self.seeds.values())).decomposition
-        return unstable_states(one.n_g, one.n_s, one.n_u)
+        seed_counts = next(iter(self.seeds.values())).decomposition
+        return find_unstable_states(seed_counts.n_g, seed_counts.n_s, seed_counts.n_u)
 
 
-def budget_matched(*conditions: ConditionFindings) -> bool:
+def is_budget_matched(*conditions: ConditionFindings) -> bool:
     """Return whether conditions have the same n, N and J, and no condition has its own budget.
 
     Conditions that differ in a declared setting are never matched.
     """
-    budgets = [of for condition in conditions for of in condition.budgets]
-    sizes = {(of.n, of.exposures, of.steps) for of in budgets}
+    budgets = [budget for condition in conditions for budget in condition.budgets]
+    sizes = {(budget.n, budget.exposures, budget.steps) for budget in budgets}
     return (
         len(sizes) == 1
         and all(condition.matched for condition in conditions)
-        and not differs(*conditions)
+        and not find_differing_settings(*conditions)
     )
 
 
-def differs(*conditions: ConditionFindings) -> tuple[str, ...]:
+def find_differing_settings(*conditions: ConditionFindings) -> tuple[str, ...]:
     """Find the settings in which conditions differ: ``k``, ``training.trainer``, …"""
     keys = dict.fromkeys(key for condition in conditions for key in condition.own)
-    told = object()  # stands for the run's value
+    run_value = object()  # stands for the run's value
     return tuple(
         key
         for key in keys
-        if any(of.own.get(key, told) != conditions[0].own.get(key, told) for of in conditions)
+        if any(condition_findings.own.get(key, run_value) != conditions[0].own.get(key, run_value) for condition_findings in conditions)
     )
 
 
@@ -168,13 +168,13 @@ class Contrast:
         """The 95% interval of ``delta``."""
         return self.resampled.interval
 
-    def turned(self) -> Contrast:
+    def reverse(self) -> Contrast:
         """Return the contrast ``b`` minus ``a``."""
         ends = self.interval
         # subtracted, so that a zero has no sign
-        turned = Difference(Interval(0 - ends.high, 0 - ends.low), self.resampled.p_value)
-        nothing = Terms(Fraction(0), Fraction(0), Fraction(0))
-        return Contrast(self.b, self.a, -self.delta, nothing - self.terms, turned)
+        resampled = Difference(Interval(0 - ends.high, 0 - ends.low), self.resampled.p_value)
+        zero = Terms(Fraction(0), Fraction(0), Fraction(0))
+        return Contrast(self.b, self.a, -self.delta, zero - self.terms, resampled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class PartFindings:
     """An experiment's part of the report (``report.part.Part``) with its findings."""
 
     part: Any
-    found: Any
+    findings: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +212,21 @@ class Findings:
 
     def is_replicate(self, a: str, b: str) -> bool:
         """Return whether one condition repeats the training of the other, or both of a third."""
-        originals = {of.condition: of.original for of in self.replicates}
+        originals = {replicate.condition: replicate.original for replicate in self.replicates}
         return a != b and originals.get(a, a) == originals.get(b, b)
 
-    def found(self, name: str) -> Any:
+    def find_part(self, name: str) -> Any:
         """Return an experiment's findings; None if the run does not have the experiment."""
-        return next((of.found for of in self.parts if of.part.name == name), None)
+        return next((part_findings.findings for part_findings in self.parts if part_findings.part.name == name), None)
 
     @property
     def distinct(self) -> dict[str, ConditionFindings]:
         """The conditions, except those whose models are all shared with another condition."""
-        arms = {Arm(name, seed).name for name, of in self.conditions.items() for seed in of.seeds}
+        arms = {Arm(name, seed).name for name, entry in self.conditions.items() for seed in entry.seeds}
         return {
             name: condition
             for name, condition in self.conditions.items()
-            if not all(of.trained_as in arms for of in condition.seeds.values())
+            if not all(entry.trained_as in arms for entry in condition.seeds.values())
         }
 
     @property
@@ -234,7 +234,7 @@ class Findings:
         """The conditions with matched budgets, grouped by budget."""
         groups: list[list[ConditionFindings]] = []
         for condition in self.conditions.values():
-            group = next((of for of in groups if budget_matched(of[0], condition)), None)
+            group = next((candidate for candidate in groups if is_budget_matched(candidate[0], condition)), None)
             if group is not None:
                 group.append(condition)
             elif condition.matched:
@@ -245,47 +245,47 @@ class Findings:
         """Return the conditions of a contrast, without the source."""
         return [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
 
-    def remark(self, contrasts: Sequence[Contrast]) -> str:
+    def describe_marks(self, contrasts: Sequence[Contrast]) -> str:
         """Explain the marks of contrasts; empty where no contrast is marked."""
         marks = "".join(map(self.marks, contrasts))
-        labels = [*dict.fromkeys(s.label for of in contrasts for s in self.sides(of) if s.own)]
-        said = " * Not budget-matched." if "*" in marks else ""
-        if DIFFERS in marks:
-            said += (
-                f" {DIFFERS} Not matched: the two differ in a declared setting, or in library "
+        labels = [*dict.fromkeys(side.label for contrast in contrasts for side in self.sides(contrast) if s.own)]
+        text = " * Not budget-matched." if "*" in marks else ""
+        if UNMATCHED_MARK in marks:
+            text += (
+                f" {UNMATCHED_MARK} Not matched: the two differ in a declared setting, or in library "
                 f"versions or devices ({'; '.join(labels)}; the others are as in the run)."
             )
-        return said
+        return text
 
     def marks(self, contrast: Contrast) -> str:
         """Return the marks of a contrast: for other budgets, and other settings or versions."""
         sides = self.sides(contrast)
         # the source was decoded with the run's versions
-        other = differs(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
-        sizes = {(b.n, b.exposures, b.steps) for of in sides for b in of.budgets}
-        alone = len(sides) > 1 and (len(sizes) > 1 or not all(of.matched for of in sides))
-        return " *" * alone + f" {DIFFERS}" * bool(other)
+        has_other_settings = find_differing_settings(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
+        sizes = {(b.n, b.exposures, b.steps) for side in sides for b in side.budgets}
+        has_other_budgets = len(sides) > 1 and (len(sizes) > 1 or not all(side.matched for side in sides))
+        return " *" * has_other_budgets + f" {UNMATCHED_MARK}" * bool(has_other_settings)
 
-    def fair(self, contrast: Contrast) -> bool:
+    def is_fair(self, contrast: Contrast) -> bool:
         """Return whether the conditions are budget-matched and have the same settings."""
         sides = self.sides(contrast)
-        return len(sides) == 1 or budget_matched(*sides)
+        return len(sides) == 1 or is_budget_matched(*sides)
 
-    def contrast(self, a: str, b: str) -> Contrast:
+    def find_contrast(self, a: str, b: str) -> Contrast:
         """Return the contrast a minus b; it may be stored in either order.
 
         Raises:
             KeyError: it was not computed.
         """
-        for found in self.contrasts:
-            if (found.a, found.b) == (a, b):
-                return found
-            if (found.a, found.b) == (b, a):
-                return found.turned()
+        for contrast in self.contrasts:
+            if (contrast.a, contrast.b) == (a, b):
+                return contrast
+            if (contrast.a, contrast.b) == (b, a):
+                return contrast.reverse()
         raise KeyError(f"{a} minus {b}")
 
 
-def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
+def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
     """Compute all findings.
 
     Args:
@@ -294,21 +294,21 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
     """
     audit = inputs.audit
     names = inputs.conditions
-    ordered = ordered or _ordered(inputs)
+    ordered = ordered or _order_conditions(inputs)
     lead = ordered[0] if ordered else ""
     source = SourceFindings(
         n=len(audit.ids),
         pass_at_1=Fraction(int(audit.verdicts.greedy.sum()), len(audit.ids)),
-        curve={k: audit.verdicts.pass_at(k) for k in range(1, inputs.k + 1)},
+        curve={k: audit.verdicts.compute_pass_at(k) for k in range(1, inputs.k + 1)},
         states=audit.verdicts.sizes,
         verdicts=count_codes(audit.greedy),
     )
-    further = {of.name: compute(of.inputs, ordered) for of in inputs.further}
+    further = {entry.name: compute_findings(entry.inputs, ordered) for entry in inputs.further}
     if not names:
         return Findings(source, inputs.pool_states, {}, (), lead, further=further)
-    passed = np.array([[arm.passed for arm in inputs.of(name)] for name in names])
+    passed = np.array([[arm.passed for arm in inputs.find_arms(name)] for name in names])
     statistics = inputs.recipe["statistics"]
-    replicates = replicate(
+    replicates = draw_replicates(
         passed,
         audit.verdicts.greedy,
         item_ids=audit.ids,
@@ -318,23 +318,23 @@ def compute(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findings:
         nested=statistics.get("items") == "nested",
     )
     conditions = {
-        name: _condition(inputs, name, replicates.pass_at_1(index))
+        name: _compute_condition(inputs, name, replicates.pass_at_1(index))
         for index, name in enumerate(names)
     }
-    contrasts = _contrasts(conditions, replicates, ordered)
-    parts = tuple(PartFindings(of.part, of.part.compute(inputs, of.read)) for of in inputs.parts)
-    again = compare_replicates(inputs)
-    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts, further, again)
+    contrasts = _compute_contrasts(conditions, replicates, ordered)
+    parts = tuple(PartFindings(entry.part, entry.part.compute(inputs, entry.data)) for entry in inputs.parts)
+    repeated_conditions = compare_replicates(inputs)
+    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts, further, repeated_conditions)
 
 
-def _ordered(inputs: ReportInputs) -> list[str]:
+def _order_conditions(inputs: ReportInputs) -> list[str]:
     """Order conditions, the main ones first: a contrast is an earlier minus a later condition."""
-    first = ["gapft", *(name for of in inputs.parts for name in of.part.leads(of.read))]
+    first = ["gapft", *(name for loaded in inputs.parts for name in loaded.part.leads(loaded.data))]
     return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
 
-def _condition(inputs: ReportInputs, name: str, interval: Interval) -> ConditionFindings:
-    arms = inputs.of(name)
+def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> ConditionFindings:
+    arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
             decompose(inputs.audit.states, trained.passed),
@@ -342,13 +342,13 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
             trained.problems,
             count_codes(trained.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
-            trained.taken,
+            trained.reused_set,
         )
         for trained in arms
     }
-    mean = pool([seed.decomposition for seed in seeds.values()])
-    taken = next((trained.taken for trained in arms if trained.taken), None)
-    own = own_settings(inputs.recipe, {name: taken} if taken else None)[name]
+    mean = pool_counts([seed.decomposition for seed in seeds.values()])
+    reused_set = next((trained.reused_set for trained in arms if trained.reused_set), None)
+    own = find_own_settings(inputs.recipe, {name: reused_set} if reused_set else None)[name]
     own |= find_own_versions(inputs).get(name, {})
     return ConditionFindings(
         name=name,
@@ -358,11 +358,11 @@ def _condition(inputs: ReportInputs, name: str, interval: Interval) -> Condition
         mean=mean,
         seeds=seeds,
         own=own,
-        label=wording.condition_label(name, own, inputs.k),
+        label=wording.format_condition_label(name, own, inputs.k),
     )
 
 
-def _contrasts(
+def _compute_contrasts(
     conditions: Mapping[str, ConditionFindings], replicates: Replicates, ordered: Sequence[str]
 ) -> tuple[Contrast, ...]:
     """Compute contrasts: lead with every other, others in pairs, then each with the source."""

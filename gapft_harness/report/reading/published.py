@@ -32,11 +32,11 @@ BUDGET = {
 }
 
 #: Standard errors of a share beyond which chance does not explain a difference.
-_FAR = 2
+_FAR_ERRORS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PublishedValue:
     """One figure that a paper prints, with this run's value.
 
     Attributes:
@@ -49,23 +49,23 @@ class Figure:
         reason: the setting that makes the figure not comparable; empty: comparable.
     """
 
-    where: str
-    of: str
-    what: str
+    table: str
+    subject: str
+    quantity: str
     printed: float
-    here: float | None = None
+    measured: float | None = None
     n: int = 0
-    why: str = ""
+    reason: str = ""
 
     @property
     def is_count(self) -> bool:
         """Whether it is a count of problems, tokens or steps; else it is in percent."""
-        return self.what.partition("@")[0] in (*_COUNTS, *BUDGET)
+        return self.quantity.partition("@")[0] in (*_COUNTS, *BUDGET)
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """The conditions of the figure, including the source; empty for a search's figure."""
-        return () if self.of in SPLITS else tuple(self.of.split(MINUS))
+        return () if self.subject in SPLITS else tuple(self.subject.split(MINUS))
 
     @property
     def is_difference(self) -> bool:
@@ -78,38 +78,38 @@ class Figure:
         return max(1, len(f"{self.printed}".partition(".")[2]))
 
     @property
-    def apart(self) -> float | None:
+    def standard_errors(self) -> float | None:
         """The run's distance in standard errors of a share; None: chance is not tested.
 
         Searches of the same model with the same prompt on the same problems differ by less than
         this error, so a distance above ``_FAR_ERRORS`` means a different source.
         """
-        if self.here is None or not self.n:
+        if self.measured is None or not self.n:
             return None
         whole = self.n if self.is_count else 100
         share = min(max(self.printed / whole, 1 / self.n), 1 - 1 / self.n)
         error = whole * math.sqrt(share * (1 - share) / self.n)
-        return abs(self.here - self.printed) / error
+        return abs(self.measured - self.printed) / error
 
     @property
-    def result(self) -> str:
+    def results_key(self) -> str:
         """The key of results.json with the run's value; ``*`` stands for a condition or seed."""
-        name, _, k = self.what.partition("@")
-        if self.of == "pool":
+        name, _, k = self.quantity.partition("@")
+        if self.subject == "pool":
             return f"pool.recovered_by_k.{k}" if name == "recovered" else "pool.states"
-        if self.of == "audit":
+        if self.subject == "audit":
             rates = {"greedy": "source.pass_at_1", "pass": f"source.pass_at_k.{k}"}
             return rates.get(name, "source.states")
         if self.is_difference:
-            return f"contrasts.*.{self.what if self.what == 'delta' else 'terms'}"
-        return f"conditions.*.{'seeds.*.budget' if self.what in BUDGET else self.what}"
+            return f"contrasts.*.{self.quantity if self.quantity == 'delta' else 'terms'}"
+        return f"conditions.*.{'seeds.*.budget' if self.quantity in BUDGET else self.quantity}"
 
     @property
     def is_far(self) -> bool:
         """Whether chance does not explain the difference."""
-        return self.apart is not None and self.apart > _FAR
+        return self.standard_errors is not None and self.standard_errors > _FAR_ERRORS
 
-    def shown(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Format a value of this quantity: ``3,190``, ``50.33%``."""
         if self.is_count:
             return f"{value:,.0f}"
@@ -120,65 +120,65 @@ class Figure:
     @property
     def label(self) -> str:
         """The figure's name for people: ``pool: recovered within 8 samples``."""
-        name, _, k = self.what.partition("@")
+        name, _, k = self.quantity.partition("@")
         within = {"recovered": " within {} sample", "missed": " by {} sample"}
         tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
         rates = {"pass_at_1": "Pass@1", "kappa_S": "κ_S", "kappa_U": "κ_U", "rho_G": "ρ_G"}
         rates |= {"delta": "Pass@1", **BUDGET, **{state: f"its part on {state}" for state in "SUG"}}
-        said = {"greedy": "greedy Pass@1", "pass": f"Pass@{k}", **rates}.get(name, name + tail)
-        return f"{self.of}: {said}"
+        name_text = {"greedy": "greedy Pass@1", "pass": f"Pass@{k}", **rates}.get(name, name + tail)
+        return f"{self.subject}: {name_text}"
 
 
-def printed(recipe: Mapping[str, Any]) -> list[Figure]:
+def list_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
     """List the printed figures in a recipe, in order, with reasons for those not comparable."""
     figures = []
-    for where, values in recipe.get("paper", {}).items():
+    for table, values in recipe.get("paper", {}).items():
         for name, value in values.items():
-            split, _, what = name.rpartition(".")
-            figures.append(Figure(where, split, what, value, why=_apart(recipe, split, what)))
+            split, _, quantity = name.rpartition(".")
+            figures.append(PublishedValue(table, split, quantity, value, reason=_find_different_setting(recipe, split, quantity)))
     return figures
 
 
-def _apart(recipe: Mapping[str, Any], split: str, what: str) -> str:
+def _find_different_setting(recipe: Mapping[str, Any], split: str, quantity: str) -> str:
     """Find the setting by which a split's problems or samples differ from the paper's."""
     calibration = recipe["experiments"].get("scaling", {}).get("calibration")
-    k, at = recipe["search"]["k"], what.partition("@")[2]
+    k, k_text = recipe["search"]["k"], quantity.partition("@")[2]
     if recipe["data"].get(f"{split}_limit"):
         return f"data.{split}_limit selects other problems"
     if split == "pool" and isinstance(calibration, int):
         return f"experiments.scaling.calibration: {calibration} selects other problems"
-    return f"search.k is {k}" if at and int(at) > k else ""
+    return f"search.k is {k}" if k_text and int(k_text) > k else ""
 
 
-def searched(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[Figure]:
+def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> list[PublishedValue]:
     """Return a split's printed figures with the values of its sealed search."""
-    asked = [figure for figure in printed(recipe) if figure.of == split]
-    if all(figure.why for figure in asked):
-        return asked
-    verdicts = read_verdicts(run_path / layout.responses(split), recipe["search"]["k"])
-    return [of if of.why else _held(of, verdicts) for of in asked]
+    figures = [figure for figure in list_published(recipe) if figure.subject == split]
+    if all(figure.reason for figure in figures):
+        return figures
+    verdicts = read_verdicts(run_path / layout.responses_path(split), recipe["search"]["k"])
+    return [value if value.reason else _measure(value, verdicts) for value in figures]
 
 
-def _held(figure: Figure, verdicts: Verdicts) -> Figure:
+def _measure(figure: PublishedValue, verdicts: Verdicts) -> PublishedValue:
     """Return a figure with its value in these verdicts, from at most the drawn samples."""
-    name, _, at = figure.what.partition("@")
-    k = int(at or verdicts.k)
-    sizes, n = verdicts.window(0, k).sizes, len(verdicts.greedy)
-    here = {
+    name, _, k_text = figure.quantity.partition("@")
+    k = int(k_text or verdicts.k)
+    sizes, n = verdicts.select_samples(0, k).sizes, len(verdicts.greedy)
+    measured = {
         "solved": sizes["G"],
         "recovered": sizes["S"],
         "missed": sizes["U"],
         "verified": sizes["G"] + sizes["S"],
         "greedy": 100 * sizes["G"] / n,
-        "pass": 100 * float(verdicts.pass_at(k)),
+        "pass": 100 * float(verdicts.compute_pass_at(k)),
     }[name]
-    return replace(figure, here=float(here), n=n)
+    return replace(figure, measured=float(measured), n=n)
 
 
-def told(figures: list[Figure]) -> list[Text]:
+def describe_differences(figures: list[PublishedValue]) -> list[Text]:
     """Return a line for each figure, and a warning where a figure is far off."""
-    lines = [Text(f"{of.label}: {_beside(of)}") for of in figures]
-    if any(of.is_far for of in figures):
+    lines = [Text(f"{figure.label}: {_describe_difference(figure)}") for figure in figures]
+    if any(figure.is_far for figure in figures):
         lines.append(
             Text(
                 "the source differs from the paper's source by more than chance explains. Check "
@@ -190,11 +190,11 @@ def told(figures: list[Figure]) -> list[Text]:
     return lines
 
 
-def _beside(of: Figure) -> str:
-    if of.here is None:
-        why = f", {of.why}" if of.why else ""
+def _describe_difference(figure: PublishedValue) -> str:
+    if figure.measured is None:
+        why = f", {figure.reason}" if figure.reason else ""
         return (
-            f"{of.shown(of.printed)} in the paper ({of.where}); not comparable with this run{why}"
+            f"{figure.format_value(figure.printed)} in the paper ({figure.table}); not comparable with this run{why}"
         )
-    off = f"; OFF by {of.apart:.1f} standard errors" if of.is_far else ""
-    return f"{of.shown(of.here)} in this run, {of.shown(of.printed)} in the paper ({of.where}){off}"
+    off = f"; OFF by {figure.standard_errors:.1f} standard errors" if figure.is_far else ""
+    return f"{figure.format_value(figure.measured)} in this run, {figure.format_value(figure.printed)} in the paper ({figure.table}){off}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapft_harness.report.reading.unread import Judging as Judging
+from gapft_harness.report.reading.texts import Judging as Judging
 
 #: Outcomes of a problem, one letter each.
 CORRECTED, REGRESSED, KEPT, MISSED = "crkm"
@@ -18,20 +18,20 @@ HIGHER, LOWER, EQUAL = "hle"
 _WORDS = {"pass": "right", "fail": "wrong"}
 
 
-def word(status: str) -> str:
+def format_verdict(status: str) -> str:
     """Return the page's word for a verdict."""
     return _WORDS.get(status, status)
 
 
-def outcome(before: bool, after: bool) -> str:
+def classify_outcome(passed_before: bool, passed_after: bool) -> str:
     """Return the outcome letter of a problem by whether it passed before and after."""
-    if before:
-        return KEPT if after else REGRESSED
-    return CORRECTED if after else MISSED
+    if passed_before:
+        return KEPT if passed_after else REGRESSED
+    return CORRECTED if passed_after else MISSED
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ExplorerModel:
     """One trained model's results on the problems.
 
     Attributes:
@@ -50,7 +50,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProblemTexts:
     """The texts of one problem.
 
     Attributes:
@@ -70,7 +70,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Explored:
+class ExplorerContent:
     """P problems, in the order in which they are listed.
 
     Attributes:
@@ -95,8 +95,8 @@ class Explored:
     before: str
     ids: Sequence[str]
     verdicts: Sequence[str]
-    models: Sequence[Model]
-    entries: Callable[[], Iterator[Entry]]
+    models: Sequence[ExplorerModel]
+    entries: Callable[[], Iterator[ProblemTexts]]
     remark: str = ""
     states: str = ""
     k: int = 0

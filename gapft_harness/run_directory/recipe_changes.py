@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import changes, describe_change
+from gapft_harness.core.json_values import diff_values, describe_change
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
@@ -18,14 +18,14 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manifest
 
 #: Folders that exist before training; sealed files in any other folder depend on adapters.
-_BEFORE = ("pool", "audit", "calibration", layout.SELECTIONS)
+_UNTRAINED_FOLDERS = ("pool", "audit", "calibration", layout.SELECTIONS)
 
 #: Sections of a recipe that do not affect results: their changes are not reported.
-_ASIDE = ("executor", "trackers", "notes", "description", "paper", "model")
+_IGNORED_SECTIONS = ("executor", "trackers", "notes", "description", "paper", "model")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RecipeChanges:
     """Settings that differ between a run's recipe and a new one, each with both values.
 
     Attributes:
@@ -33,25 +33,25 @@ class Changes:
         of_selection: settings that only training sets and the files made from them depend on.
     """
 
-    of_search: tuple[str, ...] = ()
-    of_selection: tuple[str, ...] = ()
+    search_changes: tuple[str, ...] = ()
+    selection_changes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.of_search or self.of_selection)
+        return bool(self.search_changes or self.selection_changes)
 
     @property
-    def lines(self) -> tuple[str, ...]:
+    def all_changes(self) -> tuple[str, ...]:
         """All changes."""
-        return self.of_search + self.of_selection
+        return self.search_changes + self.selection_changes
 
 
-def came_of_adapters(relative: str) -> bool:
+def depends_on_adapters(relative: str) -> bool:
     """Return whether a sealed file depends on trained adapters.
 
     Args:
         relative: its path in the run directory.
     """
-    return layout.folder_of(relative) not in _BEFORE
+    return layout.find_top_folder(relative) not in _UNTRAINED_FOLDERS
 
 
 def find_changes(
@@ -61,7 +61,7 @@ def find_changes(
     trained: Mapping[Arm, Condition],
     plugins: Plugins | None = None,
     manifest: Manifest | None = None,
-) -> Changes:
+) -> RecipeChanges:
     """Compare a recipe with the recipe of a run.
 
     Args:
@@ -82,40 +82,40 @@ def find_changes(
             f"run directory {path}: contains a run of the recipe {earlier.name}, not "
             f"{recipe.name}; use another --run-dir"
         )
-    recipe, known = _as_begun(earlier, recipe), manifest or new_manifest(earlier)
-    before, now = earlier.identity(plugins), recipe.identity(plugins)
-    search = differences(_told_by_task(before, now, known["task"]), now)
+    recipe, run_manifest = _keep_chat_template(earlier, recipe), manifest or new_manifest(earlier)
+    earlier_identity, identity = earlier.build_search_identity(plugins), recipe.build_search_identity(plugins)
+    search = list_differences(_fill_task_values(earlier_identity, identity, run_manifest["task"]), identity)
     if earlier.evidence.keep is not None and recipe.evidence.keep is None:
         search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
-    for name, audit in known.get("audits", {}).items():
+    for name, audit in run_manifest.get("audits", {}).items():
         if (choice := recipe.audits.get(name)) is not None:
-            search += differences(audit["said"], choice.said(), f"audits.{name}")
-    selection = differences(earlier.trained_by(), recipe.trained_by())
-    chosen = dict(earlier.conditions) | {arm.condition: of for arm, of in trained.items()}
-    chosen = {name: of for name, of in chosen.items() if name in recipe.conditions}
-    own = differences(
-        {name: earlier.settled(of) for name, of in chosen.items()},
-        {name: recipe.settled(recipe.conditions[name]) for name in chosen},
+            search += list_differences(audit["said"], choice.dump_set_keys(), f"audits.{name}")
+    selection = list_differences(earlier.build_training_identity(), recipe.build_training_identity())
+    conditions = dict(earlier.conditions) | {arm.condition: condition for arm, condition in trained.items()}
+    conditions = {name: condition for name, condition in conditions.items() if name in recipe.conditions}
+    condition_changes = list_differences(
+        {name: earlier.resolve_condition(condition) for name, condition in conditions.items()},
+        {name: recipe.resolve_condition(recipe.conditions[name]) for name in conditions},
         "conditions",
     )
-    of_all = [*selection, *(line.removeprefix("search.") for line in search)]
-    implied = {f"conditions.{name}.{line}" for name in chosen for line in of_all}
-    selection += [line for line in own if line not in implied]
-    return Changes(tuple(search), tuple(selection))
+    shared_changes = [*selection, *(line.removeprefix("search.") for line in search)]
+    implied = {f"conditions.{name}.{line}" for name in conditions for line in shared_changes}
+    selection += [line for line in condition_changes if line not in implied]
+    return RecipeChanges(tuple(search), tuple(selection))
 
 
-def list_remarkable(earlier: Recipe, recipe: Recipe) -> list[str]:
+def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:
     """List all settings that differ, except those that no result depends on."""
-    return differences(remarkable(earlier), remarkable(recipe))
+    return list_differences(dump_result_settings(earlier), dump_result_settings(recipe))
 
 
-def remarkable(recipe: Recipe) -> dict[str, Any]:
+def dump_result_settings(recipe: Recipe) -> dict[str, Any]:
     """Return the sections of a recipe that results depend on, without its model."""
-    return {key: of for key, of in recipe.model_dump(mode="json").items() if key not in _ASIDE}
+    return {key: section for key, section in recipe.model_dump(mode="json").items() if key not in _IGNORED_SECTIONS}
 
 
-def _told_by_task(
-    before: Mapping[str, Any], now: Mapping[str, Any], task: TaskFacts
+def _fill_task_values(
+    earlier_identity: Mapping[str, Any], identity: Mapping[str, Any], task: TaskFacts
 ) -> dict[str, Any]:
     """Fill in the task's values where the earlier recipe left them unset and the new one does not.
 
@@ -124,28 +124,28 @@ def _told_by_task(
         now: that of the new recipe.
         task: the task's facts in the manifest.
     """
-    said: dict[str, dict[str, Any]] = {
+    task_values: dict[str, dict[str, Any]] = {
         "episode": dict(task.get("episode", {})),
         "search": {"max_gen_toks": task.get("decoding", {}).get("max_gen_toks")},
         "verifier": {"name": task.get("verifier")},
     }
-    found = dict(before)
-    for section, values in said.items():
-        earlier, given = before.get(section), now.get(section)
-        if isinstance(earlier, dict) and isinstance(given, dict):
-            left = {k: v for k, v in values.items() if k in given and earlier.get(k) is None}
-            found[section] = earlier | {k: v for k, v in left.items() if given[k] is not None}
-    return found
+    filled = dict(earlier_identity)
+    for section, values in task_values.items():
+        earlier, new_values = earlier_identity.get(section), identity.get(section)
+        if isinstance(earlier, dict) and isinstance(new_values, dict):
+            unset = {k: v for k, v in values.items() if k in new_values and earlier.get(k) is None}
+            filled[section] = earlier | {k: v for k, v in unset.items() if new_values[k] is not None}
+    return filled
 
 
-def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:
+def require_recorded_recipe(path: Path, recipe: Recipe, manifest: Manifest) -> None:
     """Require that a run's recipe equals the recipe in its manifest: commands write both.
 
     Raises:
         UserError: they differ; the message names the keys.
     """
     recorded = check_recipe(dict(manifest["recipe"]), f"{path / layout.MANIFEST}, recipe")
-    if differing := _between(recorded, recipe):
+    if differing := _list_recipe_differences(recorded, recipe):
         raise UserError(
             f"{path / layout.RECIPE}: differs from the recipe in {layout.MANIFEST}: "
             f"{'; '.join(differing)}. Restore it; to change a run, give your own recipe to gapft "
@@ -153,7 +153,7 @@ def require_recorded(path: Path, recipe: Recipe, manifest: Manifest) -> None:
         )
 
 
-def require_settled(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence[str]) -> None:
+def require_same_recipe(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence[str]) -> None:
     """Require the recipe on disk for stages that run without the select stage.
 
     Only select stores a changed recipe. Settings of how jobs run may differ, and conditions and
@@ -168,10 +168,10 @@ def require_settled(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence
     Raises:
         UserError: another setting differs; the message names the keys.
     """
-    stored = stored.run_as(recipe)
+    stored = stored.with_execution_of(recipe)
     if {*recipe.conditions} <= {*stored.conditions} and {*recipe.seeds} <= {*stored.seeds}:
-        stored = only(stored, [*recipe.conditions], recipe.seeds)
-    if differing := _between(stored, recipe):
+        stored = restrict_recipe(stored, [*recipe.conditions], recipe.seeds)
+    if differing := _list_recipe_differences(stored, recipe):
         raise UserError(
             f"run directory {path}: {' '.join(f'--only {name}' for name in stages)} uses the "
             f"recipe of the run, and yours differs: {'; '.join(differing)}. Run the command "
@@ -179,19 +179,19 @@ def require_settled(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence
         )
 
 
-def _between(before: Recipe, after: Recipe) -> list[str]:
-    return differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
+def _list_recipe_differences(before: Recipe, after: Recipe) -> list[str]:
+    return list_differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
 
 
-def _as_begun(earlier: Recipe, recipe: Recipe) -> Recipe:
+def _keep_chat_template(earlier: Recipe, recipe: Recipe) -> Recipe:
     """Keep the chat template that the run started with, unless the new recipe sets one."""
     if recipe.model.chat_template is not None:
         return recipe
-    begun = {"chat_template": earlier.model.chat_template}
-    return recipe.model_copy(update={"model": recipe.model.model_copy(update=begun)})
+    kept_template = {"chat_template": earlier.model.chat_template}
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update=kept_template)})
 
 
-def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
+def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
     """Extend a recipe with the conditions and seeds that the run has already trained.
 
     Every condition is reported for every seed. So a condition is added if it is trained for all
@@ -204,10 +204,10 @@ def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> 
         trained: the arms with sealed adapters, each with the condition that chose its training
             set.
     """
-    recipe = _as_begun(earlier, recipe)
+    recipe = _keep_chat_template(earlier, recipe)
 
-    def ordered(kept: Collection[Any], known: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(name for name in dict.fromkeys((*known, *kept)) if name in kept)
+    def restore_order(names: Collection[Any], earlier_names: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(name for name in dict.fromkeys((*earlier_names, *names)) if name in names)
 
     conditions = list(recipe.conditions)
     for name in dict.fromkeys(arm.condition for arm in trained):
@@ -219,39 +219,39 @@ def grown(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> 
             seeds.append(seed)
     if (len(conditions), len(seeds)) == (len(recipe.conditions), len(recipe.seeds)):
         return recipe
-    known = {arm.condition: by for arm, by in trained.items()} | {**recipe.conditions}
+    conditions_by_name = {arm.condition: condition for arm, condition in trained.items()} | {**recipe.conditions}
     return recipe.model_copy(
         update={
             "conditions": {
-                name: known[name] for name in ordered(conditions, [*earlier.conditions])
+                name: conditions_by_name[name] for name in restore_order(conditions, [*earlier.conditions])
             },
-            "seeds": ordered(seeds, earlier.seeds),
+            "seeds": restore_order(seeds, earlier.seeds),
         }
     )
 
 
-def only(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Recipe:
+def restrict_recipe(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[int]) -> Recipe:
     """Restrict a recipe to some of its conditions and seeds; an empty list keeps all.
 
     Raises:
         UserError: the recipe does not have a requested condition or seed.
     """
-    wanted: dict[str, tuple[Any, ...]] = {}
-    for key, known, asked in (
+    selected: dict[str, tuple[Any, ...]] = {}
+    for key, available, requested in (
         ("conditions", tuple(recipe.conditions), conditions),
         ("seeds", recipe.seeds, seeds),
     ):
-        for name in asked:
-            if name not in known:
+        for name in requested:
+            if name not in available:
                 raise UserError(
                     f"{name!r} is not one of the {key} of this run: "
-                    f"{', '.join(map(str, known))}; gapft run can train more"
+                    f"{', '.join(map(str, available))}; gapft run can train more"
                 )
-        wanted[key] = tuple(name for name in known if name in asked or not asked)
-    kept = {name: recipe.conditions[name] for name in wanted["conditions"]}
-    return recipe.model_copy(update={**wanted, "conditions": kept})
+        selected[key] = tuple(name for name in available if name in requested or not requested)
+    kept_conditions = {name: recipe.conditions[name] for name in selected["conditions"]}
+    return recipe.model_copy(update={**selected, "conditions": kept_conditions})
 
 
-def differences(before: Any, after: Any, key: str = "") -> list[str]:
+def list_differences(before: Any, after: Any, key: str = "") -> list[str]:
     """List the keys at which two resolved recipes differ, each with both values."""
-    return [describe_change(at, a, b) for at, a, b in changes(before, after, key)]
+    return [describe_change(path, a, b) for path, a, b in diff_values(before, after, key)]

@@ -26,8 +26,8 @@ def search_depth(pool: Pool, n: int, rng: Stream, k: int) -> Sequence[Evidence]:
         PoolTooSmallError: too few recovered failures, or too few solved problems for the rest.
     """
     check_depth(pool, k, "search_depth")
-    found = {e.problem_id for e in recovered_within(pool.recovered, k)}
-    return _kept_or_replay(pool, n, rng.seed, found)
+    recovered_ids = {e.problem_id for e in select_recovered_within(pool.recovered, k)}
+    return _fill_with_replay(pool, n, rng.seed, recovered_ids)
 
 
 def randomized_inclusion(
@@ -50,13 +50,13 @@ def randomized_inclusion(
         raise UserError(
             f"selector 'randomized_inclusion': share is {share!r}, expected a number from 0 to 1"
         )
-    check_whole("within", within, 0, "randomized_inclusion")
-    slots = _slots_of_gapft(pool, n, rng.seed)
-    early = {e.problem_id for e in recovered_within(slots, within)}
+    check_integer("within", within, 0, "randomized_inclusion")
+    slots = _draw_gapft_slots(pool, n, rng.seed)
+    early = {e.problem_id for e in select_recovered_within(slots, within)}
     late = [e for e in slots if e.problem_id not in early]
     count = int(Fraction(str(share)) * len(late) + Fraction(1, 2))
     included = {e.problem_id for e in pool.draw(late, count, rng)}
-    return _kept_or_replay(pool, n, rng.seed, early | included)
+    return _fill_with_replay(pool, n, rng.seed, early | included)
 
 
 def check_depth(pool: Pool, k: int, selector: str) -> None:
@@ -65,51 +65,51 @@ def check_depth(pool: Pool, k: int, selector: str) -> None:
     Raises:
         UserError: k is not an integer from 0 to the number of drawn samples.
     """
-    drawn = max((e.samples for e in pool.missed if e.samples is not None), default=None)
-    upper = "" if drawn is None else f" to {drawn}, the number of drawn samples"
-    check_whole("k", k, 0, selector, drawn, upper)
+    sample_count = max((e.samples for e in pool.missed if e.samples is not None), default=None)
+    upper = "" if sample_count is None else f" to {sample_count}, the number of drawn samples"
+    check_integer("k", k, 0, selector, sample_count, upper)
 
 
-def check_whole(
-    key: str, value: object, least: int, selector: str, most: int | None = None, upper: str = ""
+def check_integer(
+    key: str, value: object, least: int, selector: str, most: int | None = None, upper_text: str = ""
 ) -> None:
     """Check that a parameter is an integer within bounds; ``upper_text`` describes the upper bound.
 
     Raises:
         UserError: it is not such an integer.
     """
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if not is_integer or value < least or (most is not None and value > most):  # type: ignore[operator]
         raise UserError(
-            f"selector {selector!r}: {key} is {value!r}, expected an integer from {least}{upper}"
+            f"selector {selector!r}: {key} is {value!r}, expected an integer from {least}{upper_text}"
         )
 
 
-def recovered_within(candidates: Sequence[Evidence], k: int) -> list[Evidence]:
+def select_recovered_within(candidates: Sequence[Evidence], k: int) -> list[Evidence]:
     """Return the candidates that one of the first k samples recovers."""
     return [e for e in candidates if e.first_success is not None and e.first_success < k]
 
 
-def _slots_of_gapft(pool: Pool, n: int, seed: int) -> list[Evidence]:
+def _draw_gapft_slots(pool: Pool, n: int, seed: int) -> list[Evidence]:
     return pool.draw(pool.recovered, n, Stream(seed, "select/gapft"))
 
 
-def _kept_or_replay(pool: Pool, n: int, seed: int, kept: set[str]) -> list[Evidence]:
+def _fill_with_replay(pool: Pool, n: int, seed: int, kept_ids: set[str]) -> list[Evidence]:
     """Return GapFT's slots of some problems, and fill the others with the first draws of replay."""
-    if not kept:  # independent of the number of failures
+    if not kept_ids:  # independent of the number of failures
         return pool.draw(pool.solved, n, Stream(seed, "select/replay"))
-    slots = [e for e in _slots_of_gapft(pool, n, seed) if e.problem_id in kept]
+    slots = [e for e in _draw_gapft_slots(pool, n, seed) if e.problem_id in kept_ids]
     return [*slots, *pool.draw(pool.solved, n - len(slots), Stream(seed, "select/replay"))]
 
 
-def depth_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+def find_same_as_depth(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
     """Name the selector that equals a search depth: replay at 0, GapFT at K."""
     if params.get("k") == 0:
         return "replay", {}
     return ("gapft", {}) if params.get("k") == k else None
 
 
-def inclusion_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+def find_same_as_inclusion(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
     """Name the selector that equals a randomized inclusion: GapFT if every failure is included."""
     return ("gapft", {}) if params.get("share") == 1 else None
 
@@ -117,5 +117,5 @@ def inclusion_as(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, A
 @hookimpl
 def register_selectors(register: RegisterSelector) -> None:
     """Register both selectors."""
-    register("search_depth", search_depth, same_as=depth_as)
-    register("randomized_inclusion", randomized_inclusion, same_as=inclusion_as)
+    register("search_depth", search_depth, same_as=find_same_as_depth)
+    register("randomized_inclusion", randomized_inclusion, same_as=find_same_as_inclusion)

@@ -16,9 +16,9 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import natural, read_text, unreadable
+from gapft_harness.core.text import natural_sort_key, read_text, describe_read_error
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.registered import LogReaderTraits, Registered
+from gapft_harness.hooks.registration import LogReaderTraits, Registration
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
 #: ``samples_TASK_DATE.jsonl``, lm_eval's name for logs; optionally packed with gzip.
@@ -30,11 +30,11 @@ _SUFFIXES = (".eval", ".parquet", ".jsonl", ".jsonl.gz", ".json")
 #: The name of lm_eval's reader.
 LM_EVAL = "lm-eval"
 #: Error codes of folders that vanish during the walk, such as those of processes in /proc.
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
+_VANISHED_CODES = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 #: Keys to read from lm_eval's results file.
-_FACTS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
+_RESULTS_KEYS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
 #: Names of a log's entries in messages, by the kind of log; default: line.
-_ENTRIES = {"inspect": "Inspect's sample", "lighteval": "row"}
+_ENTRY_NAMES = {"inspect": "Inspect's sample", "lighteval": "row"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Log:
     path: Path
     task: str
     facts: dict[str, Any]
-    reader: Registered | None = None
+    reader: Registration | None = None
     results: Path | None = None
 
     @property
@@ -68,17 +68,17 @@ class Log:
 
     def name_entry(self, number: int) -> str:
         """Name an entry of the log for a message: file and line, or Inspect's sample."""
-        return f"{self.path}, {_ENTRIES.get(self.kind, 'line')} {number}"
+        return f"{self.path}, {_ENTRY_NAMES.get(self.kind, 'line')} {number}"
 
     def higher_is_better(self, metric: str) -> bool | None:
         """Return whether a metric is better when higher, by lm_eval's results; None if unknown."""
         directions = self.facts.get("higher_is_better", {}).get(self.task)
-        told = directions.get(metric) if isinstance(directions, dict) else None
-        if told is None:  # the task's own configuration, also in the results file
+        is_higher_better = directions.get(metric) if isinstance(directions, dict) else None
+        if is_higher_better is None:  # the task's own configuration, also in the results file
             entries = self.facts.get("configs", {}).get(self.task, ())
-            named = [entry for entry in entries if entry.get("metric") == metric]
-            told = named[0].get("higher_is_better") if named else None
-        return told if isinstance(told, bool) else None
+            matching = [entry for entry in entries if entry.get("metric") == metric]
+            is_higher_better = matching[0].get("higher_is_better") if matching else None
+        return is_higher_better if isinstance(is_higher_better, bool) else None
 
     def find_reported(self, metric: str, filter: str) -> float | None:
         """Return a metric's value in lm_eval's results file; None if it has none."""
@@ -106,7 +106,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelRuns:
     """A row of the table: a name, and one run per training seed."""
 
     name: str
@@ -124,17 +124,17 @@ class Model:
             if len({*names}) == len(names):
                 break
             names = [(*name, part or "") for name, part in zip(names, level, strict=True)]
-        return ["/".join(filter(None, map(_short, name))) for name in names]
+        return ["/".join(filter(None, map(_shorten_name, name))) for name in names]
 
 
-def models(
+def find_models(
     arguments: Sequence[str],
     tasks: Sequence[str],
     *,
     seeds: bool,
     latest: bool = False,
     plugin_files: Sequence[str] = (),
-) -> list[Model]:
+) -> list[ModelRuns]:
     """Find the models that AFTER names: one per argument, named by ``NAME=`` in front.
 
     With ``seeds``, all arguments are training seeds of one model. See ``find_runs`` for the other
@@ -143,21 +143,21 @@ def models(
     Raises:
         UserError: an argument names no log, a log is named twice, or two models have the same name.
     """
-    found = [_model(argument, tasks, latest, plugin_files) for argument in arguments]
+    model_runs = [_find_model_runs(argument, tasks, latest, plugin_files) for argument in arguments]
     if seeds:
-        names = {model.name for model in found}
+        names = {model.name for model in model_runs}
         name = names.pop() if len(names) == 1 else "after"
-        found = [Model(name, tuple(run for model in found for run in model.runs))]
-    for model in found:
-        _refuse_twice([log.path for run in model.runs for log in run.logs])
-    _refuse_same_names([model.name for model in found])
-    return found
+        model_runs = [ModelRuns(name, tuple(run for model in model_runs for run in model.runs))]
+    for model in model_runs:
+        _refuse_repeated_logs([log.path for run in model.runs for log in run.logs])
+    _refuse_same_names([model.name for model in model_runs])
+    return model_runs
 
 
-def single(
+def find_single_run(
     argument: str,
     tasks: Sequence[str],
-    what: str,
+    description: str,
     *,
     latest: bool = False,
     plugin_files: Sequence[str] = (),
@@ -167,15 +167,15 @@ def single(
     Raises:
         UserError: it names several runs.
     """
-    runs = runs_of(argument, tasks, latest=latest, plugin_files=plugin_files)
+    runs = find_runs(argument, tasks, latest=latest, plugin_files=plugin_files)
     if len(runs) > 1:
         raise UserError(
-            f"{what} {argument}: expected one run, found {len(runs)} ({runs[0]}, {runs[1]}, ...)"
+            f"{description} {argument}: expected one run, found {len(runs)} ({runs[0]}, {runs[1]}, ...)"
         )
     return runs[0]
 
 
-def runs_of(
+def find_runs(
     argument: str,
     tasks: Sequence[str] = (),
     *,
@@ -197,41 +197,41 @@ def runs_of(
     if not argument:
         raise UserError("'': expected a file, a folder or a glob")
     if os.path.exists(argument):  # False also for impossible file names
-        return [_run(_logs_in(path, plugin_files), tasks, latest, plugin_files)]
+        return [_build_evaluation(_find_logs(path, plugin_files), tasks, latest, plugin_files)]
     if not glob.has_magic(argument):
         raise UserError(f"{argument}: no such file or folder")
     matches = _match_pattern(argument)
     files = [match for match in matches if match.is_file()]
-    groups = [_logs_in(match, plugin_files) for match in matches if match.is_dir()]
-    for _, together in groupby(files, key=lambda file: file.parent):
-        logs = list(together)
-        one_task = len({log_at(log, plugin_files).task for log in logs}) == 1
+    groups = [_find_logs(match, plugin_files) for match in matches if match.is_dir()]
+    for _, folder_files in groupby(files, key=lambda file: file.parent):
+        logs = list(folder_files)
+        one_task = len({open_log(log, plugin_files).task for log in logs}) == 1
         groups += [[log] for log in logs] if one_task else [logs]
     if not groups:
         raise UserError(f"{argument}: matches no file or folder")
-    return [_run(logs, tasks, latest, plugin_files) for logs in groups]
+    return [_build_evaluation(logs, tasks, latest, plugin_files) for logs in groups]
 
 
-def log_at(path: Path, plugin_files: Sequence[str] = ()) -> Log:
+def open_log(path: Path, plugin_files: Sequence[str] = ()) -> Log:
     """Build the log of a file, with the reader that recognises it.
 
     Raises:
         UserError: lm_eval's results file beside the log is damaged, or the reader cannot read the
             log.
     """
-    reader = _reader(path, plugin_files)
-    named = _LOG_NAME.fullmatch(path.name) or _DETAILS_NAME.fullmatch(path.name)
-    task = named["task"] if named else ""
-    tells = None if reader is None else reader.declared(LogReaderTraits).task
-    if reader is not None and tells is not None:
-        with reader.blamed():
-            task = tells(path)
+    reader = _find_reader(path, plugin_files)
+    match = _LOG_NAME.fullmatch(path.name) or _DETAILS_NAME.fullmatch(path.name)
+    task = match["task"] if match else ""
+    find_task = None if reader is None else reader.require_traits(LogReaderTraits).task
+    if reader is not None and find_task is not None:
+        with reader.attribute_errors():
+            task = find_task(path)
     results = _find_results(path)
     facts = {} if results is None else _read_facts(results, results.stat().st_mtime_ns)
     return Log(path, task, facts, reader, results)
 
 
-def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
+def _find_reader(path: Path, plugin_files: Sequence[str]) -> Registration | None:
     """Find the reader of a path; None: lm_eval's, which also reports unreadable files.
 
     A file with lm_eval's name for logs is always lm_eval's.
@@ -242,19 +242,19 @@ def _reader(path: Path, plugin_files: Sequence[str]) -> Registered | None:
         raise UserError(
             f"{path}: is packed, but only JSON lines can be read packed; unpack it: gunzip"
         )
-    reader = load_plugins(plugin_files).log_reader(path)
+    reader = load_plugins(plugin_files).find_log_reader(path)
     return None if reader is None or reader.name == LM_EVAL else reader
 
 
-def _model(argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]) -> Model:
+def _find_model_runs(argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]) -> ModelRuns:
     name, equals, place = argument.partition("=")
-    if not equals or not name or not place or "/" in name or _is_there(argument):
+    if not equals or not name or not place or "/" in name or _is_path(argument):
         name, place = argument, argument
-    runs = runs_of(place, tasks, latest=latest, plugin_files=plugin_files)
-    return Model(name, tuple(runs))
+    runs = find_runs(place, tasks, latest=latest, plugin_files=plugin_files)
+    return ModelRuns(name, tuple(runs))
 
 
-def _is_there(argument: str) -> bool:
+def _is_path(argument: str) -> bool:
     """Return whether an argument is a path, or a pattern that matches one."""
     return os.path.exists(argument) or (glob.has_magic(argument) and bool(_match_pattern(argument)))
 
@@ -262,103 +262,103 @@ def _is_there(argument: str) -> bool:
 def _match_pattern(pattern: str) -> list[Path]:
     """Return the matches of a pattern; a folder with brackets in its name is not a pattern."""
     parts = Path(pattern).parts
-    known = ""
-    while parts and os.path.exists(os.path.join(known, parts[0])):
-        known, parts = os.path.join(known, parts[0]), parts[1:]
-    found = glob.glob(os.path.join(glob.escape(known), *parts), recursive=True)
-    return [Path(match) for match in sorted(found, key=natural)]
+    existing = ""
+    while parts and os.path.exists(os.path.join(existing, parts[0])):
+        existing, parts = os.path.join(existing, parts[0]), parts[1:]
+    matches = glob.glob(os.path.join(glob.escape(existing), *parts), recursive=True)
+    return [Path(match) for match in sorted(matches, key=natural_sort_key)]
 
 
-def _logs_in(path: Path, plugin_files: Sequence[str]) -> list[Path]:
+def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Path]:
     if path.is_file():
         return [path]
-    found = sorted(_below(path))
-    if logs := [log for log in found if _is_named(log)]:
+    candidates = sorted(_walk_logs(path))
+    if logs := [log for log in candidates if _has_lm_eval_name(log)]:
         return logs
-    if _reader(path, plugin_files) is not None:
+    if _find_reader(path, plugin_files) is not None:
         return [path]
-    if logs := [log for log in found if _reader(log, plugin_files) is not None]:
+    if logs := [log for log in candidates if _find_reader(log, plugin_files) is not None]:
         return logs
     raise UserError(
         f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
-        f"FOLDER), and no log of another kind among {len(found)} files *{', *'.join(_SUFFIXES)} "
+        f"FOLDER), and no log of another kind among {len(candidates)} files *{', *'.join(_SUFFIXES)} "
         "(Inspect, lighteval, NeMo-Skills, Every Eval Ever, or plain JSON lines)"
     )
 
 
-def _is_named(path: Path) -> bool:
+def _has_lm_eval_name(path: Path) -> bool:
     """Return whether a file has the usual name of lm_eval's logs."""
     return path.name.startswith("samples_") and path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk_logs(folder: Path) -> Iterator[Path]:
     """Yield possible logs in a folder and its subfolders; ignore files that vanish meanwhile.
 
     Raises:
         UserError: a folder cannot be read, so that logs might be missed.
     """
 
-    def fault(error: OSError) -> None:
-        if error.errno not in _GONE:
-            raise UserError(unreadable(Path(error.filename), error)) from error
+    def raise_error(error: OSError) -> None:
+        if error.errno not in _VANISHED_CODES:
+            raise UserError(describe_read_error(Path(error.filename), error)) from error
 
-    for within, _, names in os.walk(folder, onerror=fault):
+    for subfolder, _, names in os.walk(folder, onerror=raise_error):
         for name in names:
             if name.endswith(_SUFFIXES):
-                yield Path(within, name)
+                yield Path(subfolder, name)
 
 
-def _run(
+def _build_evaluation(
     paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
 ) -> Evaluation:
     by_task: dict[str, Log] = {}
-    logs = [log_at(path, plugin_files) for path in sorted(paths, key=_date_of)]
+    logs = [open_log(path, plugin_files) for path in sorted(paths, key=_extract_date)]
     names = sorted({log.task for log in logs})
     for task in tasks:
         if task not in names:
-            known = [name for name in names if name]
-            raise UserError(f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known)}")
+            known_tasks = [name for name in names if name]
+            raise UserError(f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known_tasks)}")
     for log in logs:
         path, task = log.path, log.task
         if tasks and task not in tasks:
             continue
-        if task in by_task and not (latest and _date_of(by_task[task].path) < _date_of(path)):
-            of = f"of task {task}" if task else "without a task in their names"
+        if task in by_task and not (latest and _extract_date(by_task[task].path) < _extract_date(path)):
+            description = f"of task {task}" if task else "without a task in their names"
             if latest:
-                of += " with the same date"
+                description += " with the same date"
             raise UserError(
-                f"{by_task[task].path} and {path}: two logs {of} in one run; name one file, or "
+                f"{by_task[task].path} and {path}: two logs {description} in one run; name one file, or "
                 "use the newest with --latest, or name both: training seeds of one model with "
                 "--seeds, additional samples with one --source-samples each"
             )
         by_task[task] = log
-    return Evaluation(tuple(sorted(by_task.values(), key=lambda log: natural(log.task))))
+    return Evaluation(tuple(sorted(by_task.values(), key=lambda log: natural_sort_key(log.task))))
 
 
-def _date_of(path: Path) -> str:
-    found = re.search(_DATE, path.name)
-    return found[0] if found else ""
+def _extract_date(path: Path) -> str:
+    match = re.search(_DATE, path.name)
+    return match[0] if match else ""
 
 
-def _short(part: str) -> str:
+def _shorten_name(part: str) -> str:
     """Remove the common parts from a log's name."""
-    named = _LOG_NAME.fullmatch(part)
-    return f"{named['task']} {named['date']}" if named else part
+    match = _LOG_NAME.fullmatch(part)
+    return f"{match['task']} {match['date']}" if match else part
 
 
 def _find_results(path: Path) -> Path | None:
     """Return lm_eval's results file of the same date beside a log, if there is one."""
-    named = _LOG_NAME.fullmatch(path.name)
-    date = named["date"] if named else ""
-    beside = sorted(path.parent.glob(f"*_{date}.json")) if date else []
-    return beside[0] if beside else None
+    match = _LOG_NAME.fullmatch(path.name)
+    date = match["date"] if match else ""
+    candidates = sorted(path.parent.glob(f"*_{date}.json")) if date else []
+    return candidates[0] if candidates else None
 
 
 @lru_cache(maxsize=4)
 def _read_facts(path: Path, _: int) -> dict[str, Any]:
     """Read one results file, which all logs of an evaluation share."""
     content = parse_object(read_text(path), str(path))
-    facts = {key: value for key in _FACTS if isinstance(value := content.get(key), dict)}
+    facts = {key: value for key in _RESULTS_KEYS if isinstance(value := content.get(key), dict)}
     configs = content.get("configs")
     if isinstance(configs, dict):
         facts["configs"] = {task: _read_metric_list(config) for task, config in configs.items()}
@@ -371,7 +371,7 @@ def _read_metric_list(config: Any) -> list[dict[str, Any]]:
     return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
 
 
-def _refuse_twice(paths: list[Path]) -> None:
+def _refuse_repeated_logs(paths: list[Path]) -> None:
     seen: dict[Path, Path] = {}
     for path in paths:
         if path.resolve() in seen:

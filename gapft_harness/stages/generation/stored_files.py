@@ -20,8 +20,8 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Request
-from gapft_harness.run_directory.tables import sealed_status
-from gapft_harness.store.store import damaged
+from gapft_harness.run_directory.tables import parse_status
+from gapft_harness.store.store import damaged_file_error
 
 #: One line of a file.
 Record = Mapping[str, Any]
@@ -40,7 +40,7 @@ _STORE = Path("store")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProblemResponses:
     """All responses to one problem, with their stored verdicts.
 
     Attributes:
@@ -62,7 +62,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class FileHead:
     """The first line of a file.
 
     Attributes:
@@ -82,7 +82,7 @@ class Responses(ABC):
     """Responses by problem, from files or from memory."""
 
     @abstractmethod
-    def records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+    def read_records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
         """Return the lines of each problem, in the order in which they were added.
 
         Args:
@@ -90,20 +90,20 @@ class Responses(ABC):
             most: maximum number of lines of each problem; None for all.
         """
 
-    def read(self, problem_ids: Sequence[str]) -> Iterator[Entry]:
+    def read(self, problem_ids: Sequence[str]) -> Iterator[ProblemResponses]:
         """Yield the responses to each problem, joined from all lines and ordered by index.
 
         The attempts of an episode are joined: its response is the last one and contains the others.
         """
-        yield from map(_entry, problem_ids, self.records(problem_ids))
+        yield from map(_join_records, problem_ids, self.read_records(problem_ids))
 
-    def prompt_ids(self, problem_ids: Sequence[str]) -> Iterator[tuple[int, ...]]:
+    def iterate_prompt_ids(self, problem_ids: Sequence[str]) -> Iterator[tuple[int, ...]]:
         """Yield the token ids of each problem's own prompt."""
-        for [first] in self.records(problem_ids, most=1):
+        for [first] in self.read_records(problem_ids, most=1):
             yield tuple(first["prompt_ids"])
 
 
-class Draft(Responses):
+class DraftResponses(Responses):
     """Responses in memory, to a chunk that is being generated."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Draft(Responses):
         for record in records:
             self._records.setdefault(record["problem_id"], []).append(record)
 
-    def records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+    def read_records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
         """See ``Responses.records``."""
         return [self._records.get(problem_id, [])[:most] for problem_id in problem_ids]
 
@@ -124,15 +124,15 @@ class StoredResponses(Responses):
 
     def __init__(self) -> None:
         self._places: dict[str, list[tuple[Path, int]]] = {}
-        self._of_others: set[Path] = set()
+        self._other_run_files: set[Path] = set()
 
-    def add(self, path: Path) -> Head:
+    def add(self, path: Path) -> FileHead:
         """Add a file after checking its hash.
 
         Raises:
             UserError: the file was changed.
         """
-        head, start = _checked(path)
+        head, start = _check_file(path)
         for problem_id, offset in head.places:
             self._places.setdefault(problem_id, []).append((path, start + offset))
         return head
@@ -151,9 +151,9 @@ class StoredResponses(Responses):
             UserError: the file was changed.
         """
         if self.add(path).run != run:
-            self._of_others.add(path)
+            self._other_run_files.add(path)
 
-    def records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+    def read_records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
         """See ``Responses.read_records``; each file is opened once and read forwards."""
         places = [self._places.get(problem_id, [])[:most] for problem_id in problem_ids]
         lines: dict[tuple[Path, int], Record] = {}
@@ -165,7 +165,7 @@ class StoredResponses(Responses):
                 for offset in sorted(offsets):
                     file.seek(offset)
                     record = json.loads(file.readline().decode())
-                    is_other = path in self._of_others
+                    is_other = path in self._other_run_files
                     lines[path, offset] = _keep_final(record) if is_other else record
         return [[lines[place] for place in of_problem] for of_problem in places]
 
@@ -176,13 +176,13 @@ def read_part(path: Path) -> list[Record]:
     Raises:
         UserError: the file was changed.
     """
-    _checked(path)
+    _check_file(path)
     with path.open("rb") as file:
         file.readline()
         return [json.loads(line) for line in file]
 
 
-def read_head(path: Path) -> Head:
+def read_head(path: Path) -> FileHead:
     """Read a file's first line; the rest is not checked.
 
     Raises:
@@ -190,12 +190,12 @@ def read_head(path: Path) -> Head:
     """
     try:
         with path.open("rb") as file:
-            return _head(json.loads(file.readline()))
+            return _parse_head(json.loads(file.readline()))
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise damaged(path, str(error)) from error
+        raise damaged_file_error(path, str(error)) from error
 
 
-def part_of(records: Sequence[Record], run: str = "", path: Path | None = None) -> bytes:
+def build_file(records: Sequence[Record], run: str = "", path: Path | None = None) -> bytes:
     """Build the content of a file with these lines.
 
     Args:
@@ -204,11 +204,11 @@ def part_of(records: Sequence[Record], run: str = "", path: Path | None = None) 
         path: its path in the store. Step, key and name are recorded, so that a copy in another
             file's place is detected. None for any path.
     """
-    lines = [_dump(record) for record in records]
+    lines = [_encode_record(record) for record in records]
     offsets = accumulate((len(line) for line in lines), initial=0)
     head: dict[str, Any] = {
         "run": run,
-        "place": _place(path) if path else "",
+        "place": _format_place(path) if path else "",
         "responses": sum(len(record.get("responses", ())) for record in records),
         "verdicts": sum(len(record.get("judged", ())) for record in records),
         "problems": [
@@ -216,10 +216,10 @@ def part_of(records: Sequence[Record], run: str = "", path: Path | None = None) 
         ],
     }
     body = b"".join(lines)
-    return _dump({**head, "sha256": hashlib.sha256(_dump(head) + body).hexdigest()}) + body
+    return _encode_record({**head, "sha256": hashlib.sha256(_encode_record(head) + body).hexdigest()}) + body
 
 
-def generated_records(
+def build_response_records(
     requests: Sequence[Request], generated: Sequence[Generated]
 ) -> list[dict[str, Any]]:
     """Build the lines of a sampler's answers.
@@ -251,15 +251,15 @@ def generated_records(
     return records
 
 
-def judged_records(judged: Judgements) -> list[dict[str, Any]]:
+def build_verdict_records(judged: Judgements) -> list[dict[str, Any]]:
     """Build the lines of verdicts."""
     return [
-        {"problem_id": problem_id, "judged": [[i, v.status, v.reason] for i, v in of.items()]}
-        for problem_id, of in judged.items()
+        {"problem_id": problem_id, "judged": [[i, v.status, v.reason] for i, v in problem_verdicts.items()]}
+        for problem_id, problem_verdicts in judged.items()
     ]
 
 
-def verdict_record(
+def build_verdict_record(
     problem_id: str,
     judged: Iterable[tuple[int, Verdict, str | None]],
     differing: Sequence[str] | None = None,
@@ -276,79 +276,79 @@ def verdict_record(
     return record if differing is None else {**record, "differing": list(differing)}
 
 
-def only(records: Iterable[Record], indices: Collection[int]) -> list[Record]:
+def select_responses(records: Iterable[Record], indices: Collection[int]) -> list[Record]:
     """Select the responses of some decodes from lines; lines without any are left out."""
-    found: list[Record] = []
+    selected: list[Record] = []
     for record in records:
-        kept = [response for response in record["responses"] if response[0] in indices]
-        if kept:
-            found.append({**record, "responses": kept})
-    return found
+        responses = [response for response in record["responses"] if response[0] in indices]
+        if responses:
+            selected.append({**record, "responses": responses})
+    return selected
 
 
-def _checked(path: Path) -> tuple[Head, int]:
+def _check_file(path: Path) -> tuple[FileHead, int]:
     """Check a file's hash; return its first line and the bytes that the line takes."""
     try:
         with path.open("rb") as file:
-            first = file.readline()
-            said = json.loads(first)
-            expected = said.pop("sha256")
-            found = hashlib.sha256(_dump(said))
+            first_line = file.readline()
+            head = json.loads(first_line)
+            expected = head.pop("sha256")
+            digest = hashlib.sha256(_encode_record(head))
             while block := file.read(1 << 20):
-                found.update(block)
+                digest.update(block)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise damaged(path, str(error)) from error
-    if found.hexdigest() != expected:
-        raise damaged(path, "its hash is different")
-    if said["place"] not in ("", _place(path)):
-        raise damaged(path, f"copied from {said['place']}")
-    return _head({**said, "sha256": expected}), len(first)
+        raise damaged_file_error(path, str(error)) from error
+    if digest.hexdigest() != expected:
+        raise damaged_file_error(path, "its hash is different")
+    if head["place"] not in ("", _format_place(path)):
+        raise damaged_file_error(path, f"copied from {head['place']}")
+    return _parse_head({**head, "sha256": expected}), len(first_line)
 
 
-def _place(path: Path) -> str:
+def _format_place(path: Path) -> str:
     """Return a file's step, key and name."""
     return "/".join(path.parts[-3:])
 
 
-def _head(said: Mapping[str, Any]) -> Head:
-    places = tuple((str(problem_id), int(at)) for problem_id, at in said["problems"])
-    return Head(str(said["run"]), int(said["responses"]), str(said["sha256"]), places)
+def _parse_head(content: Mapping[str, Any]) -> FileHead:
+    places = tuple((str(problem_id), int(at)) for problem_id, at in content["problems"])
+    return FileHead(str(content["run"]), int(content["responses"]), str(content["sha256"]), places)
 
 
-def _dump(record: Mapping[str, Any]) -> bytes:
+def _encode_record(record: Mapping[str, Any]) -> bytes:
     return _JSON.encode(record).encode() + b"\n"
 
 
-def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
+def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponses:
     """Join a problem's lines, in any order."""
     prompt_ids: tuple[int, ...] = ()
-    found: dict[int, Response] = {}
+    responses: dict[int, Response] = {}
     verdicts: dict[int, Verdict] = {}
-    decided: dict[int, Verdict] = {}
+    early_verdicts: dict[int, Verdict] = {}
     answers: dict[int, str | None] = {}
     differing: tuple[str, ...] | None = None
-    where = f", problem {problem_id}"
+    place = f", problem {problem_id}"
     for record in sorted(records, key=lambda record: record.get("attempt", 1)):
         if "judged" in record:
             for index, status, reason, *answer in record["judged"]:
-                known = sealed_status(status, _STORE, where)
-                (verdicts if answer else decided)[index] = Verdict(known, reason)
+                valid_status = parse_status(status, _STORE, place)
+                (verdicts if answer else early_verdicts)[index] = Verdict(valid_status, reason)
                 if answer:
                     answers[index] = answer[0]
             if "differing" in record:
                 differing = tuple(record["differing"])
             continue
         ids = tuple(record["prompt_ids"])
-        first = "attempt" not in record
-        if first:
+        is_first_attempt = "attempt" not in record
+        if is_first_attempt:
             prompt_ids = ids
         for index, seed, text, token_ids, finish_reason, tokens_from in record["responses"]:
             earlier: tuple[Attempt, ...] = ()
-            if not first:
-                last = found[index]
+            if not is_first_attempt:
+                last = responses[index]
                 attempt = Attempt(last.text, last.token_ids, last.finish_reason, record["feedback"])
                 earlier = (*last.attempts, attempt)
-            found[index] = Response(
+            responses[index] = Response(
                 problem_id,
                 index,
                 text,
@@ -357,13 +357,13 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
                 seed,
                 tokens_from,
                 earlier,
-                () if first else ids,
+                () if is_first_attempt else ids,
             )
-    return Entry(
+    return ProblemResponses(
         problem_id,
         prompt_ids,
-        tuple(found[index] for index in sorted(found)),
-        verdicts | decided,  # verdicts that decided about further samples take precedence
+        tuple(responses[index] for index in sorted(responses)),
+        verdicts | early_verdicts,  # verdicts that decided about further samples take precedence
         answers,
         differing,
     )
@@ -372,7 +372,7 @@ def _entry(problem_id: str, records: Sequence[Record]) -> Entry:
 def _keep_final(record: Record) -> Record:
     """Remove verdicts that were a timeout or an error from a line."""
     rows = [row for row in record["judged"] if row[1] not in _WITHOUT_VERDICT]
-    kept = {**record, "judged": rows}
+    filtered = {**record, "judged": rows}
     if all(row[0] != GREEDY for row in rows):
-        kept.pop("differing", None)
-    return kept
+        filtered.pop("differing", None)
+    return filtered

@@ -1,0 +1,122 @@
+"""Collect the explorer's content of a run: each audit under the source and all trained models."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.report.explorer.content import (
+    ProblemTexts,
+    ExplorerContent,
+    ExplorerModel,
+    classify_outcome,
+    format_verdict,
+)
+from gapft_harness.report.reading.columns import format_gold
+from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
+from gapft_harness.report.reading.texts import JudgedText
+from gapft_harness.report.rendering.wording import condition_name
+from gapft_harness.run_directory.directory import require_consistent
+
+
+def collect_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, ExplorerContent]]:
+    """Yield the content of the run's audit, and of each further audit with its name.
+
+    Subsets have no page of their own; they are filters.
+    """
+    yield "", collect_audit(inputs, title, _find_subsets(inputs, "audit"))
+    for further in inputs.further:
+        if not further.parent:
+            yield further.name, collect_audit(further.inputs, f"{title}: {further.name}", _find_subsets(inputs, further.name))
+
+
+def _find_subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
+    return {further.name: {*further.inputs.audit.ids.tolist()} for further in inputs.further if further.parent == audit}
+
+
+def collect_audit(
+    inputs: ReportInputs, title: str, subsets: Mapping[str, Container[str]] | None = None
+) -> ExplorerContent:
+    """Collect the content of an audit's page.
+
+    Args:
+        inputs: the run on this audit.
+        title: the page's title.
+        subsets: ids of problems by the name of a subset; each subset becomes a filter.
+    """
+    audit, passed = inputs.audit, inputs.audit.verdicts.greedy.tolist()
+    attempts = inputs.task["episode"]["attempts"]
+    return ExplorerContent(
+        title=title,
+        remark=f"The last of up to {attempts} attempts is shown; earlier attempts can be unfolded."
+        if attempts > 1
+        else "",
+        noun="problem",
+        before="source, greedy",
+        ids=[str(name) for name in audit.ids],
+        verdicts=_format_codes(audit.greedy),
+        models=[
+            ExplorerModel(
+                condition=trained.arm.condition,
+                label=condition_name(trained.arm.condition),
+                seed=str(trained.arm.seed),
+                verdicts=_format_codes(trained.statuses),
+                outcomes="".join(map(classify_outcome, passed, trained.passed.tolist())),
+            )
+            for trained in inputs.arms
+        ],
+        states="".join(audit.states.tolist()),
+        k=inputs.k,
+        passing=audit.verdicts.passing.tolist(),
+        samples=[_format_codes(row) for row in audit.samples],
+        fields={
+            name: ["yes" if problem in ids else "no" for problem in audit.ids.tolist()]
+            for name, ids in (subsets or {}).items()
+        },
+        entries=lambda: _read_entries(inputs),
+        report=True,
+    )
+
+
+def _read_entries(inputs: ReportInputs) -> Iterator[ProblemTexts]:
+    audit = inputs.audit
+    for position, (document, (source, *trained)) in enumerate(_read_texts(inputs)):
+        first_responses = [*source[:1], *(item for arm_responses in trained for item in arm_responses), *source[1:]]
+        yield ProblemTexts(
+            prompt=audit.prompts[position],
+            gold=format_gold(audit.golds[position]),
+            responses=(
+                audit.greedy_texts[position],
+                *(item.texts[position] for item in inputs.arms),
+                *(text for text, _ in source[1:]),
+            ),
+            document=document,
+            judged=[item for _, item in first_responses],
+        )
+
+
+def _read_texts(
+    inputs: ReportInputs,
+) -> Iterator[tuple[dict[str, Any], list[list[JudgedText]]]]:
+    """Yield each problem's record, and the responses of the source and of each arm."""
+    texts, names = inputs.texts, inputs.audit.ids.tolist()
+    if texts is None:
+        yield from repeat(({}, [[] for _ in (None, *inputs.arms)]), len(names))
+        return
+    tables = [texts.read_responses(), *(texts.read_responses(item.arm) for item in inputs.arms)]
+    for name, (item, document), *arm_rows in zip(names, texts.read_documents(), *tables, strict=False):
+        row_ids = {item, *(item for item, _ in arm_rows)}
+        require_consistent(
+            row_ids == {name},
+            f"{texts.folder}: expected rows of problem {name}, found {sorted(map(str, row_ids))}",
+        )
+        yield document, [responses for _, responses in arm_rows]
+
+
+def _format_codes(codes: NDArray[np.uint8]) -> list[str]:
+    words = list(map(format_verdict, STATUSES))
+    return [words[code] for code in codes.tolist()]
